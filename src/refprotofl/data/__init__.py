@@ -1,0 +1,25 @@
+"""Data sets, their download, and how they are dealt out to clients."""
+
+from refprotofl.data.catalogue import Checked, Listing, check, fetch, list_datasets
+from refprotofl.data.dataset import Dataset
+from refprotofl.data.federated import ClientData, FederatedData, federate
+from refprotofl.data.loading import load_dataset
+from refprotofl.data.partitions import PartitionNotes, partition
+from refprotofl.data.picture import draw_partition, partition_table
+
+__all__ = [
+    "Checked",
+    "ClientData",
+    "Dataset",
+    "FederatedData",
+    "Listing",
+    "PartitionNotes",
+    "check",
+    "draw_partition",
+    "federate",
+    "fetch",
+    "list_datasets",
+    "load_dataset",
+    "partition",
+    "partition_table",
+]

@@ -1,0 +1,110 @@
+"""What `refprotofl data list`, `fetch` and `check` tell."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from refprotofl.data.dataset import Dataset
+from refprotofl.data.fetching import download_set, wrong_files
+from refprotofl.data.loading import NAMES, load_dataset
+from refprotofl.data.places import cache_folder, find
+from refprotofl.data.standard import STANDARD
+from refprotofl.errors import DataError, InputError
+
+NOT_HERE = "not here"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One line of `data list`."""
+
+    name: str
+    where: str  # a path, or NOT_HERE
+    size: int  # bytes on this machine; to download, where it is not here
+    images: int
+    classes: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `data check` found; a broken set is a DataError instead."""
+
+    name: str
+    where: str
+    train_images: int
+    test_images: int
+    shape: tuple[int, int, int]  # channels, height, width
+    class_names: tuple[str, ...]
+    train_counts: tuple[int, ...]  # of each class
+    test_counts: tuple[int, ...]
+    verified: tuple[str, ...]  # files with their published contents
+    unverified: tuple[str, ...]  # readable files whose contents are not the published ones
+
+
+def list_datasets(data_dir: Path | None) -> list[Listing]:
+    rows = [Listing("digits", "in scikit-learn", 0, 1797, 10, "scikit-learn")]
+    for known in STANDARD.values():
+        place = find(known, data_dir)
+        rows.append(
+            Listing(
+                name=known.name,
+                where=str(place.path) if place else NOT_HERE,
+                size=place.size if place else known.download_bytes,
+                images=known.images,
+                classes=len(known.class_names),
+                source=known.mirrors[0],
+            )
+        )
+    return rows
+
+
+def fetch(name: str, data_dir: Path | None) -> str:
+    """Where a standard set lies, downloaded into `data_dir` or the cache if it was not here."""
+    if name == "digits":
+        return "in scikit-learn"
+    if name not in STANDARD:
+        raise InputError(f"{name!r} cannot be fetched. These can: {', '.join(NAMES)}.")
+    known = STANDARD[name]
+    place = find(known, data_dir)
+    if place is None:
+        place = download_set(known, data_dir or cache_folder())
+    elif wrong := wrong_files(known, place):
+        raise DataError(
+            f"{place.path} is here, but without the published contents of {', '.join(wrong)}. "
+            "Delete what is wrong and fetch again."
+        )
+    return str(place.path)
+
+
+def check(name: str, data_dir: Path | None, seed: int = 0) -> Checked:
+    """Read all of a data set that is here; nothing is downloaded for it."""
+    where, verified, unverified = name, [], []
+    if name in STANDARD:
+        known = STANDARD[name]
+        place = find(known, data_dir)
+        if place is None:
+            raise DataError(f"{name} is not here: get it with refprotofl data fetch {name}.")
+        where = str(place.path)
+        unverified = wrong_files(known, place)
+        verified = [file for file in known.contents if file not in unverified]
+    return _described(name, where, load_dataset(name, data_dir, seed), verified, unverified)
+
+
+def _described(name: str, where: str, dataset: Dataset, verified: list[str], unverified: list[str]) -> Checked:
+    def counts(labels: np.ndarray) -> tuple[int, ...]:
+        return tuple(int(count) for count in np.bincount(labels, minlength=dataset.num_classes))
+
+    return Checked(
+        name=name,
+        where=where,
+        train_images=len(dataset.train_images),
+        test_images=len(dataset.test_images),
+        shape=dataset.shape,
+        class_names=dataset.class_names,
+        train_counts=counts(dataset.train_labels),
+        test_counts=counts(dataset.test_labels),
+        verified=tuple(verified),
+        unverified=tuple(unverified),
+    )

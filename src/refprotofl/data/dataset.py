@@ -1,0 +1,46 @@
+"""What every source yields: two splits of uint8 images in memory, with their labels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Images = NDArray[np.uint8]  # (N, channels, height, width)
+Labels = NDArray[np.int64]  # (N,), 0..C-1
+Indices = NDArray[np.int64]  # sorted positions in a split
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]  # per channel, on the 0..1 scale
+    std: tuple[float, ...]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of one image."""
+        _, channels, height, width = self.train_images.shape
+        return channels, height, width
+
+
+def channel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel on the 0..1 scale."""
+    means, stds = [], []
+    for channel in range(images.shape[1]):
+        # Counting the 256 values is exact and needs no float copy of the whole set.
+        counts = np.bincount(images[:, channel].ravel(), minlength=256)
+        values = np.arange(256) / 255
+        mean = float(counts @ values / counts.sum())
+        variance = float(counts @ (values - mean) ** 2 / counts.sum())
+        means.append(mean)
+        # A constant channel carries nothing; 1 keeps it finite when it is divided by.
+        stds.append(variance**0.5 if variance > 1e-12 else 1.0)
+    return tuple(means), tuple(stds)

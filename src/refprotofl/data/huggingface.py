@@ -1,0 +1,72 @@
+"""Data sets of the Hugging Face hub: `hf:owner/name`, through the optional package `datasets`."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from refprotofl.data.dataset import Dataset
+from refprotofl.data.draws import stratified_split
+from refprotofl.data.own_arrays import dataset_from_arrays
+from refprotofl.errors import DataError, InputError
+from refprotofl.streams import stream
+
+
+def load_huggingface(name: str, seed: int) -> Dataset:
+    """`name` is owner/name; without a test or validation split, a fifth of train is held out by the seed."""
+    try:
+        hub = importlib.import_module("datasets")
+    except ModuleNotFoundError:
+        raise InputError(
+            f"dataset = 'hf:{name}' needs the package datasets: install it with pip install 'refprotofl[hf]'."
+        ) from None
+    try:
+        splits = hub.load_dataset(name)
+    except Exception as error:  # the hub raises many kinds: no network, no such name, a broken script
+        raise DataError(f"hf:{name} could not be loaded ({type(error).__name__}: {error}).") from None
+    return dataset_from_splits(splits, f"hf:{name}", seed)
+
+
+def dataset_from_splits(splits: Any, origin: str, seed: int) -> Dataset:
+    """From a mapping of split names to tables with `features` and columns."""
+    if "train" not in splits:
+        raise DataError(f"{origin} has no split called train, only {', '.join(splits)}.")
+    train = splits["train"]
+    image_column = _column(train.features, "Image", ("image", "img"), origin)
+    label_column = _column(train.features, "ClassLabel", ("label", "labels", "fine_label"), origin)
+    x_train, y_train = _pictures(train[image_column], origin), np.asarray(train[label_column])
+    test_split = next((name for name in ("test", "validation", "valid") if name in splits), None)
+    if test_split is not None:
+        test = splits[test_split]
+        x_test, y_test = _pictures(test[image_column], origin), np.asarray(test[label_column])
+    else:
+        classes, numbers = np.unique(y_train, return_inverse=True)
+        kept, held = stratified_split(numbers, len(classes), 0.2, stream(seed, "huggingface/split"))
+        x_train, y_train, x_test, y_test = x_train[kept], y_train[kept], x_train[held], y_train[held]
+    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+    return dataset_from_arrays(arrays, origin, getattr(train.features[label_column], "names", None))
+
+
+def _column(features: Mapping[str, Any], kind: str, usual: tuple[str, ...], origin: str) -> str:
+    """The column of that feature kind: the usual name if there are several, the only one if there is one."""
+    fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
+    named = [name for name in usual if name in (fitting or features)]
+    if named:
+        return named[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise DataError(
+        f"{origin}: no single {'image' if kind == 'Image' else 'label'} column among {', '.join(features)}; "
+        f"it should be called {' or '.join(usual)}."
+    )
+
+
+def _pictures(column: Any, origin: str) -> np.ndarray:
+    """(N, height, width) if every picture is grey, else (N, height, width, 3)."""
+    pictures = list(column)
+    mode = "L" if all(picture.mode in ("1", "L") for picture in pictures) else "RGB"
+    if len(sizes := {picture.size for picture in pictures}) > 1:
+        first, second = sorted(sizes)[:2]
+        raise DataError(f"{origin}: images differ in size, such as {first} and {second}; a set of one size is needed.")
+    return np.stack([np.asarray(picture.convert(mode)) for picture in pictures]) if pictures else np.empty((0, 1, 1))

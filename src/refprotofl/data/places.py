@@ -1,0 +1,118 @@
+"""Where a standard set lies on this machine, and its files' bytes whatever they are packed in."""
+
+import gzip
+import hashlib
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from refprotofl.data.standard import STANDARD, StandardSet
+from refprotofl.errors import DataError
+
+DATA_VARIABLE = "REFPROTOFL_DATA"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with all files of a set, or the archive they were published in."""
+
+    path: Path
+    files: dict[str, Path]  # content name -> the file that holds it
+
+    @property
+    def size(self) -> int:
+        return sum(file.stat().st_size for file in set(self.files.values()))
+
+
+def cache_folder() -> Path:
+    return Path(platformdirs.user_cache_dir("refprotofl"))
+
+
+def data_folders(data_dir: Path | None) -> list[Path]:
+    """Where data are looked for, in order: what was asked for, the environment's, the user's cache."""
+    named = os.environ.get(DATA_VARIABLE)
+    folders = [data_dir, Path(named) if named else None, cache_folder()]
+    return [folder.expanduser() for folder in folders if folder is not None]
+
+
+def find(known: StandardSet, data_dir: Path | None) -> Place | None:
+    return next(_places(known, data_dir), None)
+
+
+def _places(known: StandardSet, data_dir: Path | None) -> Iterator[Place]:
+    for root in data_folders(data_dir):
+        for folder in known.folders:
+            yield from _in_folder(known, root / folder)
+        for place in _in_folder(known, root):
+            if not _is_another_set(known, place):
+                yield place
+        if known.archive and (archive := root / known.archive).is_file():
+            yield Place(archive, dict.fromkeys(known.contents, archive))
+    for packaged in known.elsewhere:
+        yield from _in_folder(known, Path(packaged))
+
+
+def _in_folder(known: StandardSet, folder: Path) -> Iterator[Place]:
+    files = {}
+    for name in known.contents:
+        candidates = [folder / name, folder / f"{name}.gz"]
+        found = next((file for file in candidates if file.is_file()), None)
+        if found is None:
+            return
+        files[name] = found
+    yield Place(folder, files)
+
+
+def _is_another_set(known: StandardSet, place: Place) -> bool:
+    """MNIST and Fashion-MNIST use the same file names; loose files may be the other one's."""
+    name = min(known.contents, key=lambda content: place.files[content].stat().st_size)
+    content = read(place.files[name])
+    return any(
+        name in other.contents and matches(content, other.contents[name])
+        for other in STANDARD.values()
+        if other is not known
+    )
+
+
+def read(file: Path) -> bytes:
+    """A file's bytes, decompressed where it is a .gz."""
+    try:
+        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{file} is truncated or corrupt ({error}): delete it and fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def read_place(known: StandardSet, place: Place) -> dict[str, bytes]:
+    """All contents of a set. Archives are read, never unpacked, so no path in them is ever followed."""
+    if place.path.is_dir():
+        return {name: read(file) for name, file in place.files.items()}
+    contents = _read_archive(place.path, set(known.contents))
+    if missing := sorted(known.contents.keys() - contents.keys()):
+        raise DataError(f"{place.path} lacks {', '.join(missing)}: is it the binary version of {known.name}?")
+    return contents
+
+
+def _read_archive(archive: Path, wanted: set[str]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                name = Path(member.name).name
+                if member.isfile() and name in wanted and (stream := tar.extractfile(member)):
+                    contents[name] = stream.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{archive} is truncated or corrupt ({error}): delete it and fetch it again.") from None
+    return contents
+
+
+def matches(content: bytes, checksum: str) -> bool:
+    """Whether bytes have a checksum written as 'sha256:…'."""
+    algorithm, _, digest = checksum.partition(":")
+    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == digest

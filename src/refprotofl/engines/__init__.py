@@ -1,0 +1,1 @@
+"""Where clients run. Every engine gives them encoded bytes and takes encoded bytes back."""

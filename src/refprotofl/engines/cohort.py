@@ -1,0 +1,120 @@
+"""The clients of one round as the server sees them: asked through an engine, every byte on record."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from refprotofl.engines.host import Engine, Result, Task
+from refprotofl.errors import RunError
+from refprotofl.state import digest_state, digest_value
+from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
+from refprotofl.wire.ledger import Direction, Kind, Purpose
+
+Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
+
+
+class Tap(Protocol):
+    """Sees every message as it crosses between server and client."""
+
+    def __call__(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None: ...
+
+
+def field_digests(message: Message) -> dict[str, str]:
+    """A short digest of every field, so that two runs can be compared field by field."""
+    digests = {}
+    for name, value in message.items():
+        if isinstance(value, Sparse):
+            digests[name] = digest_state({"indices": value.indices, "values": value.values, "size": value.size})[:16]
+        else:
+            digests[name] = digest_value(value)[:16]
+    return digests
+
+
+class EngineCohort:
+    """Implements `methods.base.Cohort` over any engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        kinds: Mapping[str, Kind],
+        round: int,
+        clients: Iterable[int],
+        tap: Tap,
+        purpose: Purpose = "training",
+    ) -> None:
+        self.round = round
+        self.failures: list[dict[str, Any]] = []
+        self.digests: Digests = {}
+        self._engine = engine
+        self._ledger = ledger
+        self._kinds = kinds
+        self._clients = sorted(clients)
+        self._tap = tap
+        self._purpose = purpose
+        self._sent: dict[int, int] = {}
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return tuple(self._clients)
+
+    def sent(self, client: int) -> int:
+        return self._sent.get(client, 0)
+
+    def drop(self, client: int, reason: str, trace: str = "") -> None:
+        self._clients.remove(client)
+        failure = {"event": "client-failed", "round": self.round, "client": client, "reason": reason}
+        self.failures.append(failure | ({"trace": trace} if trace else {}))
+        if not self._clients:
+            reasons = "; ".join(f"client {one['client']}: {one['reason']}" for one in self.failures[:3])
+            raise RunError(f"Round {self.round}: no client is left ({reasons}).")
+
+    def ask(
+        self, verb: str, message: Message | Callable[[int], Message], *, to: Iterable[int] | None = None, once: bool = False
+    ) -> Iterator[tuple[int, Message]]:
+        purpose: Purpose = "one_off" if once else self._purpose
+        tickets = []
+        encoded: dict[int, tuple[Message, bytes, dict[str, str]]] = {}
+        for client in sorted(self._clients if to is None else set(to)):
+            request = message(client) if callable(message) else message
+            if id(request) not in encoded:
+                encoded[id(request)] = (request, encode(request), field_digests(request))
+            _, data, digests = encoded[id(request)]
+            self._record("down", verb, client, purpose, request, data, digests)
+            tickets.append((client, self._engine.submit(Task(client, verb, self.round, data))))
+        for client, ticket in tickets:
+            answer = self._read(client, verb, purpose, self._engine.result(ticket))
+            if answer is not None:
+                yield client, answer
+
+    def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
+        if result.error is not None:
+            if result.fatal:
+                raise RunError(f"Round {self.round}, client {client}: {result.error}.")
+            self.drop(client, f"{verb}: {result.error}", result.trace)
+            return None
+        try:
+            answer = decode(result.payload)
+        except WireError as problem:
+            self.drop(client, f"{verb}: {problem}")
+            return None
+        if purpose == "training":
+            self._sent[client] = self.sent(client) + len(result.payload)
+        digests = field_digests(answer)
+        self._record("up", verb, client, purpose, answer, result.payload, digests)
+        return answer
+
+    def _record(
+        self, direction: Direction, phase: str, client: int, purpose: Purpose, message: Message, data: bytes, digests: dict[str, str]
+    ) -> None:
+        self._tap(direction, phase, client, self.round, data)
+        self._ledger.record(
+            round=self.round,
+            phase=phase,
+            client=client,
+            direction=direction,
+            message=message,
+            size=len(data),
+            kinds=self._kinds,
+            purpose=purpose,
+        )
+        self.digests.setdefault(phase, {}).setdefault(direction, {})[str(client)] = digests

@@ -1,0 +1,29 @@
+"""What can go wrong, sorted by who can mend it; each kind has its documented exit code."""
+
+
+class RefProtoFLError(Exception):
+    """A problem told in a sentence or two: what is wrong, where, what would be right."""
+
+    exit_code = 4
+
+
+class InputError(RefProtoFLError):
+    """The user's input: an option, a key, a path, a file handed to a command."""
+
+    exit_code = 2
+
+
+class DataError(RefProtoFLError):
+    """A data set that is missing, truncated or corrupt."""
+
+    exit_code = 3
+
+
+class RunError(RefProtoFLError):
+    """A run that cannot go on."""
+
+    exit_code = 4
+
+
+class GuardError(RunError):
+    """Something the experiment promises silently did not happen."""

@@ -1,0 +1,63 @@
+"""How a client's model is scored: by its head and, where there are prototypes, by the nearest of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from refprotofl.models import SplitModel
+
+BATCH = 512
+
+# The names under which accuracies are recorded; "…_prototype" is the nearest-prototype rule.
+PROTOCOLS = ("personal", "personal_before", "global", "own", "personal_prototype", "own_prototype")
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """The evaluated test images and, among them, those with the client's own class mix."""
+
+    images: Tensor  # (T, channels, H, W) uint8
+    labels: Tensor  # (T,)
+    own: Tensor  # positions in 0..T-1
+
+
+@torch.no_grad()
+def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
+    """(T, width): the costly part, shared by all adapters that are tried on one backbone."""
+    model.eval()
+    return torch.cat([model.backbone(model.prepare(batch)) for batch in images.split(BATCH)])
+
+
+@torch.no_grad()
+def adapter_predictions(
+    model: SplitModel, features: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`)."""
+    embeddings = torch.relu(model.feature(features))  # (T, m)
+    predicted = {"": model.head(embeddings).argmax(dim=1)}
+    if anchors is not None and defined is not None and defined.any():
+        distances = torch.cdist(embeddings, torch.where(defined.unsqueeze(1), anchors, 0.0))  # (T, C)
+        predicted["_prototype"] = distances.masked_fill(~defined, torch.inf).argmin(dim=1)
+    return predicted
+
+
+def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, int]:
+    """Correct predictions by protocol; with `own` beside it how many samples it is out of."""
+    counts: dict[str, int] = {"tested": len(test.labels), "own_tested": len(test.own)}
+    for rule, classes in predicted.items():
+        hits = classes == test.labels  # (T,)
+        counts[f"personal{rule}"] = int(hits.sum())
+        counts[f"own{rule}"] = int(hits[test.own].sum())
+    return counts
+
+
+def accuracies(counts: Mapping[str, int]) -> dict[str, float]:
+    """One client's accuracies from its counts; a protocol without samples is absent."""
+    out_of = {"own": counts["own_tested"], "own_prototype": counts["own_tested"]}
+    return {
+        protocol: counts[protocol] / out_of.get(protocol, counts["tested"])
+        for protocol in PROTOCOLS
+        if protocol in counts and out_of.get(protocol, counts["tested"]) > 0
+    }

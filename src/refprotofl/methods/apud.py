@@ -1,0 +1,96 @@
+"""Adaptive Probabilistic Update Dropping: which adapter parameters are sent, and how they are averaged."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Rule = Literal["top", "random", "probabilistic"]
+
+
+def number_to_send(keep: float, size: int) -> int:
+    return max(1, int(keep * size))
+
+
+def select(local: Tensor, reference: Tensor, keep: int) -> Tensor:
+    """The `keep` coordinates that moved most, Eqs. (3)-(5): a mask (d,); of equals the lower index goes first."""
+    moved = (local - reference).abs().numpy()  # (d,), Eq. (3)
+    return _mask(moved.size, _largest(moved, keep))
+
+
+def select_random(size: int, keep: int, generator: np.random.Generator) -> Tensor:
+    return _mask(size, generator.choice(size, keep, replace=False))
+
+
+def select_probabilistic(local: Tensor, reference: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
+    """Exactly `keep` coordinates, each with probability min(1, s * movement), s such that these add up to `keep`.
+
+    Systematic sampling over a random order: fixed size, and the inclusion probabilities are met exactly.
+    """
+    moved = (local - reference).abs().to(torch.float64).numpy()
+    moving = int(np.count_nonzero(moved))
+    if moving <= keep:
+        return _mask(moved.size, _largest(moved, keep))
+    order = generator.permutation(moved.size)
+    reach = np.cumsum(inclusion_probabilities(moved, keep)[order])
+    reach *= keep / reach[-1]
+    ticks = np.arange(keep) + generator.random()
+    return _mask(moved.size, order[np.searchsorted(reach, ticks, side="right").clip(max=moved.size - 1)])
+
+
+def inclusion_probabilities(moved: np.ndarray, keep: int) -> np.ndarray:
+    """min(1, s * moved) with s solved so that the sum is `keep`; more than `keep` entries must be non-zero."""
+    descending = np.sort(moved)[::-1]
+    rest = np.cumsum(descending[::-1])[::-1]  # rest[i]: sum from the i-th largest on
+    certain = 0  # how many are kept for sure: as long as the next one's probability would exceed 1
+    while certain < keep and (keep - certain) * descending[certain] > rest[certain]:
+        certain += 1
+    return np.minimum(1.0, moved * ((keep - certain) / rest[certain]))
+
+
+def split_by_tensor(keep: int, sizes: Sequence[int]) -> list[int]:
+    """`keep` shared out to tensors in proportion to their sizes, by largest remainder."""
+    shares = [keep * size / sum(sizes) for size in sizes]
+    counts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
+    for i in by_remainder[: keep - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+def aggregate(
+    reference: Tensor,
+    uploads: Iterable[tuple[Tensor, Tensor, float]],
+    normalise: Literal["senders", "participants"] = "senders",
+) -> Tensor:
+    """Every coordinate averaged over the clients that sent it, Eq. (7); one that nobody sent keeps its value.
+
+    `uploads` are (values (d,), mask (d,), weight). With `participants` the weights are those of everyone who
+    took part, so that a coordinate sent by few moves little.
+    """
+    moved = torch.zeros_like(reference, dtype=torch.float64)
+    senders = torch.zeros_like(moved)
+    participants = 0.0
+    for values, mask, weight in uploads:
+        change = weight * (values.to(torch.float64) - reference.to(torch.float64))
+        moved += torch.where(mask, change, 0.0)
+        senders += mask * float(weight)
+        participants += weight
+    total = senders if normalise == "senders" else torch.full_like(senders, participants)
+    averaged = reference.to(torch.float64) + moved / total.clamp(min=torch.finfo(torch.float64).tiny)
+    return torch.where(senders > 0, averaged.to(reference.dtype), reference)
+
+
+def _largest(moved: np.ndarray, keep: int) -> np.ndarray:
+    threshold = np.partition(moved, moved.size - keep)[moved.size - keep]  # the keep-th largest
+    above = np.flatnonzero(moved > threshold)
+    equal = np.flatnonzero(moved == threshold)
+    return np.concatenate([above, equal[: keep - above.size]])
+
+
+def _mask(size: int, chosen: np.ndarray) -> Tensor:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[torch.from_numpy(chosen)] = True
+    return mask

@@ -1,0 +1,152 @@
+"""A client's masked update under every switch of [refprotofl]: how it is composed, packed and read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refprotofl.experiment import RefProtoFL
+from refprotofl.methods import apud, guards
+from refprotofl.methods.base import Refused
+from refprotofl.wire import Message, Sparse, encode
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
+
+
+@dataclass(frozen=True)
+class Update:
+    """One client's upload as the server reads it; only the masked coordinates count."""
+
+    values: Tensor  # (d,)
+    change: Tensor  # (d,), 0 where nothing was sent
+    mask: Tensor  # (d,)
+
+
+def sends_change(table: RefProtoFL) -> bool:
+    """The paper sends values. A narrow type would round a weight by more than it moved, and EF21 is about changes."""
+    return table.value_type != "float32" or table.error_feedback == "ef21"
+
+
+def compose(
+    table: RefProtoFL,
+    sizes: Sequence[int],
+    local: Tensor,
+    reference: Tensor,
+    memory: Tensor,
+    stream: Callable[[], np.random.Generator],
+    extra: Message,
+    spent: int,
+) -> tuple[Message, Tensor]:
+    """Algorithm 1 on one client: the message, `extra` included, and the memory for the next round.
+
+    `memory` (d,) is what error feedback kept: the unsent rest (`ef`), or what the server already has (`ef21`).
+    `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
+    """
+    target = local - memory if table.error_feedback == "ef21" else local + memory
+
+    def attempt(keep: int) -> tuple[Message, Tensor, Tensor]:
+        mask = choose(table, sizes, target, reference, keep, stream())
+        message, sent = pack(table, target, reference, mask)
+        return {**extra, **message}, sent, mask
+
+    budget = table.uplink_budget
+    if budget is not None:
+        keep = largest_that_fits(lambda keep: spent + len(encode(attempt(keep)[0])) <= budget, len(local))
+    else:
+        keep = apud.number_to_send(table.share, len(local))
+    message, sent, mask = attempt(keep)
+    guards.announced_number_sent(mask, keep)
+    return message, memory + sent if table.error_feedback == "ef21" else target - reference - sent
+
+
+def choose(
+    table: RefProtoFL,
+    sizes: Sequence[int],
+    target: Tensor,
+    reference: Tensor,
+    keep: int,
+    generator: np.random.Generator,
+) -> Tensor:
+    """The mask (d,) of the `keep` coordinates to send, by the rules of `select` and `selection-scope`."""
+    by_tensor = table.selection_scope == "per-tensor"
+    spans = list(sizes) if by_tensor else [sum(sizes)]
+    counts = apud.split_by_tensor(keep, sizes) if by_tensor else [keep]
+    masks = []
+    for count, local, before in zip(counts, target.split(spans), reference.split(spans), strict=True):
+        if count == 0:
+            masks.append(torch.zeros(len(local), dtype=torch.bool))
+        elif table.select == "top":
+            masks.append(apud.select(local, before, count))
+        elif table.select == "random":
+            masks.append(apud.select_random(len(local), count, generator))
+        else:
+            masks.append(apud.select_probabilistic(local, before, count, generator))
+    return torch.cat(masks)
+
+
+def pack(table: RefProtoFL, target: Tensor, reference: Tensor, mask: Tensor) -> tuple[Message, Tensor]:
+    """The message, and the change (d,) that the server will read from it."""
+    indices = mask.nonzero().squeeze(1)
+    change = torch.where(mask, target - reference, 0.0)
+    if not sends_change(table):
+        return {"adapter": Sparse(indices, target[indices], len(target))}, change
+    message: Message = {}
+    values = change[indices]
+    if table.value_type == "int8":
+        message["scale"] = scale = float(values.abs().max()) / 127 or 1.0
+        values = (values / scale).round()
+    narrow = values.to(_DTYPES[table.value_type])
+    message["change"] = Sparse(indices, narrow, len(target))
+    return message, change.index_copy(0, indices, _widen(narrow, message.get("scale")))
+
+
+def unpack(table: RefProtoFL, message: Message, reference: Tensor) -> Update:
+    name = "change" if sends_change(table) else "adapter"
+    sent = message[name]
+    if not isinstance(sent, Sparse) or sent.size != len(reference):
+        raise Refused(f"{name} is not a sparse vector of size {len(reference)}")
+    if sent.values.dtype != _DTYPES[table.value_type]:
+        raise Refused(f"{name} is {sent.values.dtype}, not {table.value_type}")
+    mask = torch.zeros(len(reference), dtype=torch.bool)
+    mask[sent.indices] = True
+    if name == "adapter":
+        values = reference.index_copy(0, sent.indices, sent.values)
+        return Update(values, values - reference, mask)
+    wide = _widen(sent.values, message.get("scale"))
+    change = torch.zeros_like(reference).index_copy(0, sent.indices, wide)
+    return Update(reference + change, change, mask)
+
+
+def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
+    """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
+
+    The code's length may dip as `keep` grows, so the bisection's answer is walked up to the first that fails.
+    """
+    low, high = 1, most + 1  # low fits, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    while low < most and fits(low + 1):
+        low += 1
+    return low
+
+
+def step_by_memory(reference: Tensor, memory: Tensor, weights: Tensor) -> Tensor:
+    """EF21's server step: everyone's latest known change, weighted; absent clients count with their last one.
+
+    (d,), (clients, d), (clients,) -> (d,); weight 0 means a client that never took part.
+    """
+    total = torch.zeros_like(reference, dtype=torch.float64)
+    for client in weights.nonzero().squeeze(1).tolist():
+        total += float(weights[client]) * memory[client].to(torch.float64)
+    return (reference.to(torch.float64) + total / float(weights.sum())).to(reference.dtype)
+
+
+def _widen(values: Tensor, scale: object) -> Tensor:
+    if values.dtype != torch.int8:
+        return values.to(torch.float32)
+    if not isinstance(scale, float):
+        raise Refused("int8 values come with a scale")
+    return values.to(torch.float32) * scale

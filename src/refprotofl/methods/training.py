@@ -1,0 +1,85 @@
+"""The one local training loop."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from refprotofl.errors import RunError
+from refprotofl.experiment import Train
+from refprotofl.models import SplitModel
+
+EVALUATION_BATCH = 512
+
+Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A client's samples: rows of the whole set, which is never copied."""
+
+    images: Tensor  # (N, channels, H, W) uint8
+    labels: Tensor  # (N,) int64
+    rows: Tensor  # (n,) int64
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def own_labels(self) -> Tensor:
+        return self.labels[self.rows]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training tells of itself, as means over its batches."""
+
+    loss: float
+    penalty: float
+    steps: int
+
+
+def train(
+    model: SplitModel, samples: Samples, table: Train, order: np.random.Generator, penalty: Penalty | None = None
+) -> Trained:
+    """SGD over all parameters with a fresh optimiser; the last incomplete batch is used.
+
+    The loss is mean cross-entropy plus `penalty`, which sees embeddings and labels of the batch.
+    """
+    optimiser = torch.optim.SGD(
+        model.parameters(), table.lr, table.momentum, weight_decay=table.weight_decay, fused=True
+    )
+    model.train()
+    loss_sum, penalty_sum, steps = torch.zeros(()), torch.zeros(()), 0
+    for rows in _batches(samples, table, order):
+        labels = samples.labels[rows]
+        embeddings = model.embed(model.prepare(samples.images[rows]))  # (B, m)
+        loss = functional.cross_entropy(model.head(embeddings), labels)
+        if penalty is not None:
+            extra = penalty(embeddings, labels)
+            penalty_sum += extra.detach()
+            loss = loss + extra
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        loss_sum += loss.detach()
+        steps += 1
+    if not torch.isfinite(loss_sum):
+        raise RunError(f"the training loss is not finite; a smaller train.lr than {table.lr} may help")
+    return Trained(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
+
+
+@torch.no_grad()
+def embed(model: SplitModel, images: Tensor) -> Tensor:
+    """Embeddings in evaluation mode, (N, m), in large batches."""
+    model.eval()
+    return torch.cat([model.embed(model.prepare(batch)) for batch in images.split(EVALUATION_BATCH)])
+
+
+def _batches(samples: Samples, table: Train, order: np.random.Generator) -> Iterator[Tensor]:
+    for _ in range(table.local_epochs):
+        shuffled = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
+        yield from shuffled.split(table.batch_size)

@@ -1,0 +1,66 @@
+"""From the experiment's [model] table to a `SplitModel` with its initial weights."""
+
+import difflib
+
+import torch
+from torch import Tensor, nn
+
+from refprotofl import streams
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.models.resnet import WIDTH, resnet18
+from refprotofl.models.small import cnn, mlp
+from refprotofl.models.split import SplitModel
+from refprotofl.plugins import is_reference, load_object
+
+NAMES = ("resnet18", "cnn", "mlp")
+
+
+def build_model(experiment: Experiment) -> SplitModel:
+    """The model with its initial weights: one draw from the seed, common to server and clients."""
+    seen = experiment.known_input
+    # torch's layers draw from its global generator; the fork keeps the draw named and everyone else's untouched.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(streams.key(experiment.seed, "initial-weights") % 2**63)
+        backbone, width = _backbone(experiment, seen.shape)
+        return SplitModel(backbone, width, experiment.model.embedding, seen.num_classes, seen.mean, seen.std)
+
+
+def _backbone(experiment: Experiment, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    table = experiment.model
+    if table.name == "resnet18":
+        return resnet18(shape[0], table.stem, table.norm), WIDTH
+    if table.name == "cnn":
+        return cnn(shape, table.norm)
+    if table.name == "mlp":
+        return mlp(shape, table.norm)
+    if is_reference(table.name):
+        return _own_backbone(table.name, shape)
+    close = difflib.get_close_matches(table.name, NAMES, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(NAMES)}."
+    raise InputError(f"model.name = {table.name!r} is neither a known model nor module:function; {hint}")
+
+
+def _own_backbone(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    """The user's `function(shape) -> nn.Module`, tried on two images before anything is trained."""
+    where = f"model.name = {name!r}"
+    function = load_object(name, "model.name")
+    try:
+        backbone = function(shape)
+    except Exception as error:
+        raise InputError(f"{where}: {name}({shape}) failed with {type(error).__name__}: {error}.") from error
+    if not isinstance(backbone, nn.Module):
+        raise InputError(f"{where} returned {type(backbone).__name__}; it must return a torch.nn.Module.")
+    images = torch.zeros(2, *shape)
+    try:
+        with torch.no_grad():
+            features = backbone.eval()(images)
+    except Exception as error:
+        size = tuple(images.shape)
+        raise InputError(f"{where} fails on images of shape {size}: {type(error).__name__}: {error}.") from error
+    if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 2:
+        seen = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise InputError(f"{where} must map (2, {shape[0]}, {shape[1]}, {shape[2]}) to (2, width); it gave {seen}.")
+    if not features.is_floating_point():
+        raise InputError(f"{where} must return floating-point features; it gave {features.dtype}.")
+    return backbone, features.shape[1]

@@ -1,0 +1,86 @@
+"""Where an experiment comes from: defaults < preset < file < `--set`."""
+
+import copy
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {
+        "dataset": "digits",
+        "rounds": 20,
+        "min-size": 10,
+        "public": {"per-class": 5},
+        "model": {"name": "mlp"},
+        "train": {"batch-size": 16, "local-epochs": 2},
+    },
+    "small": {
+        "dataset": "fashion-mnist",
+        "train-limit": 10_000,
+        "rounds": 20,
+        "model": {"name": "cnn"},
+        "evaluate": {"every": 10},
+    },
+    "full": {"dataset": "fashion-mnist", "rounds": 50, "model": {"name": "cnn"}},
+    "paper": {"dataset": "cifar10", "rounds": 50, "model": {"name": "resnet18"}},
+}
+
+_RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep"}
+
+
+def load_experiment(
+    file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()
+) -> Experiment:
+    """The experiment that a command line names; neither file nor preset means `quick`."""
+    if file is None and preset is None:
+        preset = "quick"
+    values: dict[str, Any] = {}
+    if preset is not None:
+        if preset not in PRESETS:
+            raise InputError(f"There is no preset {preset!r}; presets: {', '.join(PRESETS)}.")
+        values = copy.deepcopy(PRESETS[preset])
+    if file is not None:
+        _merge(values, _read_toml(file))
+    typed: dict[str, Any] = {}
+    for setting in settings:
+        _merge(typed, _read_setting(setting))
+    _merge(values, typed)
+    return Experiment.parse(values)
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read the experiment file {file}: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file} is not valid TOML: {error}.") from None
+
+
+def _read_setting(setting: str) -> dict[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {setting!r} is not of the form key=value, such as --set train.lr=0.05.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return value  # type: ignore[no-any-return]
+
+
+def _merge(values: dict[str, Any], over: dict[str, Any]) -> None:
+    """Tables are merged, everything else is replaced; of two keys that exclude each other the later wins."""
+    for key, value in over.items():
+        rival = _RIVALS.get(key)
+        if rival is not None and rival not in over:
+            values.pop(rival, None)
+        if isinstance(value, dict) and isinstance(values.get(key), dict):
+            _merge(values[key], value)
+        else:
+            values[key] = copy.deepcopy(value)

@@ -1,0 +1,1 @@
+"""The run folder: events, checkpoints, private client states, digests, resume."""

@@ -1,0 +1,110 @@
+"""A checkpoint: the server's state, the clients' states and a manifest. A round exists only if the manifest says so."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refprotofl.errors import DataError
+from refprotofl.records.clients import private_folder
+from refprotofl.records.files import write_whole
+from refprotofl.records.states import load_state, save_state
+from refprotofl.state import State, digest_run, digest_state
+
+SCHEMA = 1
+
+
+@dataclass
+class Progress:
+    """What a run has besides states: where it stands, what it has sent, how good it was last."""
+
+    round: int = 0
+    communication: dict[str, Any] = field(default_factory=dict)
+    accuracy: dict[str, Any] = field(default_factory=dict)  # the latest evaluation event
+    participations: int = 0  # how often a client took part in a round
+    seconds: dict[str, float] = field(default_factory=lambda: {"total": 0.0, "train": 0.0, "evaluate": 0.0})
+
+
+class Checkpoint:
+    def __init__(self, folder: Path, num_clients: int, initial_digest: str) -> None:
+        self.folder = folder
+        self.clients = private_folder(folder / "clients")
+        self.shelf = private_folder(folder / "shelf")
+        self._num_clients = num_clients
+        self._initial_digest = initial_digest
+        self._manifest = read_manifest(folder)
+        self._remove_orphans()
+
+    @property
+    def records(self) -> dict[int, dict[str, Any]]:
+        """Of each client that has a state of its own: file, hash and digest."""
+        return {int(client): record for client, record in self._manifest.get("clients", {}).items()}
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(**self._manifest["progress"]) if self._manifest else Progress()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events of the committed round, so that a crash right after the commit loses none."""
+        events: list[dict[str, Any]] = self._manifest.get("events", [])
+        return events
+
+    @property
+    def state_digest(self) -> str:
+        digest: str = self._manifest["state_digest"]
+        return digest
+
+    def server_state(self) -> State | None:
+        if not self._manifest:
+            return None
+        return load_state(self.folder / self._manifest["server"]["file"], self._manifest["server"]["sha256"])
+
+    def digest(self, server: State, written: Mapping[int, Mapping[str, Any]]) -> str:
+        """The state digest with these states in place of the committed ones."""
+        records = self.records | dict(written)
+        clients = [records.get(client, {}).get("digest", self._initial_digest) for client in range(self._num_clients)]
+        return digest_run(digest_state(server), clients)
+
+    def commit(
+        self, server: State, written: Mapping[int, Mapping[str, Any]], progress: Progress, events: list[dict[str, Any]]
+    ) -> None:
+        """Makes the round exist: the manifest is replaced last, in one step."""
+        file = f"server-{progress.round}.safetensors"
+        manifest = {
+            "schema": SCHEMA,
+            "progress": vars(progress),
+            "state_digest": self.digest(server, written),
+            "server": {"file": file, "sha256": save_state(self.folder / file, server), "digest": digest_state(server)},
+            "clients": {str(client): dict(record) for client, record in sorted((self.records | dict(written)).items())},
+            "events": events,
+        }
+        write_whole(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+        self._manifest = manifest
+        self._remove_orphans()
+
+    def _remove_orphans(self) -> None:
+        """Files of earlier rounds, and of a round that never became one."""
+        live = {record["file"] for record in self.records.values()}
+        for file in self.clients.iterdir():
+            if file.name not in live:
+                file.unlink()
+        server = self._manifest["server"]["file"] if self._manifest else ""
+        for file in self.folder.glob("server-*"):
+            if file.name != server:
+                file.unlink()
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest, or nothing before the first committed round."""
+    path = folder / "manifest.json"
+    if not path.exists():
+        return {}
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as problem:
+        raise DataError(f"The checkpoint's {path} is damaged: {problem}.") from None
+    if manifest.get("schema") != SCHEMA:
+        raise DataError(f"The checkpoint's {path} has schema {manifest.get('schema')!r}; this version reads {SCHEMA}.")
+    return manifest

@@ -1,0 +1,53 @@
+"""Files that are either whole or not there."""
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+from refprotofl.errors import InputError, RunError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replaces `path` in one step; a crash leaves the old file or the new one, never a part."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    except OSError as problem:
+        part.unlink(missing_ok=True)
+        raise write_error(path, problem) from None
+
+
+def write_error(path: Path, problem: OSError) -> RunError:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunError(f"The disk is full: cannot write {path}. Free some space and go on with --resume.")
+    return RunError(f"Cannot write {path}: {problem.strerror or problem}.")
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` survive a power cut, where the system can."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "it is not writable")
+    except OSError as problem:
+        raise InputError(f"Cannot use {folder} as the run folder: {problem.strerror or problem}.") from None
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,289 @@
+"""The loop: sample, round, evaluate, record, checkpoint."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from refprotofl import assembly
+from refprotofl.engines.cohort import EngineCohort
+from refprotofl.engines.host import Engine
+from refprotofl.engines.inprocess import InProcessEngine
+from refprotofl.engines.workers import WorkerEngine
+from refprotofl.evaluation import PROTOCOLS, accuracies
+from refprotofl.experiment import Experiment
+from refprotofl.methods.base import Server
+from refprotofl.records.card import machine_card
+from refprotofl.records.checkpoint import Checkpoint, Progress
+from refprotofl.records.folder import RunFolder
+from refprotofl.state import digest_state, digest_value
+from refprotofl.streams import stream
+from refprotofl.wire import Ledger
+
+Workers = int | Literal["auto"]
+Event = dict[str, Any]
+
+
+class Watcher:
+    """Told of what happens in a run. The base is told and says nothing."""
+
+    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None: ...
+
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+        """A message crossed between server and client."""
+
+    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        """A round is on disk; `accuracy` if it was evaluated."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: its summary as in summary.json, and where it lies."""
+
+    summary: dict[str, Any]
+    folder: Path
+
+
+def run(
+    experiment: Experiment,
+    *,
+    out: Path | str | None = None,
+    data: Path | str | None = None,
+    workers: Workers = 1,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Finished:
+    """Runs an experiment, or goes on with one, and gives its summary.
+
+    The result does not depend on `workers`. Without `out` a new folder under runs/ is made.
+    """
+    started = time.perf_counter()
+    watcher = watcher or Watcher()
+    data_dir = None if data is None else Path(data)
+    folder = RunFolder(Path(out) if out is not None else default_folder(experiment))
+    with ExitStack() as cleanup, one_compute_thread():
+        federation = assembly.load_federation(experiment, data_dir)
+        server = assembly.build_server(federation)
+        folder.open(federation.experiment, resume)
+        cleanup.callback(folder.close)
+        finished = folder.read_summary()
+        if finished is not None:
+            return Finished(finished, folder.path)
+        initial = digest_state(federation.initial_state)
+        checkpoint = Checkpoint(folder.checkpoint, federation.experiment.clients, initial)
+        committed = checkpoint.server_state()
+        if committed is not None:
+            server.restore(committed)
+        count = worker_count(workers, federation.experiment)
+        engine = open_engine(federation, checkpoint, data_dir, count)
+        cleanup.callback(engine.close)
+        loop = Loop(federation, server, engine, checkpoint, folder, watcher)
+        loop.begin(count)
+        return Finished(loop.run(started), folder.path)
+
+
+def default_folder(experiment: Experiment) -> Path:
+    name = Path(experiment.dataset).stem.replace(":", "-")
+    method = experiment.method.replace(":", "-")
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{name}-seed{experiment.seed}"
+
+
+def worker_count(workers: Workers, experiment: Experiment) -> int:
+    if workers == "auto":
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(available, experiment.clients)
+    return min(workers, experiment.clients)
+
+
+def open_engine(
+    federation: assembly.Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int
+) -> Engine:
+    if workers == 1:
+        return InProcessEngine(assembly.build_host(federation, checkpoint.folder, checkpoint.records))
+    specification = assembly.worker_specification(
+        federation.experiment, data_dir, checkpoint.folder, checkpoint.records
+    )
+    sizes = [len(indices) for indices in federation.data.client_indices]
+    engine = WorkerEngine(assembly.build_worker_host, specification, sizes, workers)
+    try:
+        engine.wait_until_ready()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+@contextmanager
+def one_compute_thread() -> Iterator[None]:
+    """Every engine computes with one thread, so that sums come out the same; the caller's setting returns."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Loop:
+    def __init__(
+        self,
+        federation: assembly.Federation,
+        server: Server,
+        engine: Engine,
+        checkpoint: Checkpoint,
+        folder: RunFolder,
+        watcher: Watcher,
+    ) -> None:
+        self.experiment = federation.experiment
+        self.federation = federation
+        self.server = server
+        self.engine = engine
+        self.checkpoint = checkpoint
+        self.folder = folder
+        self.watcher = watcher
+        self.progress = checkpoint.progress
+        self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
+
+    def begin(self, workers: int) -> None:
+        self.folder.mend_events(self.progress.round, self.checkpoint.events)
+        self.folder.append(
+            [
+                {
+                    "event": "resume" if self.progress.round else "start",
+                    "rounds_done": self.progress.round,
+                    "workers": workers,
+                    "partition": vars(self.federation.data.partition_notes),
+                    "machine": machine_card(),
+                }
+            ]
+        )
+        self.watcher.started(self.experiment, self.folder.path, workers, self.progress.round)
+
+    def run(self, started: float) -> dict[str, Any]:
+        """All rounds that are not committed yet, then the summary."""
+        spent_before = self.progress.seconds["total"]
+        for round in range(self.progress.round + 1, self.experiment.rounds + 1):
+            self.round(round, started, spent_before)
+        summary = self.summary()
+        self.folder.append([{"event": "end", "state_digest": summary["state_digest"]}])
+        self.folder.write_summary(summary)
+        return summary
+
+    def round(self, round: int, started: float, spent_before: float) -> None:
+        begin = time.perf_counter()
+        cohort = self.cohort(round, draw_cohort(self.experiment, round))
+        asked = cohort.clients
+        self.server.round(cohort)
+        trained = time.perf_counter()
+        events = list(cohort.failures)
+        evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
+        if evaluated:
+            events.append(self.evaluate(round, cohort))
+        seconds = self.progress.seconds
+        self.progress = Progress(
+            round=round,
+            communication=self.ledger.totals(),
+            accuracy=events[-1] if evaluated else self.progress.accuracy,
+            participations=self.progress.participations + len(cohort.clients),
+            seconds={
+                "total": spent_before + time.perf_counter() - started,
+                "train": seconds["train"] + trained - begin,
+                "evaluate": seconds["evaluate"] + time.perf_counter() - trained,
+            },
+        )
+        written = self.engine.commit(round)
+        state = self.server.state
+        event = {
+            "event": "round",
+            "round": round,
+            "state_digest": self.checkpoint.digest(state, written),
+            "asked": list(asked),
+            "participants": list(cohort.clients),
+            "messages": cohort.digests,
+            "server": {name: digest_value(state[name])[:16] for name in sorted(state)},
+            "clients": {str(client): record["digest"][:16] for client, record in written.items()},
+            "traffic": self.ledger.close(round),
+            "seconds": time.perf_counter() - begin,
+        }
+        events.append(event)
+        self.checkpoint.commit(state, written, self.progress, events)
+        self.folder.append(events)
+        self.watcher.committed(event, self.progress.accuracy if evaluated else None)
+
+    def cohort(self, round: int, clients: list[int], evaluation: bool = False) -> EngineCohort:
+        return EngineCohort(
+            self.engine,
+            self.ledger,
+            self.server.kinds,
+            round,
+            clients,
+            self.watcher.crossed,
+            "evaluation" if evaluation else "training",
+        )
+
+    def evaluate(self, round: int, trained: EngineCohort) -> Event:
+        """Every protocol's mean over clients, and each client's own numbers."""
+        clients = draw_evaluated(self.experiment)
+        cohort = self.cohort(round, clients, evaluation=True)
+        scores = {client: accuracies(counts) for client, counts in cohort.ask("evaluate", self.server.evaluation())}
+        trained.failures.extend(cohort.failures)
+        per_client = {
+            protocol: [scores.get(client, {}).get(protocol) for client in range(self.experiment.clients)]
+            for protocol in PROTOCOLS
+            if any(protocol in score for score in scores.values())
+        }
+        means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
+        return {
+            "event": "evaluation",
+            "round": round,
+            "accuracy": means,
+            "clients": sorted(scores),
+            "trained_clients": sum("personal_before" in score for score in scores.values()),
+            "per_client": per_client,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        parameters = sum(parameter.numel() for parameter in self.federation.model.parameters())
+        return {
+            "schema": 1,
+            "experiment": self.experiment.plain(),
+            "experiment_hash": self.experiment.hash,
+            "rounds_done": self.progress.round,
+            "accuracy": self.progress.accuracy["accuracy"],
+            "accuracy_per_client": self.progress.accuracy["per_client"],
+            "evaluated_clients": self.progress.accuracy["clients"],
+            "trained_clients": self.progress.accuracy["trained_clients"],
+            "communication": self.progress.communication,
+            "full_model": {"parameters": parameters, "participations": self.progress.participations},
+            "seconds": self.progress.seconds,
+            "state_digest": self.checkpoint.state_digest,
+        }
+
+
+def draw_cohort(experiment: Experiment, round: int) -> list[int]:
+    """The clients of a round: drawn from the seed and the round alone, so every method sees the same."""
+    chosen = stream(experiment.seed, "cohort", round=round).choice(
+        experiment.clients, experiment.cohort_size, replace=False
+    )
+    return sorted(chosen.tolist())
+
+
+def draw_evaluated(experiment: Experiment) -> list[int]:
+    """The clients whose models are scored: the same throughout a run."""
+    if experiment.evaluate.clients == "all":
+        return list(range(experiment.clients))
+    chosen = stream(experiment.seed, "evaluated").choice(
+        experiment.clients, experiment.evaluate.clients, replace=False
+    )
+    return sorted(chosen.tolist())
+
+
+def mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,75 @@
+"""Rows of single bits, as numpy arrays of zeros and ones (uint8), and the fields made of them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refprotofl.wire.error import WireError
+
+Bits = NDArray[np.uint8]
+Integers = NDArray[np.int64]
+
+
+def bit_length(numbers: Integers) -> Integers:
+    """Of each number, `int.bit_length`; exact below 2**53."""
+    return np.frexp(numbers.astype(np.float64))[1].astype(np.int64)
+
+
+def fields(numbers: Integers, widths: Integers) -> Bits:
+    """Each number in its own number of bits.
+
+    All lowest bits come first, then all second bits of the fields that have one, and so on: whole planes are
+    moved at once, and no field has to be found by reading those before it.
+    """
+    planes = [(numbers[widths > place] >> place) & 1 for place in range(int(widths.max(initial=0)))]
+    return np.concatenate([np.empty(0, np.uint8), *(plane.astype(np.uint8) for plane in planes)])
+
+
+class BitReader:
+    """A place in a byte string that moves forward bit by bit, highest bit of a byte first."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._bytes = np.frombuffer(data, np.uint8)
+        self._position = 0
+
+    @property
+    def left(self) -> int:
+        return 8 * self._bytes.size - self._position
+
+    @property
+    def bytes_read(self) -> int:
+        """Whole bytes that hold what was read."""
+        return -(-self._position // 8)
+
+    def take(self, count: int) -> Bits:
+        """The next `count` bits."""
+        taken = self._peek(count)
+        self._position += count
+        return taken
+
+    def fields(self, widths: Integers) -> Integers:
+        """What the function `fields` wrote for these widths."""
+        total = int(widths.sum())
+        planes = self.take(total)
+        numbers = np.zeros(widths.size, np.int64)
+        start = 0
+        for place in range(int(widths.max(initial=0))):
+            present = widths > place
+            end = start + int(np.count_nonzero(present))
+            numbers[present] |= planes[start:end].astype(np.int64) << place
+            start = end
+        return numbers
+
+    def ones(self, count: int, longest: int) -> Integers:
+        """Offsets of the next `count` ones, all within the next `longest` bits; reads up to the last one."""
+        offsets = np.flatnonzero(self._peek(min(longest, self.left)))[:count].astype(np.int64, copy=False)
+        if offsets.size < count:
+            raise WireError("truncated: the index code ends early")
+        self._position += int(offsets[-1]) + 1 if count else 0
+        return offsets
+
+    def _peek(self, count: int) -> Bits:
+        if count > self.left:
+            raise WireError("truncated: the index code ends early")
+        first, skip = divmod(self._position, 8)
+        last = -(-(self._position + count) // 8)
+        return np.unpackbits(self._bytes[first:last])[skip : skip + count]

@@ -1,0 +1,160 @@
+"""Messages to bytes and back.
+
+    magic, version   (a byte each)
+    entries          (varint: how many)
+    each entry:      name (length, UTF-8), type code (a byte), body
+        dense tensor     0x00 + type: number of dimensions, dimensions, elements
+        sparse tensor    0x10 + type: size, index code (indices.py), values (truth values a byte each)
+        int              0x20: zigzag varint       float  0x21: eight bytes
+        text             0x22: length, UTF-8       false  0x23, true  0x24: no body
+
+All lengths are varints, all numbers little-endian. A message has exactly one encoding, and `decode` accepts
+nothing else: what it returns would be encoded to the very bytes that came in.
+"""
+
+import math
+import struct
+
+import torch
+from torch import Tensor
+
+from refprotofl.wire.error import WireError
+from refprotofl.wire.indices import MAX_SIZE, decode_indices, encode_indices
+from refprotofl.wire.message import Message, Sparse, Value
+from refprotofl.wire.reader import Reader, text, varint
+from refprotofl.wire.tensors import DTYPES, data_bytes, dtype_code, read_data, read_shape, shape_bytes
+
+MAGIC = 0xF5  # never a first byte of UTF-8 text
+VERSION = 1
+
+_SPARSE, _INT, _FLOAT, _TEXT, _FALSE, _TRUE = 0x10, 0x20, 0x21, 0x22, 0x23, 0x24
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes: the same message, the same bytes."""
+    if not isinstance(message, dict):
+        raise WireError(f"a message is a dict, not a {type(message).__name__}")
+    parts = [bytes([MAGIC, VERSION]), varint(len(message))]
+    for name, value in message.items():
+        if not isinstance(name, str):
+            raise WireError(f"a name in a message is a text, not {name!r:.60}")
+        try:
+            parts += [text(name), _value_bytes(value)]
+        except WireError as problem:
+            raise WireError(f"field {name!r:.60}: {problem}") from None
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> Message:
+    """The message that was encoded; anything but the output of `encode` is a WireError."""
+    if not isinstance(data, bytes):
+        raise WireError(f"a message arrives as bytes, not as a {type(data).__name__}")
+    reader = Reader(data)
+    if reader.byte() != MAGIC:
+        raise WireError("malformed: these bytes are not a message")
+    version = reader.byte()
+    if version != VERSION:
+        raise WireError(f"a message of version {version}; this program reads version {VERSION}")
+    message: Message = {}
+    for _ in range(reader.varint()):
+        name = reader.text()
+        if name in message:
+            raise WireError(f"malformed: field {name!r:.60} occurs twice")
+        try:
+            message[name] = _read_value(reader)
+        except WireError as problem:
+            raise WireError(f"field {name!r:.60}: {problem}") from None
+    if reader.left:
+        raise WireError(f"malformed: {reader.left} bytes after the end of the message")
+    return message
+
+
+def _value_bytes(value: Value) -> bytes:
+    match value:
+        case Tensor():
+            return bytes([dtype_code(value)]) + shape_bytes(value) + data_bytes(value)
+        case Sparse():
+            return _sparse_bytes(value)
+        case bool():
+            return bytes([_TRUE if value else _FALSE])
+        case int():
+            return bytes([_INT]) + _int_bytes(value)
+        case float():
+            return bytes([_FLOAT]) + struct.pack("<d", _finite(value))
+        case str():
+            return bytes([_TEXT]) + text(value)
+        case _:
+            raise WireError(f"a {type(value).__name__} cannot be sent; a tensor, a Sparse or a scalar can")
+
+
+def _read_value(reader: Reader) -> Value:
+    code = reader.byte()
+    if code < len(DTYPES):
+        return read_data(reader, DTYPES[code], read_shape(reader))
+    if _SPARSE <= code < _SPARSE + len(DTYPES):
+        return _read_sparse(reader, DTYPES[code - _SPARSE])
+    if code == _INT:
+        number = reader.varint()
+        return -(number + 1) // 2 if number & 1 else number // 2
+    if code == _FLOAT:
+        return _finite(struct.unpack("<d", reader.take(8))[0])
+    if code == _TEXT:
+        return reader.text()
+    if code in (_FALSE, _TRUE):
+        return code == _TRUE
+    raise WireError(f"malformed: unknown type code {code}")
+
+
+def _sparse_bytes(sparse: Sparse) -> bytes:
+    _check_sparse(sparse)
+    indices = sparse.indices.detach().cpu().numpy()
+    head = bytes([_SPARSE + dtype_code(sparse.values)]) + varint(sparse.size)
+    return head + encode_indices(indices, sparse.size) + data_bytes(_unpacked(sparse.values))
+
+
+def _read_sparse(reader: Reader, dtype: torch.dtype) -> Sparse:
+    size = reader.varint()
+    _check_size(size)
+    indices = decode_indices(reader, size, most=reader.left // dtype.itemsize)
+    values = read_data(reader, torch.uint8 if dtype is torch.bool else dtype, (indices.size,))
+    if dtype is torch.bool and bool((values > 1).any()):
+        raise WireError("malformed: a truth value that is neither 0 nor 1")
+    values = values.view(dtype)
+    return Sparse(torch.from_numpy(indices), values, size)
+
+
+def _unpacked(values: Tensor) -> Tensor:
+    """Truth values one to a byte: so every index pays for the memory it takes when it is read."""
+    return values.view(torch.uint8) if values.dtype is torch.bool else values
+
+
+def _check_sparse(sparse: Sparse) -> None:
+    indices, values = sparse.indices, sparse.values
+    if not isinstance(indices, Tensor) or DTYPES[dtype_code(indices)] != torch.int64 or indices.dim() != 1:
+        raise WireError("the indices of a Sparse must be a one-dimensional int64 tensor")
+    if not isinstance(values, Tensor) or values.dim() != 1:
+        raise WireError("the values of a Sparse must be a one-dimensional tensor")
+    if len(indices) != len(values):
+        raise WireError(f"a Sparse with {len(indices)} indices and {len(values)} values; they must match")
+    _check_size(sparse.size)
+    if len(indices) and (int(indices[0]) < 0 or int(indices[-1]) >= sparse.size):
+        raise WireError(f"the indices of a Sparse of size {sparse.size} must lie in [0, {sparse.size})")
+    if not bool((indices[1:] > indices[:-1]).all()):
+        raise WireError("the indices of a Sparse must be strictly ascending: sorted, none twice")
+
+
+def _check_size(size: object) -> None:
+    if type(size) is not int or not 0 <= size <= MAX_SIZE:
+        raise WireError(f"the size of a Sparse must be a whole number from 0 to {MAX_SIZE}, not {size!r:.60}")
+
+
+def _int_bytes(number: int) -> bytes:
+    if not -(1 << 63) <= number < 1 << 63:
+        raise WireError("an integer must lie within 64 bits, -2**63 to 2**63 - 1")
+    return varint(2 * number if number >= 0 else -2 * number - 1)
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise WireError(f"the value is {number}; every value must be finite")
+    return number

@@ -1,0 +1,144 @@
+"""The index code: a set of coordinates of a long vector in about as few bytes as it can take.
+
+    number of marks  (varint; nothing follows when none or all coordinates are marked)
+    depths           (one byte: row depth + 4 * column depth; 0 means no grid)
+    if a grid:       width (varint), the level of each row, of each column, the marks of each cell
+    gaps             (Golomb's code, cell by cell)
+    padding          (zero bits up to a byte)
+
+Marked coordinates of a real update are not spread evenly: the feature layer is a matrix, the rows of silent
+units and the columns of silent inputs are nearly empty, those of busy ones full. So the vector is seen as a
+grid (grid.py), rows and columns are sorted into up to eight levels of density each (fitting.py), and within
+a cell, where a row level meets a column level, marks are close to random: there Golomb's code of the gaps
+(golomb.py) is near the least possible. In a cell more than half full the unmarked places are coded instead.
+With one level of columns this is a code of blocks with their own density; with no grid it is plain Golomb.
+
+A set has exactly one code: the decoder encodes what it read once more and compares.
+Time and memory follow the number of marks, never the claimed length of the vector.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refprotofl.wire import golomb
+from refprotofl.wire.bits import BitReader, Bits, Integers, fields
+from refprotofl.wire.error import WireError
+from refprotofl.wire.fitting import DEPTH, allows_grid, fit
+from refprotofl.wire.grid import Axis, Grid
+from refprotofl.wire.reader import Reader, varint
+
+MAX_SIZE = 1 << 40  # keeps all arithmetic within 64 bits
+
+
+def encode_indices(indices: Integers, size: int) -> bytes:
+    """The code of strictly ascending `indices` in [0, size)."""
+    total = indices.size
+    if total in (0, size):
+        return varint(total)
+    fitted = fit(indices, size)
+    if fitted is None:
+        head, bits = b"\x00", _gap_bits(indices, np.array([size]), np.array([total]))
+    else:
+        head, bits = _grid_head(fitted[0]), _grid_bits(*fitted, indices)
+    return varint(total) + head + np.packbits(bits).tobytes()
+
+
+def decode_indices(reader: Reader, size: int, most: int) -> Integers:
+    """What `encode_indices` was given; more than `most` indices are refused before they are read."""
+    start = reader.peek()
+    total = reader.varint()
+    if total > size:
+        raise WireError(f"malformed: {total} indices in a tensor of {size}")
+    if total > most:
+        raise WireError(f"truncated: {total} indices announced, but only bytes for {most} values")
+    if total in (0, size):
+        return np.arange(total)
+    indices = np.sort(_read_marked(reader, size, total))
+    if indices[-1] >= size:
+        raise WireError(f"malformed: index {indices[-1]} in a tensor of {size}")
+    encoded = encode_indices(indices, size)
+    if start[: len(encoded)] != encoded or len(start) - reader.left != len(encoded):
+        raise WireError("malformed: indices that are not in their one shortest form")
+    return indices
+
+
+def describe(code: bytes) -> str:
+    """The variant that a code uses, in words."""
+    reader = Reader(code)
+    reader.varint()
+    depths = reader.byte() if reader.left else 0
+    if not depths:
+        return "golomb" if reader.left else "empty or full"
+    return f"grid of width {reader.varint()}, {1 << depths % 4} x {1 << depths // 4} levels"
+
+
+def _grid_head(grid: Grid) -> bytes:
+    return bytes([grid.rows.depth + 4 * grid.columns.depth]) + varint(grid.width)
+
+
+def _grid_bits(grid: Grid, marks: Integers, indices: Integers) -> Bits:
+    tables = [_axis_bits(axis) for axis in (grid.rows, grid.columns)]
+    counts = fields(marks, grid.count_widths(indices.size))
+    return np.concatenate([*tables, counts, _gap_bits(np.sort(grid.places(indices)), grid.sizes, marks)])
+
+
+def _axis_bits(axis: Axis) -> Bits:
+    return fields(axis.levels, np.full_like(axis.levels, axis.depth))
+
+
+def _gap_bits(places: Integers, sizes: Integers, marks: Integers) -> Bits:
+    dense = 2 * marks > sizes
+    coded = np.where(dense, sizes - marks, marks)
+    return golomb.write(_toggle(places, sizes, marks, dense), sizes, coded)
+
+
+def _read_marked(reader: Reader, size: int, total: int) -> Integers:
+    """The marked coordinates in any order; some may lie beyond `size`."""
+    depths = reader.byte()
+    row_depth, column_depth = depths % 4, depths // 4
+    if max(row_depth, column_depth) > DEPTH:
+        raise WireError(f"malformed: unknown index code {depths}")
+    width = reader.varint() if depths else 0
+    if depths and not allows_grid(size, width, total):
+        raise WireError(f"malformed: a grid of width {width} for {total} indices in {size}")
+    bits = BitReader(reader.peek())
+    if depths:
+        rows = _read_axis(bits, -(-size // width), row_depth)
+        indices = _read_in_grid(bits, Grid(rows, _read_axis(bits, width, column_depth)), total)
+    else:
+        indices = _read_places(bits, np.array([size]), np.array([total]))
+    reader.take(bits.bytes_read)
+    return indices
+
+
+def _read_in_grid(bits: BitReader, grid: Grid, total: int) -> Integers:
+    marks = bits.fields(grid.count_widths(total))
+    if int(marks.sum()) != total or (marks > grid.sizes).any():
+        raise WireError("malformed: counts of indices that do not add up")
+    return grid.indices(_read_places(bits, grid.sizes, marks), marks)
+
+
+def _read_axis(bits: BitReader, lines: int, depth: int) -> Axis:
+    if lines * depth > bits.left:
+        raise WireError("truncated: the index code ends early")
+    return Axis(bits.fields(np.full(lines, depth)), depth)
+
+
+def _read_places(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
+    dense = 2 * marks > sizes
+    coded = np.where(dense, sizes - marks, marks)
+    return _toggle(golomb.read(bits, sizes, coded), sizes, coded, dense)
+
+
+def _toggle(places: Integers, sizes: Integers, marks: Integers, dense: NDArray[np.bool_]) -> Integers:
+    """Ascending places, in dense cells those that `places` lacks: marked to unmarked and back."""
+    if not dense.any():
+        return places
+    is_dense = np.repeat(dense, marks)
+    # The dense cells alone, laid end to end: no longer than twice the marks of the fuller side.
+    dense_sizes = np.where(dense, sizes, 0)
+    shifts = (np.cumsum(sizes) - sizes) - (np.cumsum(dense_sizes) - dense_sizes)
+    absent = np.ones(int(dense_sizes.sum()), bool)
+    absent[(places - np.repeat(shifts, marks))[is_dense]] = False
+    others = np.flatnonzero(absent) + np.repeat(shifts, dense_sizes)[absent]
+    return np.sort(np.concatenate([places[~is_dense], others]))

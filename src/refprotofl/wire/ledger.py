@@ -1,0 +1,119 @@
+"""What crossed between client and server: every message, by round, phase, client and direction."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import Tensor
+
+from refprotofl.wire.error import WireError
+from refprotofl.wire.message import Message, Sparse
+
+Direction = Literal["up", "down"]  # up: from the client to the server
+Purpose = Literal["training", "one_off", "evaluation"]
+Kind = Literal["parameters", "prototype_values", "other_values"]
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_COSTS = ("payload_bytes", "messages")
+# The buckets of a run's summary: training traffic is told by direction and by kind of value, the rest is not.
+_BUCKETS = {"uplink": _KINDS + _COSTS, "downlink": _KINDS + _COSTS, "one_off": _COSTS, "evaluation": _COSTS}
+
+Totals = dict[str, dict[str, int]]
+Row = dict[str, int | str]
+
+
+@dataclass(frozen=True, order=True)
+class _Entry:
+    """What one row of the account is about."""
+
+    client: int
+    phase: str
+    purpose: Purpose
+    direction: Direction
+
+
+class Ledger:
+    """Counts messages; keeps the rows of rounds not closed yet, and the totals of all."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[_Entry, Counter[str]]] = {}
+        self._totals: dict[str, Counter[str]] = {bucket: Counter() for bucket in _BUCKETS}
+
+    def record(
+        self,
+        *,
+        round: int,
+        phase: str,
+        client: int,
+        direction: Direction,
+        message: Message,
+        size: int,
+        kinds: Mapping[str, Kind],
+        purpose: Purpose = "training",
+    ) -> None:
+        """Count one message whose encoding has `size` bytes; `kinds` says what its tensors hold."""
+        bucket = self._totals[_bucket(purpose, direction)]
+        counts = _count_values(message, kinds)
+        counts.update(payload_bytes=size, messages=1)
+        entry = _Entry(client, phase, purpose, direction)
+        self._rows.setdefault(round, {}).setdefault(entry, Counter()).update(counts)
+        bucket.update(counts)
+
+    def rows(self, round: int) -> list[Row]:
+        """What crossed in a round that is not closed, by client, phase, purpose and direction."""
+        entries = self._rows.get(round, {})
+        return [_row(round, entry, entries[entry]) for entry in sorted(entries)]
+
+    def close(self, round: int) -> list[Row]:
+        """The rows of a round, which the ledger then forgets; the totals keep them."""
+        rows = self.rows(round)
+        self._rows.pop(round, None)
+        return rows
+
+    def totals(self) -> Totals:
+        """The `communication` part of a run's summary."""
+        return {
+            bucket: {name: self._totals[bucket][name] for name in names} for bucket, names in _BUCKETS.items()
+        }
+
+    @classmethod
+    def restore(cls, totals: Mapping[str, Any]) -> "Ledger":
+        """A ledger that goes on from earlier `totals()`."""
+        ledger = cls()
+        for bucket, names in _BUCKETS.items():
+            counts = totals.get(bucket)
+            if not isinstance(counts, Mapping) or set(counts) != set(names):
+                raise WireError(f"the totals to go on from must hold {', '.join(names)} under {bucket!r}")
+            if not all(type(count) is int and count >= 0 for count in counts.values()):
+                raise WireError(f"the totals to go on from must be whole numbers, zero or more: {bucket!r}")
+            ledger._totals[bucket].update(counts)
+        return ledger
+
+
+def _bucket(purpose: Purpose, direction: Direction) -> str:
+    if purpose == "training":
+        return {"up": "uplink", "down": "downlink"}[direction]
+    return purpose
+
+
+def _count_values(message: Message, kinds: Mapping[str, Kind]) -> Counter[str]:
+    """How many values of each kind a message holds; of a Sparse the values alone, of texts nothing."""
+    counts: Counter[str] = Counter()
+    for name, value in message.items():
+        if isinstance(value, Tensor):
+            counts[kinds.get(name, "other_values")] += value.numel()
+        elif isinstance(value, Sparse):
+            counts[kinds.get(name, "other_values")] += value.values.numel()
+        elif not isinstance(value, str):
+            counts["other_values"] += 1
+    unknown = set(counts) - set(_KINDS)
+    if unknown:
+        raise ValueError(f"unknown kinds of values: {sorted(unknown)}; known are {_KINDS}")
+    return counts
+
+
+def _row(round: int, entry: _Entry, counts: Counter[str]) -> Row:
+    about: Row = {"round": round, "client": entry.client, "phase": entry.phase}
+    about |= {"purpose": entry.purpose, "direction": entry.direction}
+    return about | {name: counts[name] for name in _KINDS + _COSTS}

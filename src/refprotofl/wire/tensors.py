@@ -1,0 +1,106 @@
+"""A tensor's data as bytes: row-major, little-endian whatever the host, booleans eight to a byte."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refprotofl.wire.error import WireError
+from refprotofl.wire.reader import Reader, varint
+
+# A type's place is its code on the wire: append only.
+DTYPES = (
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+)
+# numpy has no bfloat16, so data passes as integers of the same width: bits stay as they are.
+_CARRIERS = {
+    1: (torch.uint8, "<u1"),
+    2: (torch.int16, "<i2"),
+    4: (torch.int32, "<i4"),
+    8: (torch.int64, "<i8"),
+}
+_MAX_ELEMENTS = 1 << 40  # empty dimensions left out, so that no shape overflows
+_MAX_DIMENSIONS = 64  # torch computes with no more
+
+
+def dtype_code(tensor: Tensor) -> int:
+    """The code of the tensor's type."""
+    if tensor.layout is not torch.strided:
+        raise WireError(f"a tensor of layout {tensor.layout} cannot be sent; make it dense or a Sparse")
+    if tensor.dtype not in DTYPES:
+        raise WireError(f"a tensor of {tensor.dtype} cannot be sent; convert it to one of {DTYPES}")
+    return DTYPES.index(tensor.dtype)
+
+
+def shape_bytes(tensor: Tensor) -> bytes:
+    """The number of dimensions and each of them."""
+    _check_shape(tuple(tensor.shape))
+    return b"".join(map(varint, (tensor.dim(), *tensor.shape)))
+
+
+def read_shape(reader: Reader) -> tuple[int, ...]:
+    """What `shape_bytes` wrote."""
+    dimensions = reader.varint()
+    if dimensions > _MAX_DIMENSIONS:
+        raise WireError(f"malformed: a tensor of {dimensions} dimensions; {_MAX_DIMENSIONS} are the most")
+    shape = tuple(reader.varint() for _ in range(dimensions))
+    _check_shape(shape)
+    return shape
+
+
+def data_bytes(tensor: Tensor) -> bytes:
+    """The elements; every float must be finite."""
+    tensor = tensor.detach().cpu().contiguous()
+    _check_finite(tensor)
+    if tensor.dtype is torch.bool:
+        return np.packbits(tensor.flatten().numpy()).tobytes()
+    carrier, little_endian = _CARRIERS[tensor.itemsize]
+    return tensor.view(carrier).numpy().astype(little_endian, copy=False).tobytes()
+
+
+def read_data(reader: Reader, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """What `data_bytes` wrote, in memory of its own."""
+    count = math.prod(shape)
+    if dtype is torch.bool:
+        return _read_bools(reader, count).reshape(shape)
+    _, little_endian = _CARRIERS[dtype.itemsize]
+    data = np.frombuffer(reader.take(count * dtype.itemsize), little_endian)
+    tensor = torch.from_numpy(data.astype(data.dtype.newbyteorder("="))).view(dtype).reshape(shape)
+    _check_finite(tensor)
+    return tensor
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Whether type, shape and every bit agree: unlike for `torch.equal`, 0.0 is not -0.0."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    carrier, _ = _CARRIERS[left.itemsize]
+    return torch.equal(left.contiguous().view(carrier), right.contiguous().view(carrier))
+
+
+def _read_bools(reader: Reader, count: int) -> Tensor:
+    bits = np.unpackbits(np.frombuffer(reader.take(-(-count // 8)), np.uint8))
+    if bits[count:].any():
+        raise WireError("malformed: padding that is not zero")
+    return torch.from_numpy(bits[:count].astype(bool))
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) > _MAX_DIMENSIONS or math.prod(max(length, 1) for length in shape) > _MAX_ELEMENTS:
+        raise WireError(f"a tensor of shape {shape} is too large to be sent")
+
+
+def _check_finite(tensor: Tensor) -> None:
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        bad = int(torch.count_nonzero(~torch.isfinite(tensor)))
+        raise WireError(f"{bad} of {tensor.numel()} values are NaN or infinite; every value must be finite")

@@ -1,0 +1,51 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from refprotofl.data import load_dataset
+from refprotofl.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("fashion_mnist", "fashion-mnist"), ("cifar-10", "cifar10"), ("MNIST", "mnist"), ("digit", "digits")],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(InputError, match=f"Did you mean '{nearest}'\\? Allowed are: digits, mnist, .*module:function"):
+        load_dataset(name)
+
+
+def test_a_name_like_none_is_not_guessed_at():
+    with pytest.raises(InputError, match=r"'zzzzzz' is not known\. Allowed are"):
+        load_dataset("zzzzzz")
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "nowhere.npz", "/no/such/folder"])
+def test_a_path_that_is_not_there(name):
+    with pytest.raises(InputError, match="no such file or folder"):
+        load_dataset(name)
+
+
+def test_a_kind_of_file_that_is_not_read(tmp_path):
+    (tmp_path / "table.csv").write_text("1,2")
+    with pytest.raises(InputError, match="this kind of file is not read"):
+        load_dataset(str(tmp_path / "table.csv"))
+
+
+def test_digits_split_is_fixed_and_stratified():
+    data, other = load_dataset("digits", None, 0), load_dataset("digits", None, 5)
+    assert np.array_equal(data.test_images, other.test_images)
+    assert len(data.train_images) + len(data.test_images) == 1797
+    assert data.shape == (1, 8, 8)
+    assert data.train_images.max() == 255
+    whole = np.bincount(np.concatenate([data.train_labels, data.test_labels]))
+    assert np.bincount(data.test_labels).tolist() == [round(0.2 * count) for count in whole]
+
+
+def test_importing_the_room_imports_nothing_heavy():
+    heavy = {"torch", "sklearn", "matplotlib", "PIL", "requests"}
+    code = f"import sys, refprotofl.data; print({heavy} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"

@@ -1,0 +1,68 @@
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from refprotofl.data import draw_partition, partition_table
+from refprotofl.data.picture import round_down
+from refprotofl.errors import InputError
+
+COUNTS = np.array([[30, 0, 5], [0, 12, 1]])
+NAMES = ("cat", "dog", "a very long name of a class")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")])
+def test_the_suffix_decides_and_the_same_counts_give_the_same_file(tmp_path, suffix, start):
+    files = [tmp_path / "new" / f"{number}{suffix}" for number in range(2)]
+    for file in files:
+        assert draw_partition(COUNTS, NAMES, file, "toy") == f"{file}: 2 clients by 3 classes."
+    assert files[0].read_bytes().startswith(start)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_bubble_areas_are_in_proportion_to_samples(tmp_path):
+    """Measured in the picture: the blue area of one bubble against that of another."""
+
+    def blue(count):
+        counts = np.zeros((10, 10), int)
+        counts[0, 0] = 1000  # sets the scale
+        counts[5, 5] = count
+        draw_partition(counts, NAMES * 4, tmp_path / "picture.png")
+        pixels = np.asarray(Image.open(tmp_path / "picture.png").convert("RGB")).astype(int)
+        return int(((pixels[..., 2] - pixels[..., 0]) > 40).sum())
+
+    nothing = blue(0)
+    areas = [blue(count) - nothing for count in (250, 500, 1000)]
+    assert all(larger / smaller == pytest.approx(2, rel=0.06) for smaller, larger in pairwise(areas))
+
+
+@pytest.mark.parametrize("shape", [(51, 3), (2, 101), (300, 120)])
+def test_too_many_for_bubbles_says_so(tmp_path, shape):
+    note = draw_partition(np.ones(shape, int), [str(n) for n in range(shape[1])], tmp_path / "p.png")
+    assert f"a heat map, because {shape[0]} clients by {shape[1]} classes are too many" in note
+
+
+def test_other_suffixes_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"\.png, \.pdf, \.svg"):
+        draw_partition(COUNTS, NAMES, tmp_path / "picture.gif")
+
+
+def test_the_table():
+    assert partition_table(COUNTS) == [(0, 35, (30, 0, 5)), (1, 13, (0, 12, 1))]
+
+
+def test_round_numbers():
+    assert [round_down(count) for count in (1, 9, 10, 37, 3950)] == [1, 9, 10, 30, 3000]
+
+
+def test_drawing_leaves_pyplot_alone(tmp_path):
+    code = (
+        "import sys, pathlib, numpy, refprotofl.data as data;"
+        f"data.draw_partition(numpy.ones((2, 2), int), 'ab', pathlib.Path({str(tmp_path / 'p.png')!r}));"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
