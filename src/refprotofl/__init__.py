@@ -1,8 +1,8 @@
 """Federated learning over thin links.
 
-    from refprotofl import Experiment, run
-    finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name": "mlp"}))
-    print(finished.summary["accuracy"])
+from refprotofl import Experiment, run
+finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name": "mlp"}))
+print(finished.summary["accuracy"])
 """
 
 from typing import TYPE_CHECKING, Any

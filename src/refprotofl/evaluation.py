@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.models import SplitModel
+from refprotofl.wire import Message
 
 BATCH = 512
 
@@ -53,8 +54,9 @@ def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, i
     return counts
 
 
-def accuracies(counts: Mapping[str, int]) -> dict[str, float]:
-    """One client's accuracies from its counts; a protocol without samples is absent."""
+def accuracies(answer: Message) -> dict[str, float]:
+    """One client's accuracies from the counts it answered; a protocol without samples is absent."""
+    counts = {name: count for name, count in answer.items() if isinstance(count, int)}
     out_of = {"own": counts["own_tested"], "own_prototype": counts["own_tested"]}
     return {
         protocol: counts[protocol] / out_of.get(protocol, counts["tested"])

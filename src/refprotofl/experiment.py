@@ -25,7 +25,9 @@ def _kebab(name: str) -> str:
 
 
 def _read_switch(value: object) -> object:
-    return {"on": True, "off": False, "true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    return (
+        {"on": True, "off": False, "true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    )
 
 
 def _read_budget(value: object) -> object:
@@ -103,7 +105,9 @@ class RefProtoFL(_Table):
         if self.uplink_budget is not None and self.keep is not None:
             raise ValueError("takes keep or uplink-budget, not both: remove one of them")
         if not self.apud and (self.uplink_budget is not None or self.error_feedback != "none"):
-            raise ValueError("has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud = on")
+            raise ValueError(
+                "has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud = on"
+            )
         if self.error_feedback == "ef21" and self.normalise == "senders":
             raise ValueError('has error-feedback = "ef21", which needs normalise = "participants"')
         return self

@@ -32,9 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 _RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep"}
 
 
-def load_experiment(
-    file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()
-) -> Experiment:
+def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
     """The experiment that a command line names; neither file nor preset means `quick`."""
     if file is None and preset is None:
         preset = "quick"

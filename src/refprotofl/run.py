@@ -101,9 +101,7 @@ def worker_count(workers: Workers, experiment: Experiment) -> int:
     return min(workers, experiment.clients)
 
 
-def open_engine(
-    federation: assembly.Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int
-) -> Engine:
+def open_engine(federation: assembly.Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int) -> Engine:
     if workers == 1:
         return InProcessEngine(assembly.build_host(federation, checkpoint.folder, checkpoint.records))
     specification = assembly.worker_specification(
@@ -278,9 +276,7 @@ def draw_evaluated(experiment: Experiment) -> list[int]:
     """The clients whose models are scored: the same throughout a run."""
     if experiment.evaluate.clients == "all":
         return list(range(experiment.clients))
-    chosen = stream(experiment.seed, "evaluated").choice(
-        experiment.clients, experiment.evaluate.clients, replace=False
-    )
+    chosen = stream(experiment.seed, "evaluated").choice(experiment.clients, experiment.evaluate.clients, replace=False)
     return sorted(chosen.tolist())
 
 

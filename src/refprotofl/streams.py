@@ -15,7 +15,5 @@ def key(seed: int, purpose: str, *, client: int | None = None, round: int | None
     return int.from_bytes(hashlib.sha256(name).digest()[:16], "little")
 
 
-def stream(
-    seed: int, purpose: str, *, client: int | None = None, round: int | None = None
-) -> np.random.Generator:
+def stream(seed: int, purpose: str, *, client: int | None = None, round: int | None = None) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, client=client, round=round)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from refprotofl.benchmarks.wire import bound_bytes, uniform_masks
 from refprotofl.wire import golomb
+from refprotofl.wire.entropy import least_bits
 from refprotofl.wire.indices import decode_indices, describe, encode_indices
 from refprotofl.wire.reader import Reader
 
@@ -99,13 +100,15 @@ def test_masks_of_any_shape_survive(seed: int, rows: int, width: int, tail: int,
     assert np.array_equal(decoded(encode_indices(indices, mask.size), mask.size), indices)
 
 
-@pytest.mark.parametrize("share", [0.002, 0.03, 0.15, 0.33, 0.5])
-def test_expected_lengths_are_good_to_a_percent(share: float) -> None:
-    (mask,) = uniform_masks([100_000], [share]).values()
-    places = np.flatnonzero(mask)
-    size, marks = np.array([mask.size]), np.array([places.size])
-    expected = int(golomb.expected_bits(size, marks)[0])
-    assert golomb.write(places, size, marks).size == pytest.approx(expected, rel=0.01)
+def test_least_bits_agree_with_the_logarithm_of_the_library() -> None:
+    marks = np.append(0, np.geomspace(1, 1 << 30, 400).astype(np.int64))
+    sizes = np.full_like(marks, 1 << 30)
+    shares = marks / sizes
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -shares * np.log2(shares) - (1 - shares) * np.log2(1 - shares)
+    assert np.allclose(
+        least_bits(sizes, marks), sizes * np.nan_to_num(entropy), rtol=0, atol=1e-6 * (1 << 30)
+    )
 
 
 def test_golomb_parameters_are_the_optimal_ones() -> None:

@@ -69,7 +69,12 @@ class EngineCohort:
             raise RunError(f"Round {self.round}: no client is left ({reasons}).")
 
     def ask(
-        self, verb: str, message: Message | Callable[[int], Message], *, to: Iterable[int] | None = None, once: bool = False
+        self,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        *,
+        to: Iterable[int] | None = None,
+        once: bool = False,
     ) -> Iterator[tuple[int, Message]]:
         purpose: Purpose = "one_off" if once else self._purpose
         tickets = []
@@ -104,7 +109,14 @@ class EngineCohort:
         return answer
 
     def _record(
-        self, direction: Direction, phase: str, client: int, purpose: Purpose, message: Message, data: bytes, digests: dict[str, str]
+        self,
+        direction: Direction,
+        phase: str,
+        client: int,
+        purpose: Purpose,
+        message: Message,
+        data: bytes,
+        digests: dict[str, str],
     ) -> None:
         self._tap(direction, phase, client, self.round, data)
         self._ledger.record(

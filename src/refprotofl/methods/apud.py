@@ -47,7 +47,8 @@ def inclusion_probabilities(moved: np.ndarray, keep: int) -> np.ndarray:
     certain = 0  # how many are kept for sure: as long as the next one's probability would exceed 1
     while certain < keep and (keep - certain) * descending[certain] > rest[certain]:
         certain += 1
-    return np.minimum(1.0, moved * ((keep - certain) / rest[certain]))
+    probabilities: np.ndarray = np.minimum(1.0, moved * ((keep - certain) / rest[certain]))
+    return probabilities
 
 
 def split_by_tensor(keep: int, sizes: Sequence[int]) -> list[int]:

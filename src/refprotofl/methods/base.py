@@ -39,7 +39,12 @@ class Cohort(Protocol):
         """Those still taking part, in id order."""
 
     def ask(
-        self, verb: str, message: Message | Callable[[int], Message], *, to: Iterable[int] | None = None, once: bool = False
+        self,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        *,
+        to: Iterable[int] | None = None,
+        once: bool = False,
     ) -> Iterator[tuple[int, Message]]:
         """Answers in client order; who failed or sent something unreadable is absent and out of the round.
 
@@ -172,7 +177,9 @@ class Client(ABC):
     def keep_backbone(self) -> None:
         """Keeps the trained backbone; one that should have moved and did not is an error."""
         trained = self.model.read_backbone()
-        names = [BACKBONE + name for name, parameter in self.model.backbone.named_parameters() if parameter.requires_grad]
+        names = [
+            BACKBONE + name for name, parameter in self.model.backbone.named_parameters() if parameter.requires_grad
+        ]
         guards.backbone_moved([(self.state[name], trained[name]) for name in names])  # type: ignore[misc]
         self.state |= trained
 

@@ -51,11 +51,11 @@ def compose(
         message, sent = pack(table, target, reference, mask)
         return {**extra, **message}, sent, mask
 
-    budget = table.uplink_budget
-    if budget is not None:
-        keep = largest_that_fits(lambda keep: spent + len(encode(attempt(keep)[0])) <= budget, len(local))
-    else:
+    if table.share is not None:
         keep = apud.number_to_send(table.share, len(local))
+    else:
+        left = (table.uplink_budget or 0) - spent
+        keep = largest_that_fits(lambda keep: len(encode(attempt(keep)[0])) <= left, len(local))
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
     return message, memory + sent if table.error_feedback == "ef21" else target - reference - sent

@@ -13,7 +13,8 @@ class LocalBatchNorm(nn.BatchNorm2d):
 
     def forward(self, inputs: Tensor) -> Tensor:
         if self.training and inputs.numel() == inputs.shape[1]:
-            return functional.batch_norm(inputs, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            statistics = (self.running_mean, self.running_var)
+            return functional.batch_norm(inputs, *statistics, self.weight, self.bias, eps=self.eps)
         return super().forward(inputs)
 
     def _check_input_dim(self, input: Tensor) -> None:

@@ -25,9 +25,7 @@ class BasicBlock(nn.Module):
         self.norm2 = norm_layer(norm, outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                _convolution(inputs, outputs, 1, stride, norm), norm_layer(norm, outputs)
-            )
+            self.shortcut = nn.Sequential(_convolution(inputs, outputs, 1, stride, norm), norm_layer(norm, outputs))
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden = torch.relu(self.norm1(self.conv1(inputs)))

@@ -41,7 +41,7 @@ class SplitModel(nn.Module):
         logits: Tensor = self.head(self.embed(inputs))
         return logits
 
-    def adapter_parameters(self) -> list[nn.Parameter]:
+    def adapter_parameters(self) -> list[Tensor]:
         return [self.feature.weight, self.feature.bias, self.head.weight, self.head.bias]
 
     @property

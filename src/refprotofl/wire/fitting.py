@@ -3,7 +3,7 @@
 The width that explains most is found from the marks of single rows and columns. Its rows (and its columns),
 sorted by their marks, are then cut in two where that saves most, each part again, and once more: eight
 levels. Merging neighbours gives the grids with fewer levels; the cheapest wins, if it beats having none.
-All of it is integer arithmetic: the same set has the same grid on every machine.
+No step depends on the machine (entropy.py): the same set has the same grid everywhere.
 """
 
 from itertools import product
@@ -11,13 +11,13 @@ from itertools import product
 import numpy as np
 
 from refprotofl.wire.bits import Integers, bit_length
-from refprotofl.wire.golomb import expected_bits
+from refprotofl.wire.entropy import least_bits
 from refprotofl.wire.grid import Axis, Grid
 
 DEPTH = 3  # at most 2**3 levels of rows and of columns
 _WIDTHS = tuple(1 << power for power in range(5, 12))  # 32 to 2048: the usual widths of a layer's input
 _HEADER_BITS = 16  # a grid's width
-_MARGIN = 64  # expected lengths are good to about a percent, so a grid must save one part in so many
+_MARGIN = 64  # gaps take a little more than the least bits, so a grid must save one part in so many
 
 Lines = tuple[Integers, Integers]  # how many marks each row has, and each column
 
@@ -36,7 +36,7 @@ def fit(indices: Integers, size: int) -> tuple[Grid, Integers] | None:
     rows, columns = min(_lines_by_width(indices, size, widths), key=_line_bits)
     finest = Grid(_axis(rows, columns.size), _axis(columns, rows.size))
     marks = np.bincount(finest.cells(indices), minlength=finest.sizes.size)
-    bare = int(expected_bits(np.array([size]), np.array([total]))[0])
+    bare = int(least_bits(np.array([size]), np.array([total]))[0])
     return _cheapest(finest, marks, bare)
 
 
@@ -54,8 +54,8 @@ def _lines_by_width(indices: Integers, size: int, widths: list[int]) -> list[Lin
 def _line_bits(lines: Lines) -> int:
     """A score of a width: the marks coded row by row, and column by column, and a bit for each line."""
     rows, columns = lines
-    by_row = expected_bits(np.full_like(rows, columns.size), rows)
-    by_column = expected_bits(np.full_like(columns, rows.size), columns)
+    by_row = least_bits(np.full_like(rows, columns.size), rows)
+    by_column = least_bits(np.full_like(columns, rows.size), columns)
     return int(by_row.sum()) + int(by_column.sum()) + rows.size + columns.size
 
 
@@ -81,7 +81,7 @@ def _cuts(below: Integers, length: int, bounds: Integers) -> list[int]:
     first, last = np.repeat(first, choices), np.repeat(last, choices)
     sizes = np.concatenate([cuts - first, last - cuts]) * length
     marks = np.concatenate([below[cuts] - below[first], below[last] - below[cuts]])
-    lower, upper = expected_bits(sizes, marks).reshape(2, -1)
+    lower, upper = least_bits(sizes, marks).reshape(2, -1)
     runs = zip(starts.tolist(), ends.tolist(), strict=True)
     return [int(cuts[start + np.argmin((lower + upper)[start:end])]) for start, end in runs]
 
@@ -92,7 +92,7 @@ def _cheapest(finest: Grid, marks: Integers, bare: int) -> tuple[Grid, Integers]
     sizes_of = [_merged(finest.sizes, *pair) for pair in depths]
     marks_of = [_merged(marks, *pair) for pair in depths]
     sizes = np.concatenate(sizes_of)
-    cell_bits = expected_bits(sizes, np.concatenate(marks_of)) + bit_length(np.minimum(sizes, marks.sum()))
+    cell_bits = least_bits(sizes, np.concatenate(marks_of)) + bit_length(np.minimum(sizes, marks.sum()))
     first_cells = np.cumsum([0] + [cells.size for cells in sizes_of[:-1]])
     rows, columns = finest.rows.levels.size, finest.columns.levels.size
     tables = np.array([rows * row_depth + columns * column_depth for row_depth, column_depth in depths])

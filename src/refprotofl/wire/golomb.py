@@ -19,17 +19,6 @@ def parameters(sizes: Integers, marks: Integers) -> Integers:
     return np.maximum(rounded, 1)
 
 
-def expected_bits(sizes: Integers, marks: Integers) -> Integers:
-    """About how many bits each cell takes, coded by its marked or its unmarked places, the fewer of them."""
-    marks = np.minimum(marks, sizes - marks)
-    parameter = parameters(sizes, marks)
-    width = bit_length(parameter) - 1
-    remainders = marks * width + marks * (2 * parameter - (2 << width)) // parameter
-    # Small remainders are likelier: on average about 7/16 (m - 1). What they do not span, the unary parts do.
-    unary = marks + np.maximum(sizes - marks - 7 * marks * (parameter - 1) // 16, 0) // parameter
-    return np.where(marks > 0, remainders + unary, 0)
-
-
 def write(places: Integers, sizes: Integers, marks: Integers) -> Bits:
     """Ascending places, the cells laid end to end, as bits; `marks` says how many belong to each cell."""
     starts, parameter = _spread(sizes, marks)
