@@ -10,9 +10,10 @@ from refprotofl.data.fetching import load_standard
 from refprotofl.data.huggingface import load_huggingface
 from refprotofl.data.image_folder import load_image_folder
 from refprotofl.data.npz import load_npz
-from refprotofl.data.own_function import is_function_name, load_from_function
+from refprotofl.data.own_function import load_from_function
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import InputError
+from refprotofl.plugins import is_reference
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"
@@ -35,7 +36,7 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0) -> Data
         return load_image_folder(path, seed)
     if path.is_file() and path.suffix == ".npz":
         return load_npz(path)
-    if is_function_name(name):
+    if is_reference(name):
         return load_from_function(name)
     raise InputError(_complaint(name, path))
 

@@ -87,7 +87,7 @@ class Server(ABC):
         """What a client gets once, when it joins or has lost its store."""
         return {}
 
-    def welcome(self, client: int, answer: Message) -> None:
+    def welcome(self, client: int, answer: Message) -> None:  # noqa: B027 - most methods need not know
         """Takes note of a client that has just joined."""
 
     def ask(

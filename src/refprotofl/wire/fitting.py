@@ -54,8 +54,8 @@ def _lines_by_width(indices: Integers, size: int, widths: list[int]) -> list[Lin
 def _line_bits(lines: Lines) -> int:
     """A score of a width: the marks coded row by row, and column by column, and a bit for each line."""
     rows, columns = lines
-    by_row = least_bits(np.full_like(rows, columns.size), rows)
-    by_column = least_bits(np.full_like(columns, rows.size), columns)
+    by_row = least_bits(np.array([columns.size]), rows)
+    by_column = least_bits(np.array([rows.size]), columns)
     return int(by_row.sum()) + int(by_column.sum()) + rows.size + columns.size
 
 

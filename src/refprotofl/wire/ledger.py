@@ -73,9 +73,7 @@ class Ledger:
 
     def totals(self) -> Totals:
         """The `communication` part of a run's summary."""
-        return {
-            bucket: {name: self._totals[bucket][name] for name in names} for bucket, names in _BUCKETS.items()
-        }
+        return {bucket: {name: self._totals[bucket][name] for name in names} for bucket, names in _BUCKETS.items()}
 
     @classmethod
     def restore(cls, totals: Mapping[str, Any]) -> "Ledger":

@@ -1,0 +1,34 @@
+# make run: the main job on embedded data. make test: lint, types and all tests. Each does the set-up it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test lint setup clean
+
+run: $(VENV)/runtime
+	$(BIN)/refprotofl run --preset quick
+
+setup: $(VENV)/tests
+
+test: setup lint
+	$(BIN)/pytest --numprocesses=2
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/runtime: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/tests: $(VENV)/runtime
+	$(PIP) --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

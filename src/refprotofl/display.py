@@ -1,0 +1,133 @@
+"""What a person sees while a run goes on and when it is done."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from refprotofl.experiment import Experiment
+from refprotofl.run import Event, Watcher
+from refprotofl.units import percent, size
+
+PROTOCOL_WORDS = {
+    "personal": "each client's private part with the newest shared part, whole test set",
+    "personal_before": "the same straight after local training, before aggregation",
+    "global": "one aggregated model, whole test set",
+    "own": "each client on test data with its own class mix",
+    "personal_prototype": "like personal, by the nearest prototype",
+    "own_prototype": "like own, by the nearest prototype",
+}
+
+
+def title(experiment: Experiment) -> str:
+    spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
+    return (
+        f"{experiment.method} on {experiment.dataset}: {experiment.clients} clients, {spread}, "
+        f"{experiment.rounds} rounds, seed {experiment.seed}"
+    )
+
+
+class ProgressWatcher(Watcher):
+    """A live bar on a terminal, a line for each evaluation elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("round", total=None, status="")
+        self._answers = 0
+        self._uplink = 0
+        self._accuracy = ""
+        self._rounds = 0
+
+    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+        where = "in this process" if workers == 1 else f"in {workers} worker processes"
+        self._console.print(f"[bold]{escape(title(experiment))}[/bold], clients run {where}")
+        if rounds_done:
+            self._console.print(f"Going on after round {rounds_done} of {folder}")
+        self._rounds = experiment.rounds
+        self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
+        self._bar.start()
+
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+        if direction == "down":
+            self._answers = 0
+            return
+        self._answers += 1
+        if phase not in ("join", "evaluate"):
+            self._uplink += len(data)
+        self._show(f"{phase}: {self._answers} answered")
+
+    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        if accuracy is not None:
+            reached = percent(accuracy["accuracy"]["personal"])
+            self._accuracy = f"personal {reached}, "
+            if not self._console.is_terminal:
+                sent = size(self._uplink)
+                self._console.print(f"round {event['round']}/{self._rounds}: personal {reached}, {sent} sent up so far")
+        self._bar.update(self._task, completed=event["round"])
+        self._show("")
+
+    def close(self) -> None:
+        self._bar.stop()
+
+    def _show(self, phase: str) -> None:
+        self._bar.update(self._task, status=f"{self._accuracy}{size(self._uplink)} up  {phase}")
+
+
+def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> None:
+    experiment = Experiment.parse(summary["experiment"])
+    console.print(f"\n[bold]{escape(title(experiment))}[/bold] (method's own numbers of the last round)")
+    console.print(_accuracy_table(summary))
+    console.print(_communication_table(summary))
+    one_off = summary["communication"]["one_off"]["payload_bytes"]
+    console.print(
+        f"Once, beside this: {size(one_off)} to hand out the public set and let clients join. "
+        f"Took {summary['seconds']['total']:.1f} s."
+    )
+    console.print(f"Run folder: {folder}", soft_wrap=True)
+    console.print(f"State digest: {summary['state_digest']}", soft_wrap=True)
+
+
+def _accuracy_table(summary: dict[str, Any]) -> Table:
+    table = Table(title="Accuracy after the last round, mean over clients", title_justify="left")
+    table.add_column("protocol")
+    table.add_column("accuracy", justify="right")
+    table.add_column("clients", justify="right")
+    table.add_column("what it is")
+    for protocol, accuracy in summary["accuracy"].items():
+        if accuracy is not None:
+            scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
+            table.add_row(protocol, percent(accuracy), str(scored), PROTOCOL_WORDS[protocol])
+    return table
+
+
+def _communication_table(summary: dict[str, Any]) -> Table:
+    """Bytes of this run beside those of FedAvg with the whole model, float32, the same clients and rounds."""
+    table = Table(title="Communication of all clients and rounds", title_justify="left")
+    for heading in ("", "bytes", "parameters", "prototype values", "full-model FedAvg", "saved"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    full = 4 * summary["full_model"]["parameters"] * summary["full_model"]["participations"]
+    for direction in ("uplink", "downlink"):
+        counts = summary["communication"][direction]
+        sent = counts["payload_bytes"]
+        table.add_row(
+            direction,
+            size(sent),
+            f"{counts['parameters']:,}",
+            f"{counts['prototype_values']:,}",
+            size(full),
+            f"{full / sent:.1f}x" if sent else "-",
+        )
+    return table

@@ -1,0 +1,77 @@
+"""Recomputes a run's digest from its checkpoint, and finds where two runs part."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refprotofl.errors import DataError, InputError
+from refprotofl.experiment import differences
+from refprotofl.records.checkpoint import read_manifest
+from refprotofl.records.folder import read_events, read_experiment
+from refprotofl.records.states import load_state
+from refprotofl.state import digest_run, digest_state
+
+
+@dataclass(frozen=True)
+class Verified:
+    round: int
+    state_digest: str
+    clients_with_state: int
+
+
+def verify_run(folder: Path, initial_digest: str) -> Verified:
+    """Every file's hash and every state's digest, against manifest and events; DataError where they disagree."""
+    experiment, manifest = read_experiment(folder), read_manifest(folder / "checkpoint")
+    if not manifest:
+        raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
+    checkpoint = folder / "checkpoint"
+    server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["sha256"]))
+    clients = [initial_digest] * experiment.clients
+    for client, record in manifest["clients"].items():
+        state = load_state(checkpoint / "clients" / record["file"], record["sha256"])
+        clients[int(client)] = digest_state(state)
+    digest, last = digest_run(server, clients), manifest["progress"]["round"]
+    recorded = {event["round"]: event["state_digest"] for event in rounds(folder)}
+    for source, expected in (("manifest", manifest["state_digest"]), ("events.jsonl", recorded.get(last))):
+        if digest != expected:
+            raise DataError(f"{folder}: the states of round {last} give {digest}, but its {source} says {expected}.")
+    return Verified(last, digest, len(manifest["clients"]))
+
+
+def first_difference(one: Path, other: Path) -> str | None:
+    """The first round, phase and tensor in which two runs differ; None if they agree as far as both go."""
+    changed = differences(read_experiment(one).plain(), read_experiment(other).plain())
+    if changed:
+        return f"The experiments differ in {', '.join(changed)}."
+    for left, right in zip(rounds(one), rounds(other), strict=False):
+        for place, here, there in _paired(left, right):
+            if here != there:
+                return f"Round {left['round']}, {place}: {here} and {there}."
+    done = [len(list(rounds(folder))) for folder in (one, other)]
+    if done[0] != done[1]:
+        return f"They agree for {min(done)} rounds; one has {done[0]}, the other {done[1]}."
+    return None
+
+
+def rounds(folder: Path) -> Iterator[dict[str, Any]]:
+    return (event for event in read_events(folder) if event["event"] == "round")
+
+
+def _paired(left: dict[str, Any], right: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Pairs of digests in the order in which a round computes them."""
+    yield "cohort", left["asked"], right["asked"]
+    for phase, directions in left["messages"].items():
+        for direction in ("down", "up"):
+            others = right["messages"].get(phase, {}).get(direction, {})
+            for client, fields in directions.get(direction, {}).items():
+                place = f"{phase} {direction}, client {client}"
+                yield from _fields(place, fields, others.get(client, {}))
+    yield from _fields("server state", left["server"], right["server"])
+    yield from _fields("state of client", left["clients"], right["clients"])
+    yield "state digest", left["state_digest"], right["state_digest"]
+
+
+def _fields(place: str, left: dict[str, str], right: dict[str, str]) -> Iterator[tuple[str, Any, Any]]:
+    for name in sorted(left.keys() | right.keys()):
+        yield f"{place}: {name}", left.get(name), right.get(name)

@@ -1,0 +1,14 @@
+"""Numbers as a person reads them."""
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def size(number: float) -> str:
+    """Bytes in units of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.2f} {unit}"
+        number /= 1000
+    return f"{number:.2f} GB"
