@@ -5,6 +5,8 @@ finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name"
 print(finished.summary["accuracy"])
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,16 @@ if TYPE_CHECKING:
     from refprotofl.run import run
 
 __all__ = ["Experiment", "run"]
+
+
+class _Package(ModuleType):
+    """Importing the module `refprotofl.run` would put it where the function `run` belongs."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value.run if name == "run" and isinstance(value, ModuleType) else value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -43,9 +43,7 @@ def sparses(draw: st.DrawFn) -> Sparse:
     return Sparse(torch.tensor(indices, dtype=torch.int64), draw(tensors(len(indices))), size)
 
 
-values = (
-    tensors() | sparses() | st.integers(-(1 << 63), (1 << 63) - 1) | finite_floats | st.text() | st.booleans()
-)
+values = tensors() | sparses() | st.integers(-(1 << 63), (1 << 63) - 1) | finite_floats | st.text() | st.booleans()
 messages = st.dictionaries(st.text(max_size=8), values, max_size=5)
 
 

@@ -106,9 +106,7 @@ def test_least_bits_agree_with_the_logarithm_of_the_library() -> None:
     shares = marks / sizes
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -shares * np.log2(shares) - (1 - shares) * np.log2(1 - shares)
-    assert np.allclose(
-        least_bits(sizes, marks), sizes * np.nan_to_num(entropy), rtol=0, atol=1e-6 * (1 << 30)
-    )
+    assert np.allclose(least_bits(sizes, marks), sizes * np.nan_to_num(entropy), rtol=0, atol=1e-6 * (1 << 30))
 
 
 def test_golomb_parameters_are_the_optimal_ones() -> None:

@@ -110,11 +110,7 @@ traffic = st.lists(
 
 
 def bucket(row: dict[str, Any]) -> str:
-    return (
-        {"up": "uplink", "down": "downlink"}[row["direction"]]
-        if row["purpose"] == "training"
-        else row["purpose"]
-    )
+    return {"up": "uplink", "down": "downlink"}[row["direction"]] if row["purpose"] == "training" else row["purpose"]
 
 
 @given(traffic)
@@ -127,16 +123,12 @@ def test_totals_are_the_sum_of_all_rows(records: list[dict[str, Any]]) -> None:
     for row in (row for number in (1, 2, 3) for row in ledger.close(number)):
         sums[bucket(row)].update({name: row[name] for name in COUNTED})
     assert totals == {name: {key: sums[name][key] for key in counts} for name, counts in totals.items()}
-    assert sum(counts["payload_bytes"] for counts in totals.values()) == sum(
-        about["size"] for about in records
-    )
+    assert sum(counts["payload_bytes"] for counts in totals.values()) == sum(about["size"] for about in records)
     assert sum(counts["messages"] for counts in totals.values()) == len(records)
 
 
 @given(traffic, traffic)
-def test_a_restored_ledger_goes_on_where_it_was(
-    before: list[dict[str, Any]], after: list[dict[str, Any]]
-) -> None:
+def test_a_restored_ledger_goes_on_where_it_was(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
     whole, first = Ledger(), Ledger()
     for about in before:
         first.record(kinds=KINDS, **about)

@@ -171,6 +171,12 @@ class Client(ABC):
     @abstractmethod
     def evaluate(self, round: int, message: Message) -> Message: ...
 
+    @staticmethod
+    def load_final(model: SplitModel, server: State, own: State) -> None:
+        """Writes what a client ends up with into a model that has its initial weights: private + newest shared part."""
+        model.write_backbone(own)  # type: ignore[arg-type]
+        model.write_adapter(server["adapter"])  # type: ignore[arg-type]
+
     def load_backbone(self) -> None:
         self.model.write_backbone(self.state)  # type: ignore[arg-type]
 

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from refprotofl.methods.base import Client, Cohort, Server
 from refprotofl.methods.training import train
+from refprotofl.models import SplitModel
 from refprotofl.state import State
 from refprotofl.wire import Message
 
@@ -41,3 +42,9 @@ class LocalClient(Client):
     def adapter(self) -> Tensor:
         kept = self.state.get("adapter")
         return kept if isinstance(kept, Tensor) else self.seat.initial_adapter
+
+    @staticmethod
+    def load_final(model: SplitModel, server: State, own: State) -> None:
+        model.write_backbone(own)  # type: ignore[arg-type]
+        if isinstance(adapter := own.get("adapter"), Tensor):  # else the client never trained
+            model.write_adapter(adapter)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.optim.sgd import sgd
 
 from refprotofl.errors import RunError
 from refprotofl.experiment import Train
@@ -42,6 +43,40 @@ class Trained:
     steps: int
 
 
+class FreshSgd:
+    """SGD with momentum and weight decay whose state starts at zero.
+
+    By torch's fused kernel, but not through torch.optim.SGD: building one imports torch's compiler, which takes longer
+    than a small federation's whole first round.
+    """
+
+    def __init__(self, model: SplitModel, table: Train) -> None:
+        self._table = table
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._momenta = [torch.zeros_like(parameter) for parameter in self._parameters]
+
+    def step(self, loss: Tensor) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss.backward()
+        reached = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        with torch.no_grad():
+            sgd(
+                [self._parameters[i] for i in reached],
+                [self._parameters[i].grad for i in reached],  # type: ignore[misc]
+                [self._momenta[i] for i in reached],
+                has_sparse_grad=False,
+                foreach=False,
+                fused=True,
+                lr=self._table.lr,
+                momentum=self._table.momentum,
+                weight_decay=self._table.weight_decay,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+
+
 def train(
     model: SplitModel, samples: Samples, table: Train, order: np.random.Generator, penalty: Penalty | None = None
 ) -> Trained:
@@ -49,9 +84,7 @@ def train(
 
     The loss is mean cross-entropy plus `penalty`, which sees embeddings and labels of the batch.
     """
-    optimiser = torch.optim.SGD(
-        model.parameters(), table.lr, table.momentum, weight_decay=table.weight_decay, fused=True
-    )
+    optimiser = FreshSgd(model, table)
     model.train()
     loss_sum, penalty_sum, steps = torch.zeros(()), torch.zeros(()), 0
     for rows in _batches(samples, table, order):
@@ -62,9 +95,7 @@ def train(
             extra = penalty(embeddings, labels)
             penalty_sum += extra.detach()
             loss = loss + extra
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
+        optimiser.step(loss)
         loss_sum += loss.detach()
         steps += 1
     if not torch.isfinite(loss_sum):

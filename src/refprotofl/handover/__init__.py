@@ -1,0 +1,17 @@
+"""What a finished run is good for: predictions, and models to take elsewhere."""
+
+from refprotofl.handover.export import export
+from refprotofl.handover.exported import class_names, load_exported
+from refprotofl.handover.predict import Predictions, predict, write_predictions
+from refprotofl.handover.trained import Trained, load_trained
+
+__all__ = [
+    "Predictions",
+    "Trained",
+    "class_names",
+    "export",
+    "load_exported",
+    "load_trained",
+    "predict",
+    "write_predictions",
+]

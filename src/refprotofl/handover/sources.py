@@ -1,0 +1,149 @@
+"""What a model can be asked about: arrays, image files, and the test split of a data set."""
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from refprotofl.data import Dataset, load_dataset
+from refprotofl.data.dataset import Images, Labels
+from refprotofl.data.image_folder import read_images
+from refprotofl.data.loading import NAMES
+from refprotofl.data.own_arrays import NAMES as SPLITS
+from refprotofl.data.own_images import bring_to_uint8, channels_first
+from refprotofl.errors import DataError, InputError
+from refprotofl.experiment import Experiment, Input
+
+ARRAY_FILES = (".npz", ".npy")
+FORMS = "a .npz or .npy file, an image, a folder of images, or a data set as in dataset = …"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    names: Sequence[str | int]  # file names below the folder, else positions
+    images: Images  # (N, channels, height, width)
+    labels: Labels | None  # (N,), class numbers of the model, where the source tells them
+
+
+def read_source(source: str | Path, experiment: Experiment, data_dir: Path | None) -> Source:
+    """Images in the form that the experiment's models take; of a data set the test split, with its labels."""
+    text, path, seen = str(source), Path(source).expanduser(), experiment.known_input
+    if text in NAMES or _is_own_data(path, experiment):
+        return _test_split(text, experiment, data_dir)
+    if path.is_dir():
+        if (path / "train").is_dir() and (path / "test").is_dir():
+            return _test_split(text, experiment, data_dir)
+        return _image_folder(path, seen)
+    if path.is_file():
+        suffix = path.suffix.lower()
+        if suffix in ARRAY_FILES:
+            arrays = _read_arrays(path)
+            return _test_split(text, experiment, data_dir) if set(SPLITS) <= set(arrays) else _array(path, arrays, seen)
+        if suffix in Image.registered_extensions():
+            return Source((path.name,), _read_image(path, seen)[None], None)
+        raise InputError(f"{path}: this kind of file is not read. Give {FORMS}.")
+    if path.suffix.lower() in (*ARRAY_FILES, *Image.registered_extensions()):
+        raise InputError(f"There is no file {path}, seen from {Path.cwd()}.")
+    return _test_split(text, experiment, data_dir)
+
+
+def _is_own_data(path: Path, experiment: Experiment) -> bool:
+    """Whether this is what the run was trained on: then only its test split is fair to ask about."""
+    own = Path(experiment.dataset).expanduser()
+    return path.exists() and own.exists() and path.samefile(own)
+
+
+def _test_split(name: str, experiment: Experiment, data_dir: Path | None) -> Source:
+    dataset = load_dataset(name, data_dir, experiment.seed)
+    _check_size(name, dataset.test_images.shape[1:], experiment.known_input)
+    labels = _renumbered(name, dataset, experiment.known_input.class_names)
+    return Source(range(len(labels)), dataset.test_images, labels)
+
+
+def _renumbered(name: str, dataset: Dataset, class_names: tuple[str, ...]) -> Labels:
+    """The test labels as the model numbers its classes."""
+    if unknown := [known for known in dataset.class_names if known not in class_names]:
+        raise InputError(
+            f"{name} has a class {unknown[0]!r} that the model does not know; its classes are {_some(class_names)}."
+        )
+    numbers = np.array([class_names.index(known) for known in dataset.class_names], dtype=np.int64)
+    return numbers[dataset.test_labels]
+
+
+def _image_folder(folder: Path, seen: Input) -> Source:
+    """All images, in sub-folders too; where every one lies in a folder named like a class, that is its label."""
+    names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [
+        name
+        for name in names
+        if name.suffix.lower() in Image.registered_extensions() and not any(part.startswith(".") for part in name.parts)
+    ]
+    if not names:
+        raise InputError(f"{folder} has no images in it. Give {FORMS}.")
+    images = np.stack([_read_image(folder / name, seen) for name in names])
+    folders = [name.parts[0] if len(name.parts) == 2 else None for name in names]
+    labels = None
+    if all(name in seen.class_names for name in folders):
+        labels = np.array([seen.class_names.index(str(name)) for name in folders], dtype=np.int64)
+    return Source([name.as_posix() for name in names], images, labels)
+
+
+def _read_image(file: Path, seen: Input) -> Images:
+    """One image (channels, height, width), turned grey or RGB as the model takes it; never resized."""
+    image = read_images([file])[0]
+    channels = seen.shape[0]
+    if len(image) == 3 and channels == 1:
+        image = np.asarray(Image.fromarray(image.transpose(1, 2, 0)).convert("L"))[None]
+    elif len(image) == 1 and channels == 3:
+        image = image.repeat(3, axis=0)
+    _check_size(str(file), image.shape, seen)
+    return image
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a file by name; that of a .npy has none."""
+    try:
+        # Never pickles: a data file must not be able to run code.
+        with path.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.lib.npyio.NpzFile):
+                return {name: loaded[name] for name in loaded.files}
+            return {"": loaded}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+        raise DataError(f"{path} cannot be read as numeric arrays ({problem}): save it again with numpy.") from None
+
+
+def _array(path: Path, arrays: dict[str, NDArray[np.generic]], seen: Input) -> Source:
+    fitting = [name for name in ("x", "x_test") if name in arrays] or (list(arrays) if len(arrays) == 1 else [])
+    if not fitting:
+        raise InputError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}; the images must be called x or x_test, or be the only array."
+        )
+    array = arrays[fitting[0]]
+    if array.dtype.kind not in "uifb":
+        raise InputError(f"{path}: the images have type {array.dtype}; use uint8, or float in 0..1.")
+    if array.size == 0:
+        raise InputError(f"{path}: there are no images in it (shape {array.shape}).")
+    pixels, _ = bring_to_uint8(array, array, str(path))
+    images = channels_first(pixels, "given", str(path))
+    _check_size(str(path), images.shape[1:], seen)
+    return Source(range(len(images)), images, None)
+
+
+def _check_size(origin: str, found: tuple[int, ...], seen: Input) -> None:
+    if tuple(found) != seen.shape:
+        raise InputError(f"{origin}: the model takes images of {_size(seen.shape)}, but found {_size(found)}.")
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    channels, height, width = shape
+    return f"{width} x {height} pixels with {channels} channel{'s' if channels > 1 else ''}"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

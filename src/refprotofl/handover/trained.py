@@ -1,0 +1,69 @@
+"""One client's model, from the checkpoint of a run folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refprotofl.errors import DataError, InputError
+from refprotofl.experiment import Experiment
+from refprotofl.methods import find_method
+from refprotofl.models import SplitModel, build_model
+from refprotofl.records.checkpoint import read_manifest
+from refprotofl.records.folder import read_experiment
+from refprotofl.records.states import load_state
+from refprotofl.state import State
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A client's private backbone with the newest shared part, in evaluation mode, and where they come from."""
+
+    model: SplitModel
+    experiment: Experiment
+    client: int
+    folder: Path
+    rounds_done: int
+    state_digest: str
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.experiment.known_input.class_names
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of one image."""
+        return self.experiment.known_input.shape
+
+
+def load_trained(run_folder: Path, client: int) -> Trained:
+    """The model that `client` has after the run's last committed round; the data set is not needed."""
+    experiment = read_experiment(run_folder)
+    manifest = read_manifest(run_folder / "checkpoint")
+    if not manifest:
+        raise InputError(f"{run_folder} has no committed round yet, so there is no model in it; go on with --resume.")
+    if not 0 <= client < experiment.clients:
+        raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
+    model = build_model(experiment)
+    server, own = _read_states(run_folder / "checkpoint", manifest, client, dict(model.read_backbone()))
+    try:
+        find_method(experiment.method).client.load_final(model, server, own)
+    except (KeyError, RuntimeError) as problem:
+        raise DataError(
+            f"The states in {run_folder / 'checkpoint'} do not fit model.name = {experiment.model.name!r} ({problem}); "
+            "is this another version of the model than the one that was trained?"
+        ) from None
+    return Trained(
+        model=model.eval(),
+        experiment=experiment,
+        client=client,
+        folder=run_folder,
+        rounds_done=manifest["progress"]["round"],
+        state_digest=manifest["state_digest"],
+    )
+
+
+def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initial: State) -> tuple[State, State]:
+    """The server's state and the client's; one that never trained has the initial state and no file."""
+    server, record = manifest["server"], manifest["clients"].get(str(client))
+    own = load_state(checkpoint / "clients" / record["file"], record["sha256"]) if record else initial
+    return load_state(checkpoint / server["file"], server["sha256"]), own
