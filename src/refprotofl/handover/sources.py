@@ -40,16 +40,20 @@ def read_source(source: str | Path, experiment: Experiment, data_dir: Path | Non
             return _test_split(text, experiment, data_dir)
         return _image_folder(path, seen)
     if path.is_file():
-        suffix = path.suffix.lower()
-        if suffix in ARRAY_FILES:
-            arrays = _read_arrays(path)
-            return _test_split(text, experiment, data_dir) if set(SPLITS) <= set(arrays) else _array(path, arrays, seen)
-        if suffix in Image.registered_extensions():
-            return Source((path.name,), _read_image(path, seen)[None], None)
-        raise InputError(f"{path}: this kind of file is not read. Give {FORMS}.")
+        return _file(path, experiment, data_dir)
     if path.suffix.lower() in (*ARRAY_FILES, *Image.registered_extensions()):
         raise InputError(f"There is no file {path}, seen from {Path.cwd()}.")
     return _test_split(text, experiment, data_dir)
+
+
+def _file(path: Path, experiment: Experiment, data_dir: Path | None) -> Source:
+    suffix, seen = path.suffix.lower(), experiment.known_input
+    if suffix in ARRAY_FILES:
+        images = _read_array(path)
+        return _test_split(str(path), experiment, data_dir) if images is None else _from_array(path, images, seen)
+    if suffix in Image.registered_extensions():
+        return Source((path.name,), np.stack([_read_image(path, seen)]), None)
+    raise InputError(f"{path}: this kind of file is not read. Give {FORMS}.")
 
 
 def _is_own_data(path: Path, experiment: Experiment) -> bool:
@@ -95,7 +99,7 @@ def _image_folder(folder: Path, seen: Input) -> Source:
 
 def _read_image(file: Path, seen: Input) -> Images:
     """One image (channels, height, width), turned grey or RGB as the model takes it; never resized."""
-    image = read_images([file])[0]
+    image: Images = read_images([file])[0]
     channels = seen.shape[0]
     if len(image) == 3 and channels == 1:
         image = np.asarray(Image.fromarray(image.transpose(1, 2, 0)).convert("L"))[None]
@@ -105,26 +109,29 @@ def _read_image(file: Path, seen: Input) -> Images:
     return image
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a file by name; that of a .npy has none."""
+def _read_array(path: Path) -> NDArray[np.generic] | None:
+    """The images of an array file; None if it holds a whole data set."""
     try:
         # Never pickles: a data file must not be able to run code.
         with path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.lib.npyio.NpzFile):
-                return {name: loaded[name] for name in loaded.files}
-            return {"": loaded}
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                return np.asarray(loaded)
+            return None if set(SPLITS) <= set(loaded.files) else np.asarray(loaded[_choose(path, loaded.files)])
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-        raise DataError(f"{path} cannot be read as numeric arrays ({problem}): save it again with numpy.") from None
+        raise DataError(f"{path} cannot be read as a numeric array ({problem}): save it again with numpy.") from None
 
 
-def _array(path: Path, arrays: dict[str, NDArray[np.generic]], seen: Input) -> Source:
-    fitting = [name for name in ("x", "x_test") if name in arrays] or (list(arrays) if len(arrays) == 1 else [])
-    if not fitting:
-        raise InputError(
-            f"{path} holds {', '.join(arrays) or 'nothing'}; the images must be called x or x_test, or be the only array."
-        )
-    array = arrays[fitting[0]]
+def _choose(path: Path, names: list[str]) -> str:
+    for name in ("x", "x_test", *names[: len(names) == 1]):
+        if name in names:
+            return name
+    raise InputError(
+        f"{path} holds {', '.join(names) or 'no arrays'}; the images must be called x or x_test, or be the only array."
+    )
+
+
+def _from_array(path: Path, array: NDArray[np.generic], seen: Input) -> Source:
     if array.dtype.kind not in "uifb":
         raise InputError(f"{path}: the images have type {array.dtype}; use uint8, or float in 0..1.")
     if array.size == 0:

@@ -24,6 +24,7 @@ class Trained:
     folder: Path
     rounds_done: int
     state_digest: str
+    communication: dict[str, dict[str, int]]  # of all clients, as in summary.json
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -59,6 +60,7 @@ def load_trained(run_folder: Path, client: int) -> Trained:
         folder=run_folder,
         rounds_done=manifest["progress"]["round"],
         state_digest=manifest["state_digest"],
+        communication=manifest["progress"]["communication"],
     )
 
 

@@ -115,6 +115,8 @@ def unpack(table: RefProtoFL, message: Message, reference: Tensor) -> Update:
         values = reference.index_copy(0, sent.indices, sent.values)
         return Update(values, values - reference, mask)
     wide = _widen(sent.values, message.get("scale"))
+    if not torch.isfinite(wide).all():
+        raise Refused(f"scale = {message['scale']} makes changes that are not finite")
     change = torch.zeros_like(reference).index_copy(0, sent.indices, wide)
     return Update(reference + change, change, mask)
 

@@ -1,0 +1,140 @@
+"""The model card: what an exported model is, how good, what it cost, how to use it, and what it is not for."""
+
+from pathlib import Path
+
+from refprotofl.evaluation import PROTOCOLS
+from refprotofl.experiment import Experiment
+from refprotofl.handover.trained import Trained
+from refprotofl.plugins import is_reference
+from refprotofl.records.folder import RunFolder
+from refprotofl.units import percent, size
+
+_MEANING = {
+    "personal": "private part + newest shared part, on the whole test set",
+    "personal_before": "straight after local training, before aggregation, on the whole test set",
+    "global": "the one aggregated model, on the whole test set",
+    "own": "test data with this client's own mix of classes",
+    "personal_prototype": "as `personal`, by the nearest prototype instead of the head",
+    "own_prototype": "as `own`, by the nearest prototype instead of the head",
+}
+
+
+def model_card(trained: Trained, with_onnx: bool) -> str:
+    sections = [_what(trained), _accuracy(trained), _cost(trained), _loading(trained)]
+    if with_onnx:
+        sections.append(_ONNX)
+    return "\n".join([*sections, _LIMITS, _origin(trained)])
+
+
+def _what(trained: Trained) -> str:
+    experiment = trained.experiment
+    channels, height, width = trained.shape
+    return f"""# Image classifier of client {trained.client}
+
+What one of {experiment.clients} clients has after a federated run, in which no client shared its data: a backbone
+(`{experiment.model.name}`, norm `{experiment.model.norm}`), a feature layer of width {experiment.model.embedding}
+and a classifier head.
+
+| | |
+|---|---|
+| method | `{experiment.method}` |
+| data set | `{_public_name(experiment.dataset)}` |
+| partition | {_partition(experiment)}, seed {experiment.seed}; what this client holds is private and not told here |
+| rounds | {trained.rounds_done} of {experiment.rounds} |
+| input | {width} x {height} pixels, {channels} channel{"s" if channels > 1 else ""}, 0..255; normalised by the model |
+| classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
+"""
+
+
+def _public_name(dataset: str) -> str:
+    """A path's last part only: where the data lie is nobody's business."""
+    return dataset if dataset.startswith("hf:") else Path(dataset).name
+
+
+def _partition(experiment: Experiment) -> str:
+    spread = f" with alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else ""
+    return f"{experiment.partition}{spread} over {experiment.clients} clients"
+
+
+def _classes(names: tuple[str, ...]) -> str:
+    shown = ", ".join(name.replace("|", "\\|") for name in names[:20])
+    return shown + (", … (all of them are in model.safetensors)" if len(names) > 20 else "")
+
+
+def _accuracy(trained: Trained) -> str:
+    heading = "## Accuracy\n\n"
+    summary = RunFolder(trained.folder).read_summary()
+    if summary is None:
+        return f"{heading}The run was not finished when this model was exported; no accuracy is stated.\n"
+    scores = {name: values[trained.client] for name, values in summary["accuracy_per_client"].items()}
+    if all(score is None for score in scores.values()):
+        return f"{heading}The run did not evaluate this client (`evaluate.clients`); no accuracy is stated.\n"
+    rows = [
+        f"| `{name}` | {percent(scores[name])} | {percent(summary['accuracy'][name])} | {_MEANING[name]} |"
+        for name in PROTOCOLS
+        if scores.get(name) is not None
+    ]
+    lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]
+    return heading + f"After the last round ({summary['rounds_done']}).\n\n" + "\n".join(lines) + "\n"
+
+
+def _cost(trained: Trained) -> str:
+    sent, clients = trained.communication["uplink"]["payload_bytes"], trained.experiment.clients
+    return f"""## Communication
+
+In {trained.rounds_done} rounds of training all {clients} clients together sent {sent:,} bytes
+to the server, {size(sent / clients)} each on average.
+"""
+
+
+def _loading(trained: Trained) -> str:
+    channels, height, width = trained.shape
+    name = trained.experiment.model.name
+    own = f"\nThe backbone is built by `{name}`, which must be importable.\n" if is_reference(name) else ""
+    return f"""## Use
+
+In this folder, with `pip install refprotofl`:
+
+```python
+import torch
+from refprotofl.handover import class_names, load_exported
+model, names = load_exported("."), class_names(".")
+images = torch.zeros(1, {channels}, {height}, {width}, dtype=torch.uint8)  # your images, pixels 0..255
+probabilities = model(model.prepare(images)).softmax(dim=1)
+print([names[best] for best in probabilities.argmax(dim=1)])
+```
+{own}"""
+
+
+def _origin(trained: Trained) -> str:
+    return f"""## Licence and origin
+
+The code that made and loads this model, refprotofl, is under the Apache License 2.0. That says nothing about the
+weights: what may be done with them is for the owners of the data to say.
+
+- experiment hash: `{trained.experiment.hash}`
+- state digest after round {trained.rounds_done}: `{trained.state_digest}`
+"""
+
+
+_ONNX = """`model.onnx` takes uint8 pixels (N, channels, height, width) as `images`, normalises them itself and gives
+`logits` and `probabilities`; the names of the classes are in its metadata:
+
+```python
+import json, numpy, onnxruntime
+session = onnxruntime.InferenceSession("model.onnx")
+names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
+images = numpy.zeros((1, *session.get_inputs()[0].shape[1:]), numpy.uint8)  # your images, pixels 0..255
+print([names[best] for best in session.run(["probabilities"], {"images": images})[0].argmax(1)])
+```
+"""
+
+_LIMITS = """## Intended use and limits
+
+- For images like those of the data set above, of the size above, showing one of the classes above. Anything else gets
+  one of these classes too, often with a high probability: probabilities are those of a softmax and not calibrated.
+- It is fitted to one client. On data with another mix of classes than that client's it may do worse.
+- Weights can tell something about the data that they were trained on, and private parts of this model never left
+  the client before this export. There is no formal privacy guarantee.
+- Made for research on federated learning; not tested for decisions about people.
+"""

@@ -1,0 +1,68 @@
+"""A model as one safetensors file that says by itself how to rebuild it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+
+from refprotofl.errors import DataError, InputError
+from refprotofl.experiment import Experiment
+from refprotofl.handover.trained import Trained
+from refprotofl.models import SplitModel, build_model
+
+FILE = "model.safetensors"
+SCHEMA = 1
+_KEY = "refprotofl"  # one entry of metadata: safetensors keeps no order among several, so bytes would differ
+
+
+def pack(trained: Trained) -> bytes:
+    """The file's contents: backbone.*, feature.*, head.*, and what is needed to rebuild the model."""
+    plain = trained.experiment.plain()
+    description = {
+        "schema": SCHEMA,
+        "model": plain["model"],
+        "input": plain["input"],
+        "client": trained.client,
+        "rounds_done": trained.rounds_done,
+        "experiment_hash": trained.experiment.hash,
+        "state_digest": trained.state_digest,
+    }
+    # Copies, because safetensors refuses tensors that share memory, as tied weights of a user's own model do.
+    tensors = {name: value.detach().clone().contiguous() for name, value in trained.model.state_dict().items()}
+    data: bytes = safetensors.torch.save(tensors, metadata={_KEY: json.dumps(description, sort_keys=True)})
+    return data
+
+
+def load_exported(folder: Path | str) -> SplitModel:
+    """The model of an exported folder, in evaluation mode: `model(model.prepare(images))` gives logits."""
+    path = Path(folder) / FILE
+    description = _describe(path)
+    model = build_model(Experiment.parse({"model": description["model"], "input": description["input"]}))
+    try:
+        model.load_state_dict(safetensors.torch.load_file(path))
+    except RuntimeError as problem:
+        raise DataError(f"The weights in {path} do not fit the model that it describes: {problem}.") from None
+    return model.eval()
+
+
+def class_names(folder: Path | str) -> tuple[str, ...]:
+    """What the classes of an exported model are called, in the order of its logits."""
+    return tuple(_describe(Path(folder) / FILE)["input"]["class-names"])
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"{path.parent} is not an exported model: it has no {FILE}.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as problem:
+        raise DataError(f"{path} is truncated or damaged ({problem}): export it again.") from None
+    if _KEY not in metadata:
+        raise InputError(f"{path} was not exported by refprotofl: it does not say how to rebuild its model.")
+    description: dict[str, Any] = json.loads(metadata[_KEY])
+    if description.get("schema") != SCHEMA:
+        raise InputError(f"{path} has schema {description.get('schema')!r}; this version reads {SCHEMA}.")
+    return description

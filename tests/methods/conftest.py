@@ -1,0 +1,142 @@
+"""A tiny federation on digits, run for real in this process, and a tap on everything that crosses in it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import settings
+
+from refprotofl.experiment import Experiment
+from refprotofl.methods import METHODS, Method, RefProtoClient, RefProtoServer
+from refprotofl.records.checkpoint import Checkpoint
+from refprotofl.records.folder import read_events
+from refprotofl.run import Finished, Watcher, run
+from refprotofl.state import State
+from refprotofl.wire import Message, decode
+
+settings.register_profile("steady", deadline=None)  # a slow machine is no failure
+settings.load_profile("steady")
+
+TINY: dict[str, Any] = {
+    "dataset": "digits",
+    "train-limit": 150,
+    "clients": 4,
+    "rounds": 3,
+    "min-size": 10,
+    "public": {"per-class": 2},
+    "train": {"batch-size": 16},
+    "model": {"name": "mlp", "norm": "none", "embedding": 8},
+    "evaluate": {"every": 3, "test-limit": 20},
+}
+
+
+class Crossing(NamedTuple):
+    direction: str
+    phase: str
+    client: int
+    round: int
+    data: bytes
+
+    @property
+    def message(self) -> Message:
+        return decode(self.data)
+
+
+class Tap(Watcher):
+    """Keeps every message of a run."""
+
+    def __init__(self) -> None:
+        self.crossings: list[Crossing] = []
+
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+        self.crossings.append(Crossing(direction, phase, client, round, data))
+
+    def select(self, direction: str, *phases: str) -> list[Crossing]:
+        return [one for one in self.crossings if one.direction == direction and (not phases or one.phase in phases)]
+
+
+@dataclass
+class Simulation:
+    experiment: Experiment
+    folder: Path
+    tap: Tap
+    finished: Finished | None = field(default=None)
+
+    @property
+    def communication(self) -> dict[str, dict[str, int]]:
+        assert self.finished is not None
+        communication: dict[str, dict[str, int]] = self.finished.summary["communication"]
+        return communication
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in read_events(self.folder) if event["event"] == name]
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.folder / "checkpoint", self.experiment.clients, "")
+
+    def server_state(self) -> State:
+        state = self.checkpoint().server_state()
+        assert state is not None
+        return state
+
+    def adapter(self) -> torch.Tensor:
+        adapter = self.server_state()["adapter"]
+        assert isinstance(adapter, torch.Tensor)
+        return adapter
+
+    def up(self, client: int, round: int) -> int:
+        """Bytes that a client sent in a round, one-off traffic apart."""
+        sent = self.tap.select("up", "prototypes", "train")
+        return sum(len(one.data) for one in sent if one.client == client and one.round == round)
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = dict(base)
+    for key, value in over.items():
+        both[key] = merged(both.get(key, {}), value) if isinstance(value, dict) else value
+    return both
+
+
+Simulate = Callable[..., Simulation]
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Experiment]:
+    """The tiny experiment with other values; `refprotofl` tables are given as keywords with underscores."""
+
+    def build(over: dict[str, Any] | None = None, **switches: Any) -> Experiment:
+        table = {name.replace("_", "-"): value for name, value in switches.items()}
+        return Experiment.parse(merged(merged(TINY, over or {}), {"refprotofl": table}))
+
+    return build
+
+
+@pytest.fixture
+def simulate(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Simulate:
+    """Runs the tiny experiment with the given changes, in this process unless `workers` are asked for.
+
+    What went on can be looked at although the run failed: through `simulate.last`.
+    """
+
+    def simulate(over: dict[str, Any] | None = None, *, workers: int = 1, watcher: Tap | None = None, **switches: Any) -> Simulation:
+        simulation = Simulation(tiny(over, **switches), tmp_path_factory.mktemp("run"), watcher or Tap())
+        simulate.last = simulation  # type: ignore[attr-defined]
+        simulation.finished = run(
+            simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap
+        )
+        return simulation
+
+    return simulate
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Puts another client, or server, into the method's place."""
+
+    def replace(client: type[RefProtoClient] = RefProtoClient, server: type[RefProtoServer] = RefProtoServer) -> None:
+        monkeypatch.setitem(METHODS, "refprotofl", Method(server, client))
+
+    return replace
