@@ -66,12 +66,13 @@ def test_a_run_that_is_not_finished_states_no_accuracy(mlp_run, tmp_path):
 
 
 def test_a_client_that_was_not_evaluated_states_no_accuracy(make_run, tmp_path):
-    folder = make_run(evaluate={"clients": 1})
+    folder = make_run(evaluate={"clients": 1, "test-limit": 50})
     evaluated = json.loads((folder / "summary.json").read_text())["evaluated_clients"]
     for client in range(3):
         export(load_trained(folder, client), tmp_path / str(client))
         card = (tmp_path / str(client) / "README.md").read_text()
         assert ("did not evaluate this client" in card) == (client not in evaluated)
+        assert ("a class-balanced draw of 50 test images" in card) == (client in evaluated)
 
 
 def test_where_data_lie_is_not_told(mlp_run, tmp_path):

@@ -79,7 +79,8 @@ class EngineCohort:
         purpose: Purpose = "one_off" if once else self._purpose
         tickets = []
         encoded: dict[int, tuple[Message, bytes, dict[str, str]]] = {}
-        for client in sorted(self._clients if to is None else set(to)):
+        asked = self._clients if to is None else sorted(set(self._clients) & set(to))
+        for client in tuple(asked):
             request = message(client) if callable(message) else message
             if id(request) not in encoded:
                 encoded[id(request)] = (request, encode(request), field_digests(request))

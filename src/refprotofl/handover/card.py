@@ -10,9 +10,9 @@ from refprotofl.records.folder import RunFolder
 from refprotofl.units import percent, size
 
 _MEANING = {
-    "personal": "private part + newest shared part, on the whole test set",
-    "personal_before": "straight after local training, before aggregation, on the whole test set",
-    "global": "the one aggregated model, on the whole test set",
+    "personal": "private part + newest shared part, on test data of all classes",
+    "personal_before": "straight after local training, before aggregation, on test data of all classes",
+    "global": "the one aggregated model, on test data of all classes",
     "own": "test data with this client's own mix of classes",
     "personal_prototype": "as `personal`, by the nearest prototype instead of the head",
     "own_prototype": "as `own`, by the nearest prototype instead of the head",
@@ -39,7 +39,7 @@ and a classifier head.
 |---|---|
 | method | `{experiment.method}` |
 | data set | `{_public_name(experiment.dataset)}` |
-| partition | {_partition(experiment)}, seed {experiment.seed}; what this client holds is private and not told here |
+| partition | {_partition(experiment)}; what this client holds is private and not told here |
 | rounds | {trained.rounds_done} of {experiment.rounds} |
 | input | {width} x {height} pixels, {channels} channel{"s" if channels > 1 else ""}, 0..255; normalised by the model |
 | classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
@@ -75,7 +75,9 @@ def _accuracy(trained: Trained) -> str:
         if scores.get(name) is not None
     ]
     lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]
-    return heading + f"After the last round ({summary['rounds_done']}).\n\n" + "\n".join(lines) + "\n"
+    limit = trained.experiment.evaluate.test_limit
+    drawn = f", on a class-balanced draw of {limit:,} test images" if limit else ""
+    return heading + f"After the last round ({summary['rounds_done']}){drawn}.\n\n" + "\n".join(lines) + "\n"
 
 
 def _cost(trained: Trained) -> str:

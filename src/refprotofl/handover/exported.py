@@ -57,12 +57,12 @@ def _describe(path: Path) -> dict[str, Any]:
         raise InputError(f"{path.parent} is not an exported model: it has no {FILE}.")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except (OSError, safetensors.SafetensorError) as problem:
+            text = (file.metadata() or {}).get(_KEY)
+        description: dict[str, Any] | None = None if text is None else json.loads(text)
+    except (OSError, ValueError, safetensors.SafetensorError) as problem:
         raise DataError(f"{path} is truncated or damaged ({problem}): export it again.") from None
-    if _KEY not in metadata:
+    if description is None:
         raise InputError(f"{path} was not exported by refprotofl: it does not say how to rebuild its model.")
-    description: dict[str, Any] = json.loads(metadata[_KEY])
     if description.get("schema") != SCHEMA:
         raise InputError(f"{path} has schema {description.get('schema')!r}; this version reads {SCHEMA}.")
     return description

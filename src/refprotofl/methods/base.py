@@ -98,26 +98,32 @@ class Server(ABC):
         read: Callable[[int, Message], Read],
     ) -> Iterator[tuple[int, Read]]:
         """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more."""
-        for client, answer in cohort.ask(verb, message):
-            if LOST in answer:
+        for client, first in cohort.ask(verb, message):
+            answer: Message | None = first
+            if LOST in first:
                 self.join(cohort, [client])
-                answer = dict(cohort.ask(verb, message, to=[client])).get(client, {LOST: True})
-            try:
-                if LOST in answer:
-                    raise Refused("has lost its store and did not recover")
-                content = read(client, answer)
-            except (Refused, KeyError, TypeError) as problem:
-                cohort.drop(client, f"{verb}: {problem}")
-                continue
-            yield client, content
+                answer = dict(cohort.ask(verb, message, to=[client])).get(client)
+            if answer is not None:
+                yield from self.accepted(cohort, client, verb, answer, read)
+
+    def accepted(
+        self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Message], Read]
+    ) -> Iterator[tuple[int, Read]]:
+        """The answer's content, or nothing: whoever sends what was not asked for is out of the round."""
+        try:
+            if LOST in answer:
+                raise Refused("its store is lost and did not come back")
+            yield client, read(client, answer)
+        except KeyError as field:
+            cohort.drop(client, f"{verb}: the field {field} is missing")
+        except Refused as problem:
+            cohort.drop(client, f"{verb}: {problem}")
 
     def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
         greeting = self.greeting()
-        for client, answer in cohort.ask("join", lambda _: greeting, to=clients, once=True):
-            try:
-                self.welcome(client, answer)
-            except (Refused, KeyError, TypeError) as problem:
-                cohort.drop(client, f"join: {problem}")
+        for client, answer in cohort.ask("join", greeting, to=clients, once=True):
+            for _ in self.accepted(cohort, client, "join", answer, self.welcome):
+                pass
 
 
 class Shelf(Protocol):

@@ -172,19 +172,17 @@ class RefProtoClient(Client):
     def prototypes(self, round: int, message: Message) -> Message:
         adapter, public = self.receive(round, message), self.public()
         if adapter is None or public is None:
-            return {LOST: True}
+            return self.spend(round, {LOST: True})
         self.load_backbone()
         self.model.write_adapter(adapter)
-        answer = write_prototypes(self.compute_prototypes(public))
-        self.state["spent"] = len(encode(answer))
-        return answer
+        return self.spend(round, write_prototypes(self.compute_prototypes(public)))
 
     def train(self, round: int, message: Message) -> Message:
         adapter = self.receive(round, message)
         sends_prototypes = self.table.erpa and self.table.timing == "post-train"
         public = self.public() if sends_prototypes else None
         if adapter is None or (sends_prototypes and public is None):
-            return {LOST: True}
+            return self.spend(round, {LOST: True})
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
         extra = write_prototypes(self.compute_prototypes(public)) if public is not None else {}
         answer, memory = masked.compose(
@@ -195,7 +193,7 @@ class RefProtoClient(Client):
             self.state.get("memory", torch.zeros_like(local)),  # type: ignore[arg-type]
             lambda: self.stream("select", round),
             extra,
-            self.state.pop("spent", 0),  # type: ignore[arg-type]
+            self.spent(round),
         )
         if self.table.error_feedback != "none":
             self.state["memory"] = memory
@@ -204,6 +202,16 @@ class RefProtoClient(Client):
     def evaluate(self, round: int, message: Message) -> Message:
         before = self.state["trained"] if self.state.get("trained_round") == round else None
         return self.score(message["adapter"], before, *self.read_anchors(message))  # type: ignore[arg-type]
+
+    def spend(self, round: int, answer: Message) -> Message:
+        """Counts an answer that goes before the masked update against the round's uplink budget."""
+        if self.table.uplink_budget is not None:
+            self.state["spent"] = self.spent(round) + len(encode(answer))
+            self.state["spent_round"] = round
+        return answer
+
+    def spent(self, round: int) -> int:
+        return int(self.state["spent"]) if self.state.get("spent_round") == round else 0
 
     @property
     def table(self) -> RefProtoFL:
@@ -266,13 +274,13 @@ class RefProtoClient(Client):
 
 
 def check_least_budget(experiment: Experiment, adapter_size: int) -> None:
-    """Refuses a budget that could not always carry a client's prototypes and one coordinate."""
+    """Refuses a budget that could not always carry prototypes, one coordinate, and the word that a store is lost."""
     table, num_classes = experiment.refprotofl, experiment.known_input.num_classes
     if table.uplink_budget is None:
         return
     zeros = torch.zeros(adapter_size)
     ends = [zeros.bool().index_fill(0, torch.tensor([end]), True) for end in (0, adapter_size - 1)]
-    least = max(len(encode(masked.pack(table, zeros, zeros, end)[0])) for end in ends)
+    least = max(len(encode(masked.pack(table, zeros, zeros, end)[0])) for end in ends) + len(encode({LOST: True}))
     if table.erpa:
         covered = list(experiment.public.classes or ())
         counts = torch.ones(num_classes, dtype=torch.int64).index_fill(0, torch.tensor(covered).long(), 0)
