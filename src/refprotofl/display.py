@@ -53,9 +53,9 @@ class ProgressWatcher(Watcher):
 
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
-        self._console.print(f"[bold]{escape(title(experiment))}[/bold], clients run {where}")
+        self._console.print(f"[bold]{escape(title(experiment))}[/bold], clients run {where}", soft_wrap=True)
         if rounds_done:
-            self._console.print(f"Going on after round {rounds_done} of {folder}")
+            self._console.print(f"Going on after round {rounds_done} of {escape(str(folder))}", soft_wrap=True)
         self._rounds = experiment.rounds
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
@@ -96,7 +96,7 @@ def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> No
         f"Once, beside this: {size(one_off)} to hand out the public set and let clients join. "
         f"Took {summary['seconds']['total']:.1f} s."
     )
-    console.print(f"Run folder: {folder}", soft_wrap=True)
+    console.print(f"Run folder: {escape(str(folder))}", soft_wrap=True)
     console.print(f"State digest: {summary['state_digest']}", soft_wrap=True)
 
 

@@ -179,15 +179,14 @@ class Loop:
         asked = cohort.clients
         self.server.round(cohort)
         trained = time.perf_counter()
-        events = list(cohort.failures)
         evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
-        if evaluated:
-            events.append(self.evaluate(round, cohort))
+        scored = [self.evaluate(round, cohort)] if evaluated else []
+        events = [*cohort.failures, *scored]
         seconds = self.progress.seconds
         self.progress = Progress(
             round=round,
             communication=self.ledger.totals(),
-            accuracy=events[-1] if evaluated else self.progress.accuracy,
+            accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
             seconds={
                 "total": spent_before + time.perf_counter() - started,

@@ -1,6 +1,6 @@
 """A tiny federation on digits, run for real in this process, and a tap on everything that crosses in it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,26 +103,28 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 Simulate = Callable[..., Simulation]
 
 
-@pytest.fixture
+def build(over: dict[str, Any] | None = None, **switches: Any) -> Experiment:
+    """The tiny experiment with other values; those of [refprotofl] as keywords with underscores."""
+    table = {name.replace("_", "-"): value for name, value in switches.items()}
+    return Experiment.parse(merged(merged(TINY, over or {}), {"refprotofl": table}))
+
+
+@pytest.fixture(scope="session")
 def tiny() -> Callable[..., Experiment]:
-    """The tiny experiment with other values; `refprotofl` tables are given as keywords with underscores."""
-
-    def build(over: dict[str, Any] | None = None, **switches: Any) -> Experiment:
-        table = {name.replace("_", "-"): value for name, value in switches.items()}
-        return Experiment.parse(merged(merged(TINY, over or {}), {"refprotofl": table}))
-
     return build
 
 
-@pytest.fixture
-def simulate(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Simulate:
+@pytest.fixture(scope="session")
+def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
     """Runs the tiny experiment with the given changes, in this process unless `workers` are asked for.
 
     What went on can be looked at although the run failed: through `simulate.last`.
     """
 
-    def simulate(over: dict[str, Any] | None = None, *, workers: int = 1, watcher: Tap | None = None, **switches: Any) -> Simulation:
-        simulation = Simulation(tiny(over, **switches), tmp_path_factory.mktemp("run"), watcher or Tap())
+    def simulate(
+        over: dict[str, Any] | None = None, *, workers: int = 1, tap: Tap | None = None, **switches: Any
+    ) -> Simulation:
+        simulation = Simulation(build(over, **switches), tmp_path_factory.mktemp("run"), tap or Tap())
         simulate.last = simulation  # type: ignore[attr-defined]
         simulation.finished = run(
             simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap
@@ -132,8 +134,22 @@ def simulate(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathF
     return simulate
 
 
+@pytest.fixture(scope="session")
+def simulated(simulate: Simulate) -> Simulate:
+    """The same, each experiment once for all tests; not for a test that breaks something on purpose."""
+    done: dict[str, Simulation] = {}
+
+    def simulated(over: dict[str, Any] | None = None, **switches: Any) -> Simulation:
+        key = build(over, **switches).hash
+        if key not in done:
+            done[key] = simulate(over, **switches)
+        return done[key]
+
+    return simulated
+
+
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts another client, or server, into the method's place."""
 
     def replace(client: type[RefProtoClient] = RefProtoClient, server: type[RefProtoServer] = RefProtoServer) -> None:

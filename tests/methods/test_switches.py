@@ -9,6 +9,7 @@ from torch import Tensor
 
 from refprotofl.errors import InputError
 from refprotofl.methods import apud, masked
+from refprotofl.records.states import load_state
 from refprotofl.run import draw_cohort
 from refprotofl.wire import Sparse, encode
 from refprotofl.wire.tensors import same_bits
@@ -42,8 +43,8 @@ def weights(simulation: Any) -> dict[int, float]:
 # ---- the method as the paper has it ----
 
 
-def test_by_default_a_round_is_two_exchanges_with_a_tenth_of_the_adapter_up(simulate: Any) -> None:
-    base = simulate()
+def test_by_default_a_round_is_two_exchanges_with_a_tenth_of_the_adapter_up(simulated: Any) -> None:
+    base = simulated()
     rounds = [(one.round, one.direction, one.phase) for one in base.tap.crossings if one.client == 2]
     expected = [(1, "down", "join"), (1, "up", "join")]
     for number in (1, 2, 3):
@@ -63,14 +64,14 @@ def test_by_default_a_round_is_two_exchanges_with_a_tenth_of_the_adapter_up(simu
     )
 
 
-def test_the_next_broadcast_is_the_average_over_senders(simulate: Any) -> None:
-    base = simulate({"rounds": 2})
+def test_the_next_broadcast_is_the_average_over_senders(simulated: Any) -> None:
+    base = simulated({"rounds": 2})
     assert average(base, 1, "senders").allclose(broadcasts(base)[2], atol=1e-6)
     assert not average(base, 1, "participants").allclose(broadcasts(base)[2], atol=1e-4)
 
 
-def test_normalise_participants_damps_what_few_clients_send(simulate: Any) -> None:
-    damped = simulate({"rounds": 2}, normalise="participants")
+def test_normalise_participants_damps_what_few_clients_send(simulated: Any) -> None:
+    damped = simulated({"rounds": 2}, normalise="participants")
     assert average(damped, 1, "participants").allclose(broadcasts(damped)[2], atol=1e-6)
 
 
@@ -92,8 +93,8 @@ def average(simulation: Any, number: int, normalise: str) -> Tensor:
 # ---- erpa, align, warm-up, timing ----
 
 
-def test_without_erpa_there_are_no_prototypes_and_no_public_set_is_shipped(simulate: Any) -> None:
-    off = simulate(erpa="off")
+def test_without_erpa_there_are_no_prototypes_and_no_public_set_is_shipped(simulated: Any) -> None:
+    off = simulated(erpa="off")
     assert {one.phase for one in off.tap.crossings} == {"join", "train", "evaluate"}
     assert off.communication["uplink"]["prototype_values"] == off.communication["downlink"]["prototype_values"] == 0
     assert all(one.message == {} for one in off.tap.select("down", "join"))
@@ -101,52 +102,46 @@ def test_without_erpa_there_are_no_prototypes_and_no_public_set_is_shipped(simul
     assert off.finished.summary["accuracy"]["personal_prototype"] is None
 
 
-def test_an_alignment_of_weight_zero_trains_like_no_alignment_to_the_last_bit(simulate: Any) -> None:
-    zero, off, one = simulate(align=0.0), simulate(erpa=False), simulate(align=1.0)
+def test_an_alignment_of_weight_zero_trains_like_no_alignment_to_the_last_bit(simulated: Any) -> None:
+    zero, off, one = simulated(align=0.0), simulated(erpa=False), simulated(align=1.0)
     assert same_bits(zero.adapter(), off.adapter())
     assert not same_bits(one.adapter(), off.adapter())
     assert zero.communication["uplink"]["prototype_values"] > 0
 
 
-def test_warm_up_rounds_are_rounds_without_prototypes(simulate: Any) -> None:
-    warm, off = simulate(warmup_rounds=2), simulate(erpa=False)
+def test_warm_up_rounds_are_rounds_without_prototypes(simulated: Any) -> None:
+    warm, off = simulated(warmup_rounds=2), simulated(erpa=False)
     prototypes = [one for one in warm.tap.crossings if one.phase == "prototypes"]
     assert {one.round for one in prototypes} == {3}
     assert {one.round for one in warm.tap.select("down", "train") if "anchors" in one.message} == {3}
-    for number, client in itertools.product((1, 2, 3), range(4)):
-        same = uploads(warm)[number, client] == uploads(off)[number, client]
-        assert same == (number < 3)
+    warm_uploads, off_uploads = uploads(warm), uploads(off)
+    for number, client in warm_uploads:
+        assert (warm_uploads[number, client] == off_uploads[number, client]) == (number < 3)
 
 
-def test_post_train_timing_takes_one_exchange_a_round_and_anchors_of_the_round_before(simulate: Any) -> None:
-    post = simulate({"public": {"coverage": 0.5}}, timing="post-train")
+def test_post_train_timing_takes_one_exchange_a_round_and_anchors_of_the_round_before(simulated: Any) -> None:
+    post = simulated({"public": {"coverage": 0.5}}, timing="post-train")
     after_joining = [one for one in post.tap.crossings if one.phase not in ("join", "evaluate")]
     assert {one.phase for one in after_joining} == {"train"}
     assert len(after_joining) == 2 * 4 * 3
     sent = {number: [one.message for one in post.tap.select("up", "train") if one.round == number] for number in (1, 2, 3)}
     got = {number: [one.message for one in post.tap.select("down", "train") if one.round == number] for number in (1, 2, 3)}
     assert not any("anchors" in message for message in got[1])
-    covered = post_public_classes(post)
+    covered = post.tap.select("down", "join")[0].message["labels"].unique().tolist()
     for number in (2, 3):
         external = torch.stack([message["public_prototypes"] for message in sent[number - 1]]).double().mean(dim=0)
         for message in got[number]:
             classes = message["classes"].tolist() if "classes" in message else list(range(10))
             rows = [classes.index(one) for one in covered]
             assert message["anchors"][rows].allclose(external.float(), atol=1e-6)
-    assert simulate({"public": {"coverage": 0.5}}).communication["uplink"]["messages"] == 2 * len(after_joining) / 2
-
-
-def post_public_classes(simulation: Any) -> list[int]:
-    greeting = simulation.tap.select("down", "join")[0].message
-    covered: list[int] = greeting["labels"].unique().tolist()
-    return covered
+    assert post.communication["uplink"]["messages"] == 4 * 3
 
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5])
 def test_uncovered_classes_get_the_mean_of_the_clients_prototypes_weighted_by_their_counts(
-    simulate: Any, coverage: float
+    simulated: Any, coverage: float
 ) -> None:
-    mixed = simulate({"rounds": 1, "public": {"coverage": coverage}})
+    mixed = simulated({"rounds": 1, "public": {"coverage": coverage}})
     messages = [one.message for one in mixed.tap.select("up", "prototypes")]
     down = mixed.tap.select("down", "train")[0].message
     classes = down["classes"].tolist() if "classes" in down else list(range(10))
@@ -169,8 +164,8 @@ def test_uncovered_classes_get_the_mean_of_the_clients_prototypes_weighted_by_th
 # ---- apud, select, scope, error feedback, value types ----
 
 
-def test_without_apud_the_whole_adapter_goes(simulate: Any) -> None:
-    whole = simulate({"rounds": 2}, apud="off")
+def test_without_apud_the_whole_adapter_goes(simulated: Any) -> None:
+    whole = simulated({"rounds": 2}, apud="off")
     assert whole.communication["uplink"]["parameters"] == SIZE * 4 * 2
     assert {len(update.indices) for update in uploads(whole).values()} == {SIZE}
     samples, first = weights(whole), [uploads(whole)[1, client].values.double() for client in range(4)]
@@ -179,21 +174,28 @@ def test_without_apud_the_whole_adapter_goes(simulate: Any) -> None:
 
 
 @pytest.mark.parametrize(("keep", "number"), [(0.0001, 1), (0.5, SIZE // 2), (1, SIZE)])
-def test_keep_is_the_share_that_goes(simulate: Any, keep: float, number: int) -> None:
-    assert simulate({"rounds": 1}, keep=keep).communication["uplink"]["parameters"] == 4 * number
+def test_keep_is_the_share_that_goes(simulated: Any, keep: float, number: int) -> None:
+    assert simulated({"rounds": 1}, keep=keep).communication["uplink"]["parameters"] == 4 * number
 
 
-def test_top_sends_what_moved_most_and_random_and_probabilistic_do_not(simulate: Any) -> None:
+@pytest.mark.parametrize("select", ["random", "probabilistic"])
+def test_what_is_drawn_is_drawn_from_the_seed(simulate: Any, simulated: Any, select: str) -> None:
+    once, again = simulated({"rounds": 1}, select=select), simulate({"rounds": 1}, select=select)
+    other = simulate({"rounds": 1, "seed": 1}, select=select)
+    assert uploads(once) == uploads(again)
+    assert uploads(once)[1, 0].indices.tolist() != uploads(other)[1, 0].indices.tolist()
+
+
+def test_top_sends_what_moved_most_and_random_and_probabilistic_do_not(simulated: Any) -> None:
     masks = {}
     for select in ("top", "random", "probabilistic"):
-        chosen = simulate({"rounds": 1}, select=select)
+        chosen = simulated({"rounds": 1}, select=select)
         masks[select] = {client: set(uploads(chosen)[1, client].indices.tolist()) for client in range(4)}
         assert {len(mask) for mask in masks[select].values()} == {KEPT}
-        again = simulate({"rounds": 1}, select=select)
-        assert uploads(again) == uploads(chosen)
-    everything = simulate({"rounds": 1}, keep=1.0)
+    everything = simulated({"rounds": 1}, keep=1.0)
+    whole, reference = uploads(everything), broadcasts(everything)[1]
     for client in range(4):
-        moved = (uploads(everything)[1, client].values - broadcasts(everything)[1]).abs()
+        moved = (whole[1, client].values - reference).abs()
         ranked = sorted(range(SIZE), key=lambda index: (-moved[index].item(), index))  # noqa: B023
         assert masks["top"][client] == set(ranked[:KEPT])
         likely = moved[list(masks["probabilistic"][client])].sum()
@@ -201,17 +203,17 @@ def test_top_sends_what_moved_most_and_random_and_probabilistic_do_not(simulate:
     assert masks["random"][0] != masks["random"][1]
 
 
-def test_per_tensor_selection_sends_from_every_tensor(simulate: Any) -> None:
-    scoped = simulate({"rounds": 1}, selection_scope="per-tensor")
+def test_per_tensor_selection_sends_from_every_tensor(simulated: Any) -> None:
+    scoped = simulated({"rounds": 1}, selection_scope="per-tensor")
     for update in uploads(scoped).values():
         mask = torch.zeros(SIZE, dtype=torch.bool)
         mask[update.indices] = True
         assert [int(part.sum()) for part in mask.split(SIZES)] == apud.split_by_tensor(KEPT, SIZES)
 
 
-def test_error_feedback_keeps_on_the_client_what_was_not_sent(simulate: Any) -> None:
-    fed = simulate({"rounds": 2}, error_feedback="ef")
-    none = simulate({"rounds": 2})
+def test_error_feedback_keeps_on_the_client_what_was_not_sent(simulated: Any) -> None:
+    fed = simulated({"rounds": 2}, error_feedback="ef")
+    none = simulated({"rounds": 2})
     host = fed.checkpoint()
     memories = {client: state(host, client)["memory"] for client in range(4)}
     for client, memory in memories.items():
@@ -221,8 +223,8 @@ def test_error_feedback_keeps_on_the_client_what_was_not_sent(simulate: Any) -> 
     assert uploads(fed)[2, 0] != uploads(none)[2, 0]
 
 
-def test_ef21_keeps_the_same_memory_on_both_sides(simulate: Any) -> None:
-    fed = simulate({"fraction": 0.5, "rounds": 4}, error_feedback="ef21", normalise="participants")
+def test_ef21_keeps_the_same_memory_on_both_sides(simulated: Any) -> None:
+    fed = simulated({"fraction": 0.5, "rounds": 4}, error_feedback="ef21", normalise="participants")
     server = fed.server_state()["memory"]
     host = fed.checkpoint()
     for client in host.records:
@@ -234,14 +236,12 @@ def test_ef21_keeps_the_same_memory_on_both_sides(simulate: Any) -> None:
 
 
 def state(checkpoint: Any, client: int) -> dict[str, Any]:
-    from refprotofl.records.states import load_state
-
     record = checkpoint.records[client]
     return load_state(checkpoint.clients / record["file"], record["sha256"])  # type: ignore[return-value]
 
 
-def test_narrower_values_shrink_the_uplink_and_nothing_else(simulate: Any) -> None:
-    runs = {kind: simulate({"rounds": 2}, value_type=kind) for kind in ("float32", "float16", "bfloat16", "int8")}
+def test_narrower_values_shrink_the_uplink_and_nothing_else(simulated: Any) -> None:
+    runs = {kind: simulated({"rounds": 2}, value_type=kind) for kind in ("float32", "float16", "bfloat16", "int8")}
     bytes_up = {kind: run.communication["uplink"]["payload_bytes"] for kind, run in runs.items()}
     # Masks differ from the second round on, so the lengths agree only roughly.
     assert bytes_up["float32"] - bytes_up["float16"] == pytest.approx(2 * KEPT * 8, rel=0.1)
@@ -257,21 +257,20 @@ def test_narrower_values_shrink_the_uplink_and_nothing_else(simulate: Any) -> No
 # ---- downlink ----
 
 
-def test_a_sparse_downlink_gives_the_same_bits_for_fewer_bytes(simulate: Any) -> None:
-    dense, sparse = simulate(), simulate(downlink="sparse")
+def test_a_sparse_downlink_gives_the_same_bits_for_fewer_bytes(simulated: Any) -> None:
+    dense, sparse = simulated(), simulated(downlink="sparse")
     assert same_bits(dense.adapter(), sparse.adapter())
     assert dense.finished.summary["accuracy"] == sparse.finished.summary["accuracy"]
-    for key, update in uploads(dense).items():
-        assert update == uploads(sparse)[key]
+    assert uploads(dense) == uploads(sparse)
     assert sparse.communication["downlink"]["payload_bytes"] < 0.8 * dense.communication["downlink"]["payload_bytes"]
     for one in sparse.tap.select("down", "prototypes"):
         assert isinstance(one.message["adapter"], Tensor if one.round == 1 else Sparse)
 
 
 @pytest.mark.parametrize("erpa", [True, False])
-def test_who_missed_a_round_gets_the_dense_adapter_and_who_did_not_gets_the_changes(simulate: Any, erpa: bool) -> None:
+def test_who_missed_a_round_gets_the_dense_adapter_and_who_did_not_gets_the_changes(simulated: Any, erpa: bool) -> None:
     over = {"fraction": 0.5, "rounds": 6}
-    dense, sparse = simulate(over, erpa=erpa), simulate(over, downlink="sparse", erpa=erpa)
+    dense, sparse = simulated(over, erpa=erpa), simulated(over, downlink="sparse", erpa=erpa)
     assert same_bits(dense.adapter(), sparse.adapter())
     seen = set()
     for one in sparse.tap.select("down", "prototypes" if erpa else "train"):
@@ -321,15 +320,15 @@ def test_every_round_of_every_client_fits_the_budget_and_one_more_value_would_no
 @pytest.mark.parametrize("switches", [{}, {"value_type": "int8"}, {"erpa": False}])
 @pytest.mark.parametrize("coverage", [1.0, 0.3])
 def test_too_small_a_budget_is_an_error_that_names_the_least_which_works(
-    simulate: Any, switches: dict[str, Any], coverage: float
+    simulated: Any, switches: dict[str, Any], coverage: float
 ) -> None:
     over = {"rounds": 1, "public": {"coverage": coverage}}
     with pytest.raises(InputError, match=r"uplink-budget = 10 bytes is too small") as refusal:
-        simulate(over, uplink_budget=10, **switches)
+        simulated(over, uplink_budget=10, **switches)
     least = int(str(refusal.value).split(" take ")[1].split(" bytes")[0])
     with pytest.raises(InputError, match=f"{least} bytes, which is the least"):
-        simulate(over, uplink_budget=least - 1, **switches)
-    tight = simulate(over, uplink_budget=least, **switches)
+        simulated(over, uplink_budget=least - 1, **switches)
+    tight = simulated(over, uplink_budget=least, **switches)
     assert tight.events("client-failed") == []
     for client in range(4):
         assert 0 < tight.up(client, 1) <= least

@@ -1,6 +1,7 @@
 """Commands around a run: `run`, `partition`, `verify`."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,8 @@ def run(
         finished = run_experiment(experiment, out=folder, data=data, workers=count, resume=resume, watcher=watcher)
     except KeyboardInterrupt:
         watcher.close()
-        complain(f"Interrupted. Go on with: refprotofl run --resume --out {folder}")
+        begun = (folder / "experiment.json").exists()
+        complain(f"Interrupted. Go on with: {_go_on(folder, data)}" if begun else "Interrupted before the run began.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()
@@ -51,6 +53,12 @@ def run(
         print(json.dumps(finished.summary, indent=2))
     else:
         print_summary(out, finished.summary, finished.folder)
+
+
+def _go_on(folder: Path, data: Path | None) -> str:
+    """The command that resumes, ready to be pasted."""
+    place = [] if data is None else ["--data", str(data)]
+    return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place])
 
 
 def _read_workers(text: str) -> "Workers":

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from refprotofl.engines.host import Engine, Result, Task
+from refprotofl.engines.host import FATAL, Engine, Result, Task
 from refprotofl.errors import RunError
 from refprotofl.state import digest_state, digest_value
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
@@ -95,7 +95,7 @@ class EngineCohort:
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
         if result.error is not None:
             if result.fatal:
-                raise RunError(f"Round {self.round}, client {client}: {result.error}.")
+                raise FATAL[result.fatal](f"Round {self.round}, client {client}: {result.error.rstrip('.')}.")
             self.drop(client, f"{verb}: {result.error}", result.trace)
             return None
         try:

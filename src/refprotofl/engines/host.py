@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from refprotofl.errors import GuardError, InputError
+from refprotofl.errors import DataError, GuardError, InputError, RunError
 from refprotofl.methods.base import Client, Seat
 from refprotofl.state import State
 from refprotofl.wire import decode, encode
 
 Records = dict[int, dict[str, Any]]  # of each client whose state was written: file, hash and digest
+
+# The user's input, a damaged store, a full disk, a broken promise: not a matter of one client losing its turn.
+FATAL = {kind.__name__: kind for kind in (InputError, DataError, RunError, GuardError)}
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """An answer, or why there is none; `fatal` stops the run instead of costing the client its turn."""
+    """An answer, or why there is none; `fatal` names an error that stops the run."""
 
     payload: bytes = b""
     error: str | None = None
     trace: str = ""
-    fatal: bool = False
+    fatal: str | None = None
     seconds: float = 0.0
 
 
@@ -70,8 +73,8 @@ class ClientHost:
             payload = encode(client.answer(task.verb, task.round, decode(task.payload)))
         except Exception as problem:
             reason = str(problem) or type(problem).__name__
-            fatal = isinstance(problem, GuardError | InputError)
-            return Result(error=reason, trace=traceback.format_exc(), fatal=fatal)
+            kind = type(problem).__name__
+            return Result(error=reason, trace=traceback.format_exc(), fatal=kind if kind in FATAL else None)
         if task.verb != "evaluate":
             self._store.keep(task.client, client.state)
         return Result(payload, seconds=time.perf_counter() - started)

@@ -100,6 +100,8 @@ class RefProtoServer(Server):
             raise Refused(f"samples = {samples!r} is not a positive whole number")
         self.samples[client] = samples
         self.holds[client] = NONE_HELD
+        if self.table.error_feedback == "ef21":
+            self.memory[client] = 0  # as the client's is
 
     def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
         """What each client is sent: `extra`, and the adapter unless the client got it in this round already."""
@@ -167,6 +169,8 @@ class RefProtoClient(Client):
     def join(self, round: int, message: Message) -> Message:
         if "images" in message:
             self.state["public"] = self.seat.shelf.put(message)
+        if self.table.error_feedback == "ef21":
+            self.state.pop("memory", None)
         return {"samples": len(self.samples)}
 
     def prototypes(self, round: int, message: Message) -> Message:

@@ -8,7 +8,7 @@ from typing import Any
 
 from refprotofl.errors import DataError
 from refprotofl.records.clients import private_folder
-from refprotofl.records.files import write_whole
+from refprotofl.records.files import remove_parts, sha256, write_whole
 from refprotofl.records.states import load_state, save_state
 from refprotofl.state import State, digest_run, digest_state
 
@@ -34,6 +34,8 @@ class Checkpoint:
         self._num_clients = num_clients
         self._initial_digest = initial_digest
         self._manifest = read_manifest(folder)
+        remove_parts(self.folder)
+        remove_parts(self.shelf)
         self._remove_orphans()
 
     @property
@@ -80,7 +82,8 @@ class Checkpoint:
             "clients": {str(client): dict(record) for client, record in sorted((self.records | dict(written)).items())},
             "events": events,
         }
-        write_whole(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+        signed = {"sha256": _digest(manifest), **manifest}
+        write_whole(self.folder / "manifest.json", json.dumps(signed, indent=1).encode())
         self._manifest = manifest
         self._remove_orphans()
 
@@ -103,8 +106,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         return {}
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as problem:
+        intact = manifest.pop("sha256", None) == _digest(manifest)
+    except (OSError, ValueError, AttributeError) as problem:
         raise DataError(f"The checkpoint's {path} is damaged: {problem}.") from None
+    if not intact:
+        raise DataError(f"The checkpoint's {path} is damaged: its contents do not have the hash that it names.")
     if manifest.get("schema") != SCHEMA:
         raise DataError(f"The checkpoint's {path} has schema {manifest.get('schema')!r}; this version reads {SCHEMA}.")
     return manifest
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return sha256(json.dumps(manifest).encode())

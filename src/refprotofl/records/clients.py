@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.errors import RefProtoFLError
-from refprotofl.records.files import sha256, write_whole
+from refprotofl.records.files import sha256, write_error, write_whole
 from refprotofl.records.states import load_state, save_state
 from refprotofl.state import State, digest_state
 from refprotofl.wire import Message, decode, encode
@@ -58,10 +58,9 @@ class DiskShelf:
     def put(self, message: Message) -> str:
         data = encode(message)
         digest = sha256(data)
-        if digest not in self._messages:
+        if self.get(digest) is None:
+            write_whole(self._folder / digest, data)
             self._messages[digest] = message
-            if not (self._folder / digest).exists():
-                write_whole(self._folder / digest, data)
         return digest
 
     def get(self, digest: str) -> Message | None:
@@ -79,7 +78,10 @@ class DiskShelf:
 
 def private_folder(folder: Path) -> Path:
     """A folder that only its owner can look into."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if os.name != "nt":
-        folder.chmod(0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.name != "nt":
+            folder.chmod(0o700)
+    except OSError as problem:
+        raise write_error(folder, problem) from None
     return folder

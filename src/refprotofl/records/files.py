@@ -19,8 +19,15 @@ def write_whole(path: Path, data: bytes) -> None:
         part.replace(path)
         sync_folder(path.parent)
     except OSError as problem:
-        part.unlink(missing_ok=True)
         raise write_error(path, problem) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def remove_parts(folder: Path) -> None:
+    """What a process that was killed had begun to write here."""
+    for part in folder.glob(".*.part"):
+        part.unlink()
 
 
 def write_error(path: Path, problem: OSError) -> RunError:

@@ -1,6 +1,7 @@
 """The run folder as a whole: who may write to it, what the run is, what happened."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import filelock
 
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
-from refprotofl.records.files import make_folder, write_error, write_whole
+from refprotofl.records.files import make_folder, remove_parts, write_error, write_whole
 
 
 class RunFolder:
@@ -45,10 +46,12 @@ class RunFolder:
             changed = differences(stored, experiment.plain())
             if changed:
                 raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
+            remove_parts(self.path)
             return
         strangers = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
         if strangers:
             raise InputError(f"{self.path} is not empty and holds no run ({strangers[0]}, …); use another --out.")
+        remove_parts(self.path)
         plain = {"hash": experiment.hash, **experiment.plain()}
         write_whole(self.path / "experiment.json", (json.dumps(plain, indent=2) + "\n").encode())
 
@@ -61,17 +64,23 @@ class RunFolder:
         try:
             with path.open("a", encoding="utf-8") as file:
                 file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as problem:
             raise write_error(path, problem) from None
 
     def mend_events(self, committed: int, events: list[dict[str, Any]]) -> None:
         """After a crash: a torn last line goes, and what the last committed round had to tell is there once."""
         path = self.path / "events.jsonl"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        kept = [line for line in whole.splitlines() if json.loads(line).get("round", 0) < max(committed, 1)]
-        kept += [json.dumps(event) for event in events]
-        write_whole(path, "".join(f"{line}\n" for line in kept).encode())
+        data = path.read_bytes() if path.exists() else b""
+        try:
+            told = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+            kept = [event for event in told if event.get("round", 0) <= committed and event["event"] != "end"]
+        except (ValueError, AttributeError, KeyError):
+            raise DataError(f"{path} has a damaged line before its last one; remove that line to go on.") from None
+        if events and events[-1] not in kept:
+            kept = [event for event in kept if event.get("round", 0) < committed] + events
+        write_whole(path, "".join(f"{json.dumps(event)}\n" for event in kept).encode())
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_whole(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
@@ -96,11 +105,14 @@ def read_experiment(folder: Path) -> Experiment:
         raise InputError(f"{folder} is not a run folder: it has no experiment.json.") from None
     except ValueError:
         raise DataError(f"{path} is damaged: it is not valid JSON.") from None
-    stored = plain.pop("hash", None)
-    experiment = Experiment.parse(plain)
-    if experiment.hash != stored:
-        raise DataError(f"{path} was changed after the run began: its hash does not match.")
-    return experiment
+    try:
+        stored = plain.pop("hash", None)
+        experiment = Experiment.parse(plain)
+        if experiment.hash == stored:
+            return experiment
+    except (AttributeError, InputError):
+        pass  # it is not even an experiment any more
+    raise DataError(f"{path} was changed after the run began: its hash does not match.")
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:

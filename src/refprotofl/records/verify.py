@@ -33,7 +33,9 @@ def verify_run(folder: Path, initial_digest: str) -> Verified:
         clients[int(client)] = digest_state(state)
     digest, last = digest_run(server, clients), manifest["progress"]["round"]
     recorded = {event["round"]: event["state_digest"] for event in rounds(folder)}
-    for source, expected in (("manifest", manifest["state_digest"]), ("events.jsonl", recorded.get(last))):
+    if last not in recorded:
+        raise DataError(f"{folder}: events.jsonl lacks round {last}; a run that was cut off is mended by --resume.")
+    for source, expected in (("manifest", manifest["state_digest"]), ("events.jsonl", recorded[last])):
         if digest != expected:
             raise DataError(f"{folder}: the states of round {last} give {digest}, but its {source} says {expected}.")
     return Verified(last, digest, len(manifest["clients"]))

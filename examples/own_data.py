@@ -1,0 +1,40 @@
+"""RefProtoFL on data of your own: four arrays, from wherever you have them.
+
+    python examples/own_data.py
+    refprotofl run --set dataset=own_data:load --set model.name=own_data:backbone   (from this folder)
+"""
+
+import numpy as np
+from sklearn.datasets import load_digits
+from torch import nn
+
+
+def load() -> dict[str, np.ndarray]:
+    """uint8 images (N, H, W), or with channels before or behind; labels of any kind."""
+    digits = load_digits()
+    images = (digits.images * 15).astype(np.uint8)
+    names = np.array([f"digit {label}" for label in digits.target])
+    return {"x_train": images[:1400], "y_train": names[:1400], "x_test": images[1400:], "y_test": names[1400:]}
+
+
+def backbone(shape: tuple[int, int, int]) -> nn.Module:
+    """Anything from (B, *shape) to (B, width); it stays private to each client."""
+    channels, height, width = shape
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 64), nn.Tanh())
+
+
+if __name__ == "__main__":
+    from refprotofl import Experiment, run
+
+    experiment = Experiment(
+        dataset="own_data:load",
+        clients=5,
+        rounds=5,
+        min_size=20,
+        model={"name": "own_data:backbone", "embedding": 32},
+        public={"per-class": 5},
+        refprotofl={"uplink-budget": "4 kB"},
+    )
+    finished = run(experiment)
+    print(finished.summary["accuracy"])
+    print(finished.folder)

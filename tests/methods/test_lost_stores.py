@@ -1,0 +1,201 @@
+"""Clients that come late, or come back with empty hands: they get what they lack once more, and the run goes on."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from refprotofl import assembly
+from refprotofl.methods import RefProtoClient
+from refprotofl.records.clients import ClientStore, DiskShelf
+from refprotofl.records.states import load_state
+from refprotofl.run import draw_cohort
+from refprotofl.state import State
+from refprotofl.wire import Message, Sparse
+from refprotofl.wire.tensors import same_bits
+
+UNLUCKY = 2
+
+
+def greetings(simulation: Any) -> list[tuple[int, int]]:
+    """(round, client) of every public set that was shipped."""
+    sent = simulation.tap.select("down", "join")
+    assert all("images" in one.message for one in sent)
+    return [(one.round, one.client) for one in sent]
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After round 1 the unlucky client's private state is gone."""
+
+    class Forgetful(ClientStore):
+        def commit(self, round: int) -> Any:
+            written = super().commit(round)
+            if round == 1:
+                self._states[UNLUCKY] = dict(self._initial)
+            return written
+
+    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {},
+        {"timing": "post-train"},
+        {"downlink": "sparse"},
+        {"uplink_budget": "1 kB"},
+        {"error_feedback": "ef"},
+        {"error_feedback": "ef21", "normalise": "participants"},
+    ],
+    ids=lambda switches: "-".join(map(str, switches.values())) or "default",
+)
+def test_a_client_that_lost_its_private_state_is_greeted_again_and_goes_on(
+    simulate: Any, forgetful: None, switches: dict[str, Any]
+) -> None:
+    went_on = simulate(**switches)
+    assert went_on.events("client-failed") == []
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 3
+    assert greetings(went_on) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, UNLUCKY)]
+    one_off = [one for one in went_on.tap.crossings if one.phase == "join"]
+    assert went_on.communication["one_off"] == {
+        "messages": 10, "payload_bytes": sum(len(one.data) for one in one_off)
+    }  # fmt: skip
+
+
+def test_who_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: None) -> None:
+    went_on = simulate(downlink="sparse")
+    asked = [one for one in went_on.tap.select("down", "prototypes") if one.client == UNLUCKY and one.round > 1]
+    assert [type(one.message["adapter"]) for one in asked] == [Sparse, torch.Tensor, Sparse]
+    assert [one.round for one in asked] == [2, 2, 3]
+
+
+def test_ef21s_memory_stays_the_same_on_both_sides_when_a_client_lost_its_own(simulate: Any, forgetful: None) -> None:
+    went_on = simulate(error_feedback="ef21", normalise="participants")
+    checkpoint = went_on.checkpoint()
+    server = went_on.server_state()["memory"]
+    for client, record in checkpoint.records.items():
+        own = load_state(checkpoint.clients / record["file"], record["sha256"])["memory"]
+        assert same_bits(server[client], own), f"client {client}"
+
+
+def test_ef21s_memory_stays_the_same_on_both_sides_when_only_the_public_set_was_lost(
+    simulate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful(ClientStore):
+        def commit(self, round: int) -> Any:
+            written = super().commit(round)
+            if round == 1:
+                del self._states[UNLUCKY]["public"]
+            return written
+
+    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
+    test_ef21s_memory_stays_the_same_on_both_sides_when_a_client_lost_its_own(simulate, None)
+
+
+def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(
+    simulate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelves: list[DiskShelf] = []
+
+    class Watched(DiskShelf):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            shelves.append(self)
+
+    class Tidy(ClientStore):
+        def commit(self, round: int) -> Any:
+            if round == 1:
+                (shelf,) = shelves
+                (file,) = shelf._folder.iterdir()
+                file.unlink()
+                shelf._messages.clear()
+            return super().commit(round)
+
+    monkeypatch.setattr(assembly, "DiskShelf", Watched)
+    monkeypatch.setattr(assembly, "ClientStore", Tidy)
+    went_on = simulate()
+    # The clients of this process share a shelf: the first that misses the set brings it back for all.
+    assert greetings(went_on) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
+    assert went_on.events("client-failed") == []
+    assert len(list((went_on.folder / "checkpoint" / "shelf").iterdir())) == 1
+
+
+def test_a_damaged_file_on_the_shelf_counts_as_lost(tmp_path: Any) -> None:
+    message: Message = {"images": torch.ones(2, 3)}
+    digest = DiskShelf(tmp_path).put(message)
+    kept = DiskShelf(tmp_path).get(digest)
+    assert kept is not None
+    assert torch.equal(kept["images"], message["images"])  # type: ignore[arg-type]
+    file = tmp_path / digest
+    file.write_bytes(file.read_bytes()[:-1])
+    assert DiskShelf(tmp_path).get(digest) is None
+    file.unlink()
+    assert DiskShelf(tmp_path).get(digest) is None
+
+
+def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_trains(
+    simulate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful(ClientStore):
+        lost = False
+
+        def keep(self, client: int, state: State) -> None:
+            sent_prototypes = state.get("adapter_round") == 1 and "trained" not in state
+            if client == UNLUCKY and sent_prototypes and not self.lost:
+                self.lost, state = True, dict(self._initial)
+            super().keep(client, state)
+
+    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
+    went_on = simulate({"rounds": 2})
+    assert went_on.events("client-failed") == []
+    assert greetings(went_on)[4:] == [(1, UNLUCKY)]
+    trained = [one for one in went_on.tap.select("down", "train") if (one.round, one.client) == (1, UNLUCKY)]
+    assert [sorted(one.message) for one in trained] == [["anchors"], ["adapter", "anchors"]]
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize("verb", ["join", "prototypes", "train"])
+def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
+    simulate: Any, forgetful: None, play: Any, verb: str
+) -> None:
+    class Broken(RefProtoClient):
+        def answer(self, asked: str, round: int, message: Message) -> Message:
+            # In round 2 the adapter's store is empty, until it was greeted again.
+            again = asked != "join" and "public" in self.state
+            if self.seat.number == UNLUCKY and round == 2 and asked == verb and (again or asked == "join"):
+                raise RuntimeError("out of memory")
+            return super().answer(asked, round, message)
+
+    play(client=Broken)
+    went_on = simulate()
+    (failure,) = went_on.events("client-failed")
+    assert (failure["round"], failure["client"]) == (2, UNLUCKY)
+    assert failure["reason"] == f"{verb}: out of memory"
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 2, 3]]
+
+
+def test_who_always_comes_with_empty_hands_is_dropped_not_asked_forever(simulate: Any, play: Any) -> None:
+    class Amnesiac(RefProtoClient):
+        def public(self) -> Any:
+            return None if self.seat.number == UNLUCKY else super().public()
+
+    play(client=Amnesiac)
+    went_on = simulate({"rounds": 2})
+    assert [event["reason"] for event in went_on.events("client-failed")] == [
+        "prototypes: its store is lost and did not come back"
+    ] * 2
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 3]] * 2
+
+
+def test_late_joiners_get_the_public_set_when_they_first_take_part_and_only_then(simulated: Any) -> None:
+    partial = simulated({"fraction": 0.5, "rounds": 6})
+    first: dict[int, int] = {}
+    for number in range(1, 7):
+        for client in draw_cohort(partial.experiment, number):
+            first.setdefault(client, number)
+    assert len(set(first.values())) > 1  # some do come late
+    assert greetings(partial) == sorted((number, client) for client, number in first.items())
+    assert set(Counter(client for _, client in greetings(partial)).values()) == {1}
+    assert partial.communication["one_off"]["messages"] == 2 * len(first)
