@@ -1,67 +1,75 @@
-"""Against plain stand-ins for the tables that the package `datasets` gives, which is an extra."""
+"""With tables and a repository of parquet files made by the package `datasets` itself; no hub is asked."""
 
 import sys
 
+import datasets
 import numpy as np
 import pytest
-from PIL import Image as Pillow
+from PIL import Image
 
 from refprotofl.data import load_dataset
 from refprotofl.data.huggingface import dataset_from_splits
 from refprotofl.errors import DataError, InputError
 
 
-class Image:
-    pass
-
-
-class ClassLabel:
-    def __init__(self, *names):
-        self.names = list(names)
-
-
-class Table(dict):
-    def __init__(self, features, columns):
-        super().__init__(columns)
-        self.features = features
-
-
 def pictures(count, mode="L", size=(3, 2)):
-    return [Pillow.new(mode, size, 5) for _ in range(count)]
+    return [Image.new(mode, size, number) for number in range(count)]
 
 
-def table(count=10, image="image", label="label", **options):
-    features = {image: Image(), label: ClassLabel("no", "yes"), "id": object()}
-    return Table(features, {image: pictures(count, **options), label: [n % 2 for n in range(count)], "id": []})
+def table(images, image="image", label="label"):
+    features = {image: datasets.Image(), label: datasets.ClassLabel(names=["no", "yes"]), "id": datasets.Value("int64")}
+    numbers = list(range(len(images)))
+    columns = {image: images, label: [number % 2 for number in numbers], "id": numbers}
+    return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
 
 
-@pytest.mark.parametrize(("image", "label"), [("image", "label"), ("img", "fine_label"), ("scan", "finding")])
-def test_columns_are_found_by_kind(image, label):
-    data = dataset_from_splits({"train": table(10, image, label), "test": table(4, image, label)}, "hf:own", 0)
-    assert data.train_images.shape == (10, 1, 2, 3)
+def test_a_repository_is_loaded_by_its_name(tmp_path, monkeypatch):
+    folder = tmp_path / "owner" / "name" / "data"
+    folder.mkdir(parents=True)
+    table(pictures(12)).to_parquet(folder / "train-00000-of-00001.parquet")
+    table(pictures(4)).to_parquet(folder / "test-00000-of-00001.parquet")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
+    data = load_dataset("hf:owner/name")
+    assert data.train_images[:, 0, 0, 0].tolist() == list(range(12))
     assert data.test_labels.tolist() == [0, 1, 0, 1]
     assert data.class_names == ("no", "yes")
 
 
+def test_a_name_that_the_hub_does_not_give_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="hf:no/such could not be loaded"):
+        load_dataset("hf:no/such")
+
+
+@pytest.mark.parametrize(("image", "label"), [("image", "label"), ("img", "fine_label"), ("scan", "finding")])
+def test_columns_are_found_by_kind(image, label):
+    splits = {"train": table(pictures(10), image, label), "test": table(pictures(4), image, label)}
+    data = dataset_from_splits(splits, "hf:own", 0)
+    assert data.train_images.shape == (10, 1, 2, 3)
+    assert data.test_labels.tolist() == [0, 1, 0, 1]
+
+
 def test_without_a_test_split_a_fifth_is_held_out():
-    data = dataset_from_splits({"train": table(20)}, "hf:own", 0)
+    data = dataset_from_splits({"train": table(pictures(20))}, "hf:own", 0)
     assert np.bincount(data.test_labels).tolist() == [2, 2]
     assert len(data.train_images) == 16
 
 
 def test_one_coloured_picture_makes_a_split_rgb():
-    train, test = table(4, mode="RGB"), table(4, mode="RGB")
-    train["image"][0] = Pillow.new("L", (3, 2), 5)
-    assert dataset_from_splits({"train": train, "test": test}, "hf:own", 0).shape == (3, 2, 3)
+    train = table([*pictures(1), *pictures(3, mode="RGB")])
+    assert dataset_from_splits({"train": train, "test": table(pictures(4, mode="RGB"))}, "hf:own", 0).shape == (3, 2, 3)
 
 
 def test_what_does_not_fit_is_said():
     with pytest.raises(DataError, match="no split called train, only all"):
-        dataset_from_splits({"all": table()}, "hf:own", 0)
+        dataset_from_splits({"all": table(pictures(4))}, "hf:own", 0)
+    texts = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
     with pytest.raises(DataError, match="no single image column among text, label"):
-        dataset_from_splits({"train": Table({"text": object(), "label": ClassLabel("a", "b")}, {})}, "hf:own", 0)
-    mixed = table(4)
-    mixed["image"][1] = Pillow.new("L", (9, 9))
+        dataset_from_splits({"train": texts}, "hf:own", 0)
+    mixed = table([*pictures(3), Image.new("L", (9, 9))])
     with pytest.raises(DataError, match=r"differ in size, such as \(3, 2\) and \(9, 9\)"):
         dataset_from_splits({"train": mixed}, "hf:own", 0)
 

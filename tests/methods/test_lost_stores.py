@@ -71,27 +71,24 @@ def test_who_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: 
     assert [one.round for one in asked] == [2, 2, 3]
 
 
-def test_ef21s_memory_stays_the_same_on_both_sides_when_a_client_lost_its_own(simulate: Any, forgetful: None) -> None:
+@pytest.mark.parametrize("lost", ["everything", "the public set"])
+def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    class Forgetful(ClientStore):
+        def commit(self, round: int) -> Any:
+            written = super().commit(round)
+            if round == 1:
+                kept = {name: value for name, value in self._states[UNLUCKY].items() if name != "public"}
+                self._states[UNLUCKY] = kept if lost == "the public set" else dict(self._initial)
+            return written
+
+    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
     went_on = simulate(error_feedback="ef21", normalise="participants")
+    assert greetings(went_on)[4:] == [(2, UNLUCKY)]
     checkpoint = went_on.checkpoint()
     server = went_on.server_state()["memory"]
     for client, record in checkpoint.records.items():
         own = load_state(checkpoint.clients / record["file"], record["sha256"])["memory"]
         assert same_bits(server[client], own), f"client {client}"
-
-
-def test_ef21s_memory_stays_the_same_on_both_sides_when_only_the_public_set_was_lost(
-    simulate: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Forgetful(ClientStore):
-        def commit(self, round: int) -> Any:
-            written = super().commit(round)
-            if round == 1:
-                del self._states[UNLUCKY]["public"]
-            return written
-
-    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
-    test_ef21s_memory_stays_the_same_on_both_sides_when_a_client_lost_its_own(simulate, None)
 
 
 def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(

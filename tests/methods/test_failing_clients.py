@@ -1,0 +1,232 @@
+"""Clients that fail, lie or babble: out of the round, on record with the reason, and the others go on."""
+
+import importlib
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from refprotofl.engines.host import Result, Task
+from refprotofl.engines.inprocess import InProcessEngine
+from refprotofl.errors import RunError
+from refprotofl.methods import RefProtoClient
+from refprotofl.wire import Message, Sparse, encode
+from refprotofl.wire.tensors import same_bits
+
+CULPRIT, ROUND = 1, 2
+Spoil = Callable[[Message], Message]
+
+
+def spoiling(verb: str, spoil: Spoil) -> type[RefProtoClient]:
+    """A client that does all right except in one answer."""
+
+    class Spoiled(RefProtoClient):
+        def answer(self, asked: str, round: int, message: Message) -> Message:
+            answer = super().answer(asked, round, message)
+            return spoil(answer) if (self.seat.number, round, asked) == (CULPRIT, ROUND, verb) else answer
+
+    return Spoiled
+
+
+def raises(_: Message) -> Message:
+    raise RuntimeError("the battery is empty")
+
+
+def says_nothing(_: Message) -> Message:
+    raise RuntimeError
+
+
+def with_values(name: str, change: Callable[[Any], Any]) -> Spoil:
+    return lambda answer: {**answer, name: change(answer[name])}
+
+
+def one_fewer(update: Sparse) -> Sparse:
+    return Sparse(update.indices[:-1], update.values[:-1], update.size)
+
+
+def poisoned(values: torch.Tensor) -> torch.Tensor:
+    return values.clone().index_fill(0, torch.tensor([0]), float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "spoil", "reason"),
+    [
+        ("prototypes", raises, "prototypes: the battery is empty"),
+        ("prototypes", says_nothing, "prototypes: RuntimeError"),
+        ("prototypes", lambda _: {}, "prototypes: the field 'public_prototypes' is missing"),
+        (
+            "prototypes",
+            with_values("public_prototypes", lambda rows: rows[:-1]),
+            "prototypes: public_prototypes is not a float32 matrix of 10 x 8",
+        ),
+        ("prototypes", with_values("public_prototypes", poisoned), "8 of 80 values are NaN or infinite"),
+        ("train", raises, "train: the battery is empty"),
+        ("train", lambda _: {}, "train: the field 'adapter' is missing"),
+        ("train", with_values("adapter", one_fewer), "train: 111 coordinates were sent, not the announced share of 0.1"),
+        (
+            "train",
+            with_values("adapter", lambda update: Sparse(update.indices, update.values, update.size + 1)),
+            "train: adapter is not a sparse vector of size 1122",
+        ),
+        (
+            "train",
+            with_values("adapter", lambda update: Sparse(update.indices, update.values.double(), update.size)),
+            "train: adapter is torch.float64, not float32",
+        ),
+        ("train", lambda answer: {**answer, "adapter": torch.zeros(1122)}, "train: adapter is not a sparse vector"),
+        (
+            "train",
+            with_values("adapter", lambda update: Sparse(update.indices, poisoned(update.values), update.size)),
+            "1 of 112 values are NaN or infinite",
+        ),
+        ("train", lambda answer: {**answer, "note": object()}, "a object cannot be sent"),
+    ],
+)
+def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
+    simulate: Any, play: Any, verb: str, spoil: Spoil, reason: str
+) -> None:
+    play(client=spoiling(verb, spoil))
+    went_on = simulate()
+    (failure,) = went_on.events("client-failed")
+    assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
+    assert reason in failure["reason"]
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]]
+    assert went_on.events("round")[1]["asked"] == [0, 1, 2, 3]
+    asked_to_train = [one.client for one in went_on.tap.select("down", "train") if one.round == ROUND]
+    assert asked_to_train == ([0, 2, 3] if verb == "prototypes" else [0, 1, 2, 3])
+    assert went_on.finished.summary["full_model"]["participations"] == 11
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [(0, "samples = 0 is not a positive whole number"), (-3, "samples = -3"), (True, "samples = True"), (2.0, "samples = 2.0")],
+)
+def test_a_client_that_joins_with_nonsense_is_dropped_and_greeted_again(
+    simulate: Any, play: Any, samples: object, reason: str
+) -> None:
+    class Boaster(RefProtoClient):
+        def join(self, round: int, message: Message) -> Message:
+            answer = super().join(round, message)
+            return {"samples": samples} if (self.seat.number, round) == (CULPRIT, 1) else answer  # type: ignore[dict-item]
+
+    play(client=Boaster)
+    went_on = simulate({"rounds": 2})
+    (failure,) = went_on.events("client-failed")
+    assert failure["reason"].startswith(f"join: {reason}")
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 2, 3], [0, 1, 2, 3]]
+
+
+def nan_bytes(payload: bytes) -> bytes:
+    """The last value of the update, which ends the message, is no number."""
+    return payload[:-4] + struct.pack("<f", float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("garble", "reason"),
+    [
+        (lambda _: b"", "malformed"),
+        (lambda _: b"hello", "these bytes are not a message"),
+        (lambda payload: payload[:-1], "malformed"),
+        (lambda payload: payload + b"\0", "1 bytes after the end of the message"),
+        (nan_bytes, "NaN or infinite"),
+        (lambda _: encode({"other": 1}), "the field 'adapter' is missing"),
+    ],
+)
+def test_bytes_that_are_no_proper_answer_cost_only_their_sender(
+    simulate: Any, monkeypatch: pytest.MonkeyPatch, garble: Callable[[bytes], bytes], reason: str
+) -> None:
+    """Garbled on the way, behind the client's own encoder."""
+    honest_submit, honest_result = InProcessEngine.submit, InProcessEngine.result
+    garbled: set[int] = set()
+
+    def submit(self: InProcessEngine, task: Task) -> int:
+        ticket = honest_submit(self, task)
+        if (task.client, task.round, task.verb) == (CULPRIT, ROUND, "train"):
+            garbled.add(ticket)
+        return ticket
+
+    def result(self: InProcessEngine, ticket: int) -> Result:
+        answer = honest_result(self, ticket)
+        return replace(answer, payload=garble(answer.payload)) if ticket in garbled else answer
+
+    monkeypatch.setattr(InProcessEngine, "submit", submit)
+    monkeypatch.setattr(InProcessEngine, "result", result)
+    went_on = simulate({"rounds": 2})
+    (failure,) = went_on.events("client-failed")
+    assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
+    assert failure["reason"].startswith("train: ")
+    assert reason in failure["reason"]
+    assert went_on.events("round")[1]["participants"] == [0, 2, 3]
+
+
+def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it(
+    simulate: Any, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Absent(RefProtoClient):
+        def prototypes(self, round: int, message: Message) -> Message:
+            if self.seat.number == CULPRIT:
+                raise RuntimeError("gone")
+            return super().prototypes(round, message)
+
+    play(client=Absent)
+    failing = simulate()
+    play()
+    loop = importlib.import_module("refprotofl.run")  # its name in the package is the function
+    monkeypatch.setattr(loop, "draw_cohort", lambda experiment, round: [0, 2, 3])
+    without = simulate()
+    assert len(failing.events("client-failed")) == 3
+    assert without.events("client-failed") == []
+    assert same_bits(failing.adapter(), without.adapter())
+    assert same_bits(failing.server_state()["anchors"], without.server_state()["anchors"])
+    assert failing.communication["uplink"] == without.communication["uplink"]
+
+
+def test_who_fails_to_train_still_counted_in_the_anchors(simulate: Any, simulated: Any, play: Any) -> None:
+    """Its prototypes came in time: the others train towards the same anchors as if it had not failed."""
+    whole = simulated({"rounds": 2})
+    play(client=spoiling("train", raises))
+    went_on = simulate({"rounds": 2})
+    anchors = [
+        {one.client: one.data for one in run.tap.select("down", "train") if one.round == ROUND}
+        for run in (went_on, whole)
+    ]
+    assert anchors[0] == anchors[1]
+    assert not same_bits(went_on.adapter(), whole.adapter())
+
+
+def test_a_client_that_fails_to_evaluate_is_missing_from_the_mean_and_nothing_else(simulate: Any, play: Any) -> None:
+    class Shy(RefProtoClient):
+        def evaluate(self, round: int, message: Message) -> Message:
+            if self.seat.number == CULPRIT:
+                raise RuntimeError("no test data")
+            return super().evaluate(round, message)
+
+    play(client=Shy)
+    went_on = simulate({"rounds": 1})
+    (failure,) = went_on.events("client-failed")
+    assert failure["reason"] == "evaluate: no test data"
+    assert went_on.finished.summary["evaluated_clients"] == [0, 2, 3]
+    assert went_on.finished.summary["accuracy_per_client"]["personal"][CULPRIT] is None
+    assert went_on.events("round")[0]["participants"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("verb", ["join", "prototypes", "train"])
+def test_when_all_fail_the_run_ends_and_tells_why(simulate: Any, play: Any, verb: str) -> None:
+    class Mutiny(RefProtoClient):
+        def answer(self, asked: str, round: int, message: Message) -> Message:
+            if asked == verb:
+                raise RuntimeError(f"client {self.seat.number} refuses")
+            return super().answer(asked, round, message)
+
+    play(client=Mutiny)
+    with pytest.raises(RunError, match=rf"Round 1: no client is left \(client 0: {verb}: client 0 refuses; client 1"):
+        simulate()
+    assert simulate.last.events("round") == []
+
+
+def test_a_training_loss_that_is_not_finite_is_told_with_a_way_out(simulate: Any) -> None:
+    with pytest.raises(RunError, match=r"the training loss is not finite; a smaller train.lr than 1e\+30 may help"):
+        simulate({"train": {"lr": 1e30}})

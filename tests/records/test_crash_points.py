@@ -1,0 +1,143 @@
+"""A process may die before or after anything it does to the disk: resumed, the run ends as if nothing had happened."""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.experiment import Experiment
+from refprotofl.run import Finished, Watcher, run
+
+
+class Death(BaseException):
+    """The process is gone."""
+
+
+class Mortal:
+    """Counts the deeds that reach the disk. At the last one the process dies, and does nothing any more."""
+
+    def __init__(self, last: int | None = None, completes_it: bool = False) -> None:
+        self.deeds = 0
+        self._last = last
+        self._completes_it = completes_it
+        self._dead = False
+        self._synced: dict[int, int] = {}  # bytes of each file that a power cut leaves
+
+    def do(self, deed: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if self._dead:
+            raise Death
+        self.deeds += 1
+        if self.deeds == self._last:
+            self._dead = True
+            if self._completes_it:
+                deed(*arguments, **options)
+            elif deed == self.sync:
+                self.tear(*arguments)
+            raise Death
+        return deed(*arguments, **options)
+
+    def sync(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        self._synced[found.st_ino] = found.st_size
+
+    def tear(self, descriptor: int) -> None:
+        """Of what was written since the last sync, half is lost."""
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode):
+            before = self._synced.get(found.st_ino, 0)
+            os.ftruncate(descriptor, (before + found.st_size) // 2 if found.st_size > before else found.st_size)
+
+    @contextmanager
+    def life(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", lambda descriptor: self.do(self.sync, descriptor))
+            for name in ("replace", "unlink", "mkdir"):
+                patch.setattr(Path, name, self._counted(getattr(Path, name)))
+            yield
+
+    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda path, *arguments, **options: self.do(real, path, *arguments, **options)
+
+
+def live(mortal: Mortal, experiment: Experiment, out: Path) -> Finished | None:
+    """The finished run, or nothing if the process died before."""
+    try:
+        with mortal.life():
+            return run(experiment, out=out, resume=True)
+    except Death:
+        return None
+
+
+def lasting(summary: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in summary.items() if key != "seconds"}
+
+
+def rounds_told(folder: Path) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [lasting(event) for event in events if event["event"] == "round"]
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def assert_the_same(found: Path, expected: Path) -> None:
+    here, there = (json.loads((folder / "summary.json").read_text()) for folder in (found, expected))
+    assert lasting(here) == lasting(there)  # the state digest and the ledger's totals among it
+    assert [event["round"] for event in rounds_told(found)] == [1, 2]
+    assert rounds_told(found) == rounds_told(expected)
+    assert files(found) == files(expected)
+
+
+def count_deeds(experiment: Experiment, out: Path) -> int:
+    mortal = Mortal()
+    assert live(mortal, experiment, out) is not None
+    return mortal.deeds
+
+
+@pytest.mark.parametrize("completes_it", [False, True], ids=["before", "after"])
+def test_death_at_any_deed_changes_nothing(
+    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, completes_it: bool
+) -> None:
+    deeds = count_deeds(tiny(), tmp_path / "counted")
+    assert deeds > 30  # two rounds of four files each, and what is around them
+    for last in range(1, deeds + 1):
+        out = tmp_path / str(last)
+        assert live(Mortal(last, completes_it), tiny(), out) is None
+        run(tiny(), out=out, resume=True)
+        try:
+            assert_the_same(out, undisturbed.folder)
+        except AssertionError as problem:
+            raise AssertionError(f"after a death at deed {last} of {deeds}") from problem
+
+
+def test_a_run_may_die_again_and_again(
+    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path
+) -> None:
+    out, lives, done = tmp_path / "run", 0, None
+    while done is None:
+        lives += 1
+        done = live(Mortal(7 + 3 * lives, completes_it=lives % 2 == 0), tiny(), out)
+    assert lives > 5
+    assert_the_same(out, undisturbed.folder)
+
+
+def test_a_committed_round_is_not_trained_again(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
+    first = rounds_told(cut_off)
+    manifest = json.loads((cut_off / "checkpoint" / "manifest.json").read_text())
+    seen: list[int] = []
+
+    class Listener(Watcher):
+        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+            seen.append(round)
+
+    finished = run(tiny(), out=cut_off, resume=True, watcher=Listener())
+    assert manifest["progress"]["round"] == 1
+    assert set(seen) == {2}
+    assert rounds_told(cut_off)[:1] == first
+    assert finished.summary["seconds"]["total"] > manifest["progress"]["seconds"]["total"]
