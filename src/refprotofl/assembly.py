@@ -31,7 +31,7 @@ class Federation:
     @property
     def initial_state(self) -> State:
         """What every client starts from."""
-        return dict(self.model.read_backbone())
+        return initial_state(self.experiment, self.model)
 
 
 def load_federation(experiment: Experiment, data_dir: Path | None) -> Federation:
@@ -39,7 +39,16 @@ def load_federation(experiment: Experiment, data_dir: Path | None) -> Federation
     dataset = load_dataset(experiment.dataset, data_dir, experiment.seed)
     data = federate(experiment, dataset)
     resolved = resolve(experiment, data)
-    return Federation(resolved, data, build_model(resolved))
+    return Federation(resolved, data, model_of(resolved))
+
+
+def model_of(experiment: Experiment) -> SplitModel:
+    """The model that the experiment's method works with, with its initial weights."""
+    return build_model(experiment, find_method(experiment.method).extra_outputs(experiment))
+
+
+def initial_state(experiment: Experiment, model: SplitModel) -> State:
+    return dict(model.read_private(find_method(experiment.method).shared(experiment)))
 
 
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
@@ -57,7 +66,9 @@ def build_server(federation: Federation) -> Server:
     if len(data.public_indices):
         images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
         public = Samples(images, labels, torch.arange(len(labels)))
-    return find_method(federation.experiment.method).server(federation.experiment, federation.model, public)
+    method = find_method(federation.experiment.method)
+    parts = method.shared(federation.experiment)
+    return method.server(federation.experiment, federation.model, public, parts)
 
 
 def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict[str, Any]]) -> ClientHost:
@@ -65,7 +76,7 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
     experiment, data = federation.experiment, federation.data
     images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
     test_images, test_labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
-    initial_adapter = federation.model.read_adapter()
+    method = find_method(experiment.method)
     shelf = DiskShelf(checkpoint / "shelf")
 
     def seat(number: int) -> Seat:
@@ -76,12 +87,12 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
             samples=Samples(images, labels, torch.from_numpy(data.client_indices[number])),
             test=TestSet(test_images, test_labels, torch.from_numpy(own)),
             model=federation.model,
-            initial_adapter=initial_adapter,
+            parts=method.shared(experiment),
             shelf=shelf,
         )
 
     store = ClientStore(checkpoint / "clients", federation.initial_state, records)
-    return ClientHost(find_method(experiment.method).client, seat, store)
+    return ClientHost(method.client, seat, store)
 
 
 def worker_specification(

@@ -33,15 +33,28 @@ def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def adapter_predictions(
-    model: SplitModel, features: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
+    model: SplitModel,
+    features: Tensor,
+    num_classes: int,
+    anchors: Tensor | None = None,
+    defined: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`)."""
+    """Predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`).
+
+    A head may have outputs beyond the classes; they are not predictions.
+    """
     embeddings = torch.relu(model.feature(features))  # (T, m)
-    predicted = {"": model.head(embeddings).argmax(dim=1)}
+    predicted = {"": model.head(embeddings)[:, :num_classes].argmax(dim=1)}
     if anchors is not None and defined is not None and defined.any():
         distances = torch.cdist(embeddings, torch.where(defined.unsqueeze(1), anchors, 0.0))  # (T, C)
         predicted["_prototype"] = distances.masked_fill(~defined, torch.inf).argmin(dim=1)
     return predicted
+
+
+def accuracy(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> float:
+    """Of one model as it is loaded, by its head."""
+    predicted = adapter_predictions(model, backbone_features(model, images), num_classes)[""]
+    return float((predicted == labels).to(torch.float64).mean())
 
 
 def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, int]:

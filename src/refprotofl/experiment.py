@@ -79,6 +79,7 @@ class Public(_Table):
     classes: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(_without_repeats)] | None = Field(
         None, description="the covered classes by number, instead of coverage"
     )
+    train_on: Switch = Field(False, description="on or off: whether clients train on the public images too")
 
 
 class RefProtoFL(_Table):
@@ -120,6 +121,15 @@ class RefProtoFL(_Table):
         return None if self.uplink_budget is not None else self.keep or 0.1
 
 
+class FedProx(_Table):
+    mu: Annotated[float, Field(ge=0)] = Field(0.01, description="weight of the proximal term, 0 or more")
+
+
+class FedNova(_Table):
+    mu: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the proximal term, 0 or more")
+    server_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="from 0 to below 1")
+
+
 class Evaluate(_Table):
     every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or how many clients are evaluated")
@@ -155,6 +165,8 @@ class Experiment(_Table):
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
     refprotofl: RefProtoFL = Field(default_factory=lambda: RefProtoFL())
+    fedprox: FedProx = Field(default_factory=lambda: FedProx())
+    fednova: FedNova = Field(default_factory=lambda: FedNova())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
     input: Input | None = Field(None, description="filled in from the data set")
 

@@ -16,7 +16,7 @@ from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.host import Engine
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.engines.workers import WorkerEngine
-from refprotofl.evaluation import PROTOCOLS, accuracies
+from refprotofl.evaluation import PROTOCOLS, accuracies, accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import Server
 from refprotofl.records.card import machine_card
@@ -236,6 +236,10 @@ class Loop:
             if any(protocol in score for score in scores.values())
         }
         means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
+        if (model := self.server.global_model()) is not None:
+            data = self.federation.data
+            images, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+            means["global"] = accuracy(model, images, labels, self.experiment.known_input.num_classes)
         return {
             "event": "evaluation",
             "round": round,

@@ -118,14 +118,15 @@ def verify(
     other: Annotated[Path | None, typer.Argument(help="A second run to compare with.", show_default=False)] = None,
 ) -> None:
     """Recompute a run's digest from its checkpoint; of two runs, name the first difference."""
-    from refprotofl.models import build_model
+    from refprotofl.assembly import initial_state, model_of
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.verify import first_difference, verify_run
     from refprotofl.state import digest_state
 
     for folder in (run_folder, other):
         if folder is not None:
-            initial = digest_state(dict(build_model(read_experiment(folder)).read_backbone()))
+            experiment = read_experiment(folder)
+            initial = digest_state(initial_state(experiment, model_of(experiment)))
             found = verify_run(folder, initial)
             out.print(f"{folder}: round {found.round} is intact, state digest {found.state_digest}", soft_wrap=True)
     if other is not None:

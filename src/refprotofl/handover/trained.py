@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refprotofl.assembly import initial_state, model_of
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import find_method
-from refprotofl.models import SplitModel, build_model
+from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state
@@ -44,10 +45,11 @@ def load_trained(run_folder: Path, client: int) -> Trained:
         raise InputError(f"{run_folder} has no committed round yet, so there is no model in it; go on with --resume.")
     if not 0 <= client < experiment.clients:
         raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
-    model = build_model(experiment)
-    server, own = _read_states(run_folder / "checkpoint", manifest, client, dict(model.read_backbone()))
+    model = model_of(experiment)
+    server, own = _read_states(run_folder / "checkpoint", manifest, client, initial_state(experiment, model))
     try:
-        find_method(experiment.method).client.load_final(model, server, own)
+        method = find_method(experiment.method)
+        method.client.load_final(model, method.shared(experiment), server, own)
     except (KeyError, RuntimeError) as problem:
         raise DataError(
             f"The states in {run_folder / 'checkpoint'} do not fit model.name = {experiment.model.name!r} ({problem}); "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from refprotofl import streams
@@ -14,8 +15,7 @@ from refprotofl.evaluation import TestSet, adapter_predictions, backbone_feature
 from refprotofl.experiment import Experiment
 from refprotofl.methods import guards
 from refprotofl.methods.training import Samples
-from refprotofl.models import SplitModel
-from refprotofl.models.split import BACKBONE
+from refprotofl.models import Parts, SplitModel
 from refprotofl.state import State
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
@@ -63,18 +63,26 @@ class Server(ABC):
     # What a message's fields are counted as; every other number is an "other value".
     kinds: ClassVar[Mapping[str, Kind]] = {}
 
-    def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None) -> None:
+    def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         self.experiment = experiment
         self.model = model
         self.public = public
+        self.parts = parts
+        self.num_classes = experiment.known_input.num_classes
+        self.samples = torch.zeros(experiment.clients, dtype=torch.int64)  # 0: has not joined yet
 
     @property
     @abstractmethod
-    def state(self) -> State:
-        """Everything that must outlive a round."""
+    def state_names(self) -> Sequence[str]:
+        """The attributes that must outlive a round: tensors, numbers, texts."""
 
-    @abstractmethod
-    def restore(self, state: State) -> None: ...
+    @property
+    def state(self) -> State:
+        return {name: getattr(self, name) for name in self.state_names}
+
+    def restore(self, state: State) -> None:
+        for name in self.state_names:
+            setattr(self, name, state[name])
 
     @abstractmethod
     def round(self, cohort: Cohort) -> None: ...
@@ -83,18 +91,39 @@ class Server(ABC):
     def evaluation(self) -> Message:
         """What a client is sent when it is to evaluate the newest shared part."""
 
-    def greeting(self) -> Message:
-        """What a client gets once, when it joins or has lost its store."""
-        return {}
+    def global_model(self) -> SplitModel | None:
+        """The one aggregated model, where the method has one."""
+        return None
 
-    def welcome(self, client: int, answer: Message) -> None:  # noqa: B027 - most methods need not know
-        """Takes note of a client that has just joined."""
+    @property
+    def ships_public_set(self) -> bool:
+        """Whether a client that joins is given the public set."""
+        return self.experiment.public.train_on
+
+    def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
+        """Once a client: it gets the public set, if the method wants it to, and tells how many samples it has."""
+        greeting: Message = {}
+        if self.public is not None and self.ships_public_set:
+            labels = class_ids(self.public.own_labels, self.num_classes)
+            greeting = {"images": self.public.images[self.public.rows], "labels": labels}
+        for client, answer in cohort.ask("join", greeting, to=clients, once=True):
+            for _ in self.accepted(cohort, client, "join", answer, self.welcome):
+                pass
+
+    def join_newcomers(self, cohort: Cohort) -> None:
+        self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
+
+    def welcome(self, client: int, answer: Message) -> None:
+        samples = answer["samples"]
+        if type(samples) is not int or samples < 1:
+            raise Refused(f"samples = {samples!r} is not a positive whole number")
+        self.samples[client] = samples
 
     def ask(
         self,
         cohort: Cohort,
         verb: str,
-        message: Callable[[int], Message],
+        message: Message | Callable[[int], Message],
         read: Callable[[int, Message], Read],
     ) -> Iterator[tuple[int, Read]]:
         """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more."""
@@ -119,12 +148,6 @@ class Server(ABC):
         except Refused as problem:
             cohort.drop(client, f"{verb}: {problem}")
 
-    def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
-        greeting = self.greeting()
-        for client, answer in cohort.ask("join", greeting, to=clients, once=True):
-            for _ in self.accepted(cohort, client, "join", answer, self.welcome):
-                pass
-
 
 class Shelf(Protocol):
     """Keeps the large constant messages that a client was given; equal ones are kept once."""
@@ -143,7 +166,7 @@ class Seat:
     samples: Samples
     test: TestSet
     model: SplitModel
-    initial_adapter: Tensor  # (d,), common to all
+    parts: Parts  # shared with the others
     shelf: Shelf
 
 
@@ -156,6 +179,7 @@ class Client(ABC):
         self.seat = seat
         self.experiment = seat.experiment
         self.model = seat.model
+        self.parts = seat.parts
         self.samples = seat.samples
         self.state = state
 
@@ -165,11 +189,10 @@ class Client(ABC):
         handler: Callable[[int, Message], Message] = getattr(self, verb)
         return handler(round, message)
 
-    def stream(self, purpose: str, round: int) -> np.random.Generator:
-        return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
-
     def join(self, round: int, message: Message) -> Message:
-        return {}
+        if "images" in message:
+            self.state["public"] = self.seat.shelf.put(message)
+        return {"samples": len(self.training_samples())}
 
     @abstractmethod
     def train(self, round: int, message: Message) -> Message: ...
@@ -177,32 +200,63 @@ class Client(ABC):
     @abstractmethod
     def evaluate(self, round: int, message: Message) -> Message: ...
 
-    @staticmethod
-    def load_final(model: SplitModel, server: State, own: State) -> None:
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
         """Writes what a client ends up with into a model that has its initial weights: private + newest shared part."""
-        model.write_backbone(own)  # type: ignore[arg-type]
-        model.write_adapter(server["adapter"])  # type: ignore[arg-type]
+        model.write_private(own)
+        model.write(parts, server["shared"])  # type: ignore[arg-type]
 
-    def load_backbone(self) -> None:
-        self.model.write_backbone(self.state)  # type: ignore[arg-type]
+    @property
+    def num_classes(self) -> int:
+        return self.experiment.known_input.num_classes
 
-    def keep_backbone(self) -> None:
-        """Keeps the trained backbone; one that should have moved and did not is an error."""
-        trained = self.model.read_backbone()
-        names = [
-            BACKBONE + name for name, parameter in self.model.backbone.named_parameters() if parameter.requires_grad
+    def stream(self, purpose: str, round: int) -> np.random.Generator:
+        return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
+
+    def public_set(self) -> tuple[Tensor, Tensor] | None:
+        """Public images and labels; None if the experiment has them but the store has not."""
+        if not self.experiment.public.classes:
+            images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
+            return images, torch.zeros(0, dtype=torch.int64)
+        kept = self.seat.shelf.get(str(self.state["public"])) if "public" in self.state else None
+        return None if kept is None else (kept["images"], kept["labels"].long())  # type: ignore[return-value, union-attr]
+
+    def training_samples(self) -> Samples:
+        """The client's own samples, and the public ones with `public.train-on`."""
+        public = self.public_set() if self.experiment.public.train_on else None
+        return self.samples if public is None else self.samples.joined(*public)
+
+    def keep_trained(self, round: int) -> Tensor:
+        """Keeps what training left in the model: the private part, and the shared vector for `personal_before`."""
+        trained = self.model.read_private(self.parts)
+        movable = [name for name, parameter in self.model.backbone.named_parameters() if parameter.requires_grad]
+        pairs = [
+            (self.state[name], trained[name]) for name in (f"backbone.{name}" for name in movable) if name in trained
         ]
-        guards.backbone_moved([(self.state[name], trained[name]) for name in names])  # type: ignore[misc]
+        guards.backbone_moved(pairs)  # type: ignore[arg-type]
         self.state |= trained
+        local = self.model.read(self.parts)
+        self.state["trained"], self.state["trained_round"] = local, round
+        return local
 
-    def score(self, adapter: Tensor, before: Tensor | None, anchors: Tensor | None, defined: Tensor | None) -> Message:
-        """Correct predictions by protocol: with `adapter`, and `before` it where the client trained in this round."""
-        self.load_backbone()
-        features = backbone_features(self.model, self.seat.test.images)
-        self.model.write_adapter(adapter)
-        counts = count_correct(adapter_predictions(self.model, features, anchors, defined), self.seat.test)
-        if before is not None:
-            self.model.write_adapter(before)
-            predicted = adapter_predictions(self.model, features)
-            counts["personal_before"] = count_correct(predicted, self.seat.test)["personal"]
+    def score(
+        self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
+    ) -> Message:
+        """Correct predictions by protocol: with the newest shared part, and with its own after training."""
+        self.model.write_private(self.state)
+        self.model.write(self.parts, newest)
+        test = self.seat.test
+        features = backbone_features(self.model, test.images)
+        counts = count_correct(adapter_predictions(self.model, features, self.num_classes, anchors, defined), test)
+        if self.state.get("trained_round") == round:
+            self.model.write(self.parts, self.state["trained"])  # type: ignore[arg-type]
+            if "backbone" in self.parts:
+                features = backbone_features(self.model, test.images)
+            before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
+            counts["personal_before"] = before["personal"]
         return dict(counts)
+
+
+def class_ids(classes: Tensor, num_classes: int) -> Tensor:
+    """Class numbers in the narrowest type that holds them."""
+    return classes.to(torch.uint8 if num_classes <= 256 else torch.int16)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from refprotofl.methods.base import Refused
+from refprotofl.methods.base import Refused, class_ids
 from refprotofl.wire import Message
 
 
@@ -17,10 +17,6 @@ class Prototypes:
     public: Tensor  # (public classes, m)
     local: Tensor  # (C, m), zero rows where the count is 0
     counts: Tensor  # (C,)
-
-
-def class_ids(classes: Tensor, num_classes: int) -> Tensor:
-    return classes.to(torch.uint8 if num_classes <= 256 else torch.int16)
 
 
 def write_prototypes(prototypes: Prototypes) -> Message:

@@ -4,7 +4,7 @@
 to `train`, which saves one exchange a round: they serve the next one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -17,14 +17,13 @@ from refprotofl.methods import apud, erpa, guards, masked
 from refprotofl.methods.base import LOST, Client, Cohort, Refused, Server
 from refprotofl.methods.prototypes import (
     Prototypes,
-    class_ids,
     read_anchors,
     read_prototypes,
     write_anchors,
     write_prototypes,
 )
-from refprotofl.methods.training import Penalty, Samples, embed, train
-from refprotofl.models import SplitModel
+from refprotofl.methods.training import Penalty, Samples, cross_entropy, embed, train
+from refprotofl.models import Parts, SplitModel
 from refprotofl.state import State
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.ledger import Kind
@@ -41,13 +40,11 @@ class RefProtoServer(Server):
         "local_prototypes": "prototype_values",
     }
 
-    def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None) -> None:
-        super().__init__(experiment, model, public)
+    def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
+        super().__init__(experiment, model, public, parts)
         self.table = experiment.refprotofl
-        self.num_classes = experiment.known_input.num_classes
         self.public_classes: list[int] = [] if public is None else public.own_labels.unique().tolist()
-        self.adapter = model.read_adapter()  # (d,)
-        self.samples = torch.zeros(experiment.clients, dtype=torch.int64)  # 0: has not joined yet
+        self.adapter = model.read(parts)  # (d,)
         self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
         self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
         self.previous = self.adapter  # the last broadcast before this one
@@ -57,18 +54,18 @@ class RefProtoServer(Server):
         check_least_budget(experiment, len(self.adapter))
 
     @property
-    def state(self) -> State:
+    def state_names(self) -> Sequence[str]:
         names = ["adapter", "samples", "anchors", "defined"]
         names += ["previous", "holds"] if self.table.downlink == "sparse" else []
         names += ["memory"] if self.table.error_feedback == "ef21" else []
-        return {name: getattr(self, name) for name in names}
+        return names
 
-    def restore(self, state: State) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    @property
+    def ships_public_set(self) -> bool:
+        return self.table.erpa or super().ships_public_set
 
     def round(self, cohort: Cohort) -> None:
-        self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
+        self.join_newcomers(cohort)
         if self.aligns(cohort.round) and self.table.timing == "pre-train":
             requests = self.requests(cohort.round, {})
             uploads = self.ask(cohort, "prototypes", requests, partial(self.read_prototypes, cohort))  # Algorithm 3
@@ -86,22 +83,9 @@ class RefProtoServer(Server):
     def evaluation(self) -> Message:
         return {"adapter": self.adapter, **write_anchors(self.anchors, self.defined)}
 
-    def greeting(self) -> Message:
-        if self.public is None or not self.table.erpa:
-            return {}
-        return {
-            "images": self.public.images[self.public.rows],
-            "labels": class_ids(self.public.own_labels, self.num_classes),
-        }
-
     def welcome(self, client: int, answer: Message) -> None:
-        samples = answer["samples"]
-        if type(samples) is not int or samples < 1:
-            raise Refused(f"samples = {samples!r} is not a positive whole number")
-        self.samples[client] = samples
+        super().welcome(client, answer)
         self.holds[client] = NONE_HELD
-        if self.table.error_feedback == "ef21":
-            self.memory[client] = 0  # as the client's is
 
     def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
         """What each client is sent: `extra`, and the adapter unless the client got it in this round already."""
@@ -166,32 +150,24 @@ class RefProtoServer(Server):
 class RefProtoClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "prototypes", "train", "evaluate")
 
-    def join(self, round: int, message: Message) -> Message:
-        if "images" in message:
-            self.state["public"] = self.seat.shelf.put(message)
-        if self.table.error_feedback == "ef21":
-            self.state.pop("memory", None)
-        return {"samples": len(self.samples)}
-
     def prototypes(self, round: int, message: Message) -> Message:
-        adapter, public = self.receive(round, message), self.public()
+        adapter, public = self.receive(round, message), self.public_set()
         if adapter is None or public is None:
             return self.spend(round, {LOST: True})
-        self.load_backbone()
-        self.model.write_adapter(adapter)
+        self.load(adapter)
         return self.spend(round, write_prototypes(self.compute_prototypes(public)))
 
     def train(self, round: int, message: Message) -> Message:
         adapter = self.receive(round, message)
         sends_prototypes = self.table.erpa and self.table.timing == "post-train"
-        public = self.public() if sends_prototypes else None
+        public = self.public_set() if sends_prototypes else None
         if adapter is None or (sends_prototypes and public is None):
             return self.spend(round, {LOST: True})
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
         extra = write_prototypes(self.compute_prototypes(public)) if public is not None else {}
         answer, memory = masked.compose(
             self.table,
-            self.model.adapter_sizes,
+            self.model.sizes(self.parts),
             local,
             adapter,
             self.state.get("memory", torch.zeros_like(local)),  # type: ignore[arg-type]
@@ -204,8 +180,12 @@ class RefProtoClient(Client):
         return answer
 
     def evaluate(self, round: int, message: Message) -> Message:
-        before = self.state["trained"] if self.state.get("trained_round") == round else None
-        return self.score(message["adapter"], before, *self.read_anchors(message))  # type: ignore[arg-type]
+        return self.score(round, message["adapter"], *self.read_anchors(message))  # type: ignore[arg-type]
+
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
+        model.write_private(own)
+        model.write(parts, server["adapter"])  # type: ignore[arg-type]
 
     def spend(self, round: int, answer: Message) -> Message:
         """Counts an answer that goes before the masked update against the round's uplink budget."""
@@ -221,10 +201,6 @@ class RefProtoClient(Client):
     def table(self) -> RefProtoFL:
         return self.experiment.refprotofl
 
-    @property
-    def num_classes(self) -> int:
-        return self.experiment.known_input.num_classes
-
     def receive(self, round: int, message: Message) -> Tensor | None:
         """The round's adapter, from the message or the store; None if the store lacks what the message builds on."""
         sent, held = message.get("adapter"), self.state.get("adapter")
@@ -236,14 +212,6 @@ class RefProtoClient(Client):
             self.state["adapter"], self.state["adapter_round"] = sent, round
             return sent
         return held if isinstance(held, Tensor) and self.state["adapter_round"] == round else None
-
-    def public(self) -> tuple[Tensor, Tensor] | None:
-        """Public images and labels; None if the experiment has them but the store has not."""
-        if not self.experiment.public.classes:
-            images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
-            return images, torch.zeros(0, dtype=torch.int64)
-        kept = self.seat.shelf.get(str(self.state["public"])) if "public" in self.state else None
-        return None if kept is None else (kept["images"], kept["labels"].long())  # type: ignore[return-value, union-attr]
 
     def read_anchors(self, message: Message) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)
@@ -260,15 +228,16 @@ class RefProtoClient(Client):
 
     def train_locally(self, round: int, adapter: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
         """Trains backbone and adapter from where they are; gives the trained adapter (d,)."""
-        self.load_backbone()
-        self.model.write_adapter(adapter)
-        penalty = self.penalty(anchors, defined)
-        trained = train(self.model, self.samples, self.experiment.train, self.stream("batches", round), penalty)
-        guards.alignment_happened(trained.penalty, self.table.align, defined[self.samples.own_labels])
-        self.keep_backbone()
-        local = self.model.read_adapter()
-        self.state["trained"], self.state["trained_round"] = local, round
-        return local
+        self.load(adapter)
+        samples, order = self.training_samples(), self.stream("batches", round)
+        loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
+        trained = train(self.model, samples, self.experiment.train, order, loss=loss)
+        guards.alignment_happened(trained.penalty, self.table.align, defined[samples.own_labels])
+        return self.keep_trained(round)
+
+    def load(self, adapter: Tensor) -> None:
+        self.model.write_private(self.state)
+        self.model.write(self.parts, adapter)
 
     def penalty(self, anchors: Tensor, defined: Tensor) -> Penalty | None:
         if self.table.align == 0 or not defined.any():

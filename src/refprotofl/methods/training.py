@@ -5,17 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
 from refprotofl.errors import RunError
 from refprotofl.experiment import Train
-from refprotofl.models import SplitModel
+from refprotofl.models import ALL, Parts, SplitModel
 
 EVALUATION_BATCH = 512
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,16 @@ class Samples:
     def own_labels(self) -> Tensor:
         return self.labels[self.rows]
 
+    def joined(self, images: Tensor, labels: Tensor) -> "Samples":
+        """These samples and some more, as a set of its own."""
+        images = torch.cat([self.images[self.rows], images])
+        labels = torch.cat([self.own_labels, labels])
+        return Samples(images, labels, torch.arange(len(labels)))
+
 
 @dataclass(frozen=True)
 class Trained:
-    """What training tells of itself, as means over its batches."""
+    """What training tells of itself; loss and penalty are means over its batches."""
 
     loss: float
     penalty: float
@@ -50,15 +57,18 @@ class FreshSgd:
     than a small federation's whole first round.
     """
 
-    def __init__(self, model: SplitModel, table: Train) -> None:
+    def __init__(self, parameters: list[nn.Parameter], table: Train) -> None:
         self._table = table
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._momenta = [torch.zeros_like(parameter) for parameter in self._parameters]
 
-    def step(self, loss: Tensor) -> None:
+    def step(self, loss: Tensor, pull: Callable[[], None] | None = None) -> None:
+        """One step down the loss; `pull` may add to the gradients before they enter the momentum."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()
+        if pull is not None:
+            pull()
         reached = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
         with torch.no_grad():
             sgd(
@@ -77,26 +87,41 @@ class FreshSgd:
             )
 
 
-def train(
-    model: SplitModel, samples: Samples, table: Train, order: np.random.Generator, penalty: Penalty | None = None
-) -> Trained:
-    """SGD over all parameters with a fresh optimiser; the last incomplete batch is used.
+def cross_entropy(model: SplitModel, penalty: Penalty | None = None) -> Loss:
+    """Mean cross-entropy, plus a penalty that sees the batch's embeddings and labels."""
 
-    The loss is mean cross-entropy plus `penalty`, which sees embeddings and labels of the batch.
-    """
-    optimiser = FreshSgd(model, table)
+    def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        embeddings = model.embed(inputs)  # (B, m)
+        entropy = functional.cross_entropy(model.head(embeddings), labels)
+        if penalty is None:
+            return entropy, None
+        extra = penalty(embeddings, labels)
+        return entropy + extra, extra
+
+    return loss
+
+
+def train(
+    model: SplitModel,
+    samples: Samples,
+    table: Train,
+    order: np.random.Generator,
+    *,
+    loss: Loss | None = None,
+    pull: Callable[[], None] | None = None,
+    parts: Parts = ALL,
+) -> Trained:
+    """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used."""
+    optimiser = FreshSgd(model.parameters_of(parts), table)
+    loss = loss or cross_entropy(model)
     model.train()
     loss_sum, penalty_sum, steps = torch.zeros(()), torch.zeros(()), 0
     for rows in _batches(samples, table, order):
-        labels = samples.labels[rows]
-        embeddings = model.embed(model.prepare(samples.images[rows]))  # (B, m)
-        loss = functional.cross_entropy(model.head(embeddings), labels)
+        total, penalty = loss(model.prepare(samples.images[rows]), samples.labels[rows])
+        optimiser.step(total, pull)
+        loss_sum += total.detach()
         if penalty is not None:
-            extra = penalty(embeddings, labels)
-            penalty_sum += extra.detach()
-            loss = loss + extra
-        optimiser.step(loss)
-        loss_sum += loss.detach()
+            penalty_sum += penalty.detach()
         steps += 1
     if not torch.isfinite(loss_sum):
         raise RunError(f"the training loss is not finite; a smaller train.lr than {table.lr} may help")
@@ -107,8 +132,6 @@ def train(
 def embed(model: SplitModel, images: Tensor) -> Tensor:
     """Embeddings in evaluation mode, (N, m), in large batches."""
     model.eval()
-    if not len(images):  # not every backbone takes an empty batch
-        return torch.zeros(0, model.feature.out_features)
     return torch.cat([model.embed(model.prepare(batch)) for batch in images.split(EVALUATION_BATCH)])
 
 

@@ -16,14 +16,18 @@ from refprotofl.plugins import is_reference, load_object
 NAMES = ("resnet18", "cnn", "mlp")
 
 
-def build_model(experiment: Experiment) -> SplitModel:
-    """The model with its initial weights: one draw from the seed, common to server and clients."""
+def build_model(experiment: Experiment, extra_outputs: int = 0) -> SplitModel:
+    """The model with its initial weights: one draw from the seed, common to server and clients.
+
+    `extra_outputs` are logits beside those of the classes, which some methods train.
+    """
     seen = experiment.known_input
     # torch's layers draw from its global generator; the fork keeps the draw named and everyone else's untouched.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key(experiment.seed, "initial-weights") % 2**63)
         backbone, width = _backbone(experiment, seen.shape)
-        return SplitModel(backbone, width, experiment.model.embedding, seen.num_classes, seen.mean, seen.std)
+        outputs = seen.num_classes + extra_outputs
+        return SplitModel(backbone, width, experiment.model.embedding, outputs, seen.mean, seen.std)
 
 
 def _backbone(experiment: Experiment, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:

@@ -1,11 +1,17 @@
-"""A model in three parts: private backbone, shared feature layer, shared head."""
+"""A model in three parts: backbone, feature layer, head. Which of them are shared is the method's choice."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-BACKBONE = "backbone."
+Part = Literal["backbone", "feature", "head"]
+Parts = tuple[Part, ...]
+
+ALL: Parts = ("backbone", "feature", "head")
+ADAPTER: Parts = ("feature", "head")
+BODY: Parts = ("backbone", "feature")
 
 
 class SplitModel(nn.Module):
@@ -16,14 +22,14 @@ class SplitModel(nn.Module):
         backbone: nn.Module,
         width: int,
         embedding: int,
-        num_classes: int,
+        outputs: int,
         mean: Sequence[float],
         std: Sequence[float],
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.feature = nn.Linear(width, embedding)
-        self.head = nn.Linear(embedding, num_classes)
+        self.head = nn.Linear(embedding, outputs)
         per_channel = (1, -1, 1, 1)
         self._scale = 1 / (255 * torch.tensor(std, dtype=torch.float32).view(per_channel))
         self._shift = (torch.tensor(mean) / torch.tensor(std)).to(torch.float32).view(per_channel)
@@ -41,27 +47,35 @@ class SplitModel(nn.Module):
         logits: Tensor = self.head(self.embed(inputs))
         return logits
 
-    def adapter_parameters(self) -> list[Tensor]:
-        return [self.feature.weight, self.feature.bias, self.head.weight, self.head.bias]
+    def parameters_of(self, parts: Parts) -> list[nn.Parameter]:
+        """Always in the order backbone, feature, head, each as torch lists its own."""
+        return [parameter for part in ALL if part in parts for parameter in getattr(self, part).parameters()]
 
-    @property
-    def adapter_sizes(self) -> list[int]:
-        return [parameter.numel() for parameter in self.adapter_parameters()]
+    def sizes(self, parts: Parts) -> list[int]:
+        return [parameter.numel() for parameter in self.parameters_of(parts)]
 
-    def read_adapter(self) -> Tensor:
-        """A copy of the adapter as one vector (d,)."""
-        return torch.cat([parameter.detach().flatten() for parameter in self.adapter_parameters()])
-
-    @torch.no_grad()
-    def write_adapter(self, vector: Tensor) -> None:
-        for parameter, part in zip(self.adapter_parameters(), vector.split(self.adapter_sizes), strict=True):
-            parameter.copy_(part.view_as(parameter))
-
-    def read_backbone(self) -> dict[str, Tensor]:
-        """A copy of the private part, buffers included, by name."""
-        return {BACKBONE + name: value.detach().clone() for name, value in self.backbone.state_dict().items()}
+    def read(self, parts: Parts) -> Tensor:
+        """A copy of these parts' parameters as one vector."""
+        return torch.cat([torch.empty(0), *(value.detach().flatten() for value in self.parameters_of(parts))])
 
     @torch.no_grad()
-    def write_backbone(self, state: Mapping[str, Tensor]) -> None:
-        for name, value in self.backbone.state_dict().items():
-            value.copy_(state[BACKBONE + name])
+    def write(self, parts: Parts, vector: Tensor) -> None:
+        for parameter, values in zip(self.parameters_of(parts), vector.split(self.sizes(parts)), strict=True):
+            parameter.copy_(values.view_as(parameter))
+
+    def read_private(self, shared: Parts) -> dict[str, Tensor]:
+        """A copy of what stays with a client, by name: parameters of parts not shared, and all buffers."""
+        buffers = {name for name, _ in self.named_buffers()}
+        return {
+            name: value.detach().clone()
+            for name, value in self.state_dict().items()
+            if name in buffers or name.partition(".")[0] not in shared
+        }
+
+    @torch.no_grad()
+    def write_private(self, state: Mapping[str, object]) -> None:
+        """Writes every entry that is named like a weight of this model; other entries are not the model's."""
+        for name, value in self.state_dict().items():
+            kept = state.get(name)
+            if isinstance(kept, Tensor):
+                value.copy_(kept)
