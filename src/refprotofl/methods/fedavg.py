@@ -4,6 +4,7 @@ With `share = "full"` all weights, with `share = "adapter"` feature layer and he
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 from refprotofl.experiment import Experiment
@@ -28,9 +29,8 @@ class FedAvgServer(Server):
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
-        changes = self.ask(
-            cohort, "train", {"shared": self.shared}, lambda _, answer: sharing.read_change(answer, self.shared)
-        )
+        read = partial(sharing.read_change, self, cohort.round, self.shared)
+        changes = self.ask(cohort, "train", {"shared": self.shared}, read)
         weighted = ((change, float(self.samples[client])) for client, change in changes)
         self.shared = sharing.average(self.shared, weighted)
 
@@ -43,9 +43,9 @@ class FedAvgServer(Server):
 
 class FedAvgClient(Client):
     def train(self, round: int, message: Message) -> Message:
-        sharing.load_shared(self, message)
+        received = sharing.load_shared(self, message)
         train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
-        return sharing.write_update(self.keep_trained(round))
+        return sharing.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: Message) -> Message:
         return self.score(round, message["shared"])  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """FedNova (Wang et al. 2020): each client's change is divided by how far its own steps could have carried it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -45,18 +46,20 @@ class FedNovaServer(Server):
         self.join_newcomers(cohort)
         direction = torch.zeros_like(self.shared, dtype=torch.float64)  # sum of w_k * change_k / |a_k|
         effective = total = 0.0  # sum of w_k * |a_k| (with a proximal term: of w_k * steps_k), and of w_k
-        for client, (change, own, steps) in self.ask(cohort, "train", {"shared": self.shared}, self.read):
+        for client, (change, own, steps) in self.ask(
+            cohort, "train", {"shared": self.shared}, partial(self.read, cohort.round)
+        ):
             weight = float(self.samples[client])
             direction += weight / own * change
             effective += weight * (steps if self.table.mu else own)
             total += weight
         self.step(effective / total * direction / total)
 
-    def read(self, client: int, answer: Message) -> tuple[Tensor, float, float]:
+    def read(self, round: int, client: int, answer: Message) -> tuple[Tensor, float, float]:
         own, steps = answer["progress"], answer.get("steps", 0)
         if not isinstance(own, float) or not isinstance(steps, int) or own <= 0 or steps < 0:
             raise Refused(f"progress = {own!r} and steps = {steps!r} are not positive numbers")
-        return sharing.read_change(answer, self.shared), own, float(steps)
+        return sharing.read_change(self, round, self.shared, client, answer), own, float(steps)
 
     def step(self, move: Tensor) -> None:
         self.velocity = (self.table.server_momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
@@ -72,11 +75,11 @@ class FedNovaServer(Server):
 
 class FedNovaClient(Client):
     def train(self, round: int, message: Message) -> Message:
-        sharing.load_shared(self, message)
+        received = sharing.load_shared(self, message)
         table, mu = self.experiment.train, self.experiment.fednova.mu
         pull = proximal_pull(self, mu)
         trained = train(self.model, self.training_samples(), table, self.stream("batches", round), pull=pull)
-        answer = sharing.write_update(self.keep_trained(round))
+        answer = sharing.write_update(self, round, received, self.keep_trained(round))
         answer["progress"] = progress(trained.steps, table.momentum, table.lr, mu)
         return answer | ({"steps": trained.steps} if mu else {})
 

@@ -28,10 +28,10 @@ def proximal_pull(client: Client, mu: float) -> Callable[[], None] | None:
 
 class FedProxClient(Client):
     def train(self, round: int, message: Message) -> Message:
-        sharing.load_shared(self, message)
+        received = sharing.load_shared(self, message)
         pull = proximal_pull(self, self.experiment.fedprox.mu)
         train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round), pull=pull)
-        return sharing.write_update(self.keep_trained(round))
+        return sharing.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: Message) -> Message:
         return self.score(round, message["shared"])  # type: ignore[arg-type]

@@ -34,11 +34,12 @@ def global_model(server: Server, shared: Tensor) -> SplitModel | None:
     return server.model
 
 
-def write_update(trained: Tensor) -> Message:
+def write_update(client: Client, round: int, received: Tensor, trained: Tensor) -> Message:
+    """What a client sends up after training."""
     return {"shared": trained}
 
 
-def read_change(message: Message, reference: Tensor) -> Tensor:
+def read_change(server: Server, round: int, reference: Tensor, client: int, message: Message) -> Tensor:
     """How far a client's shared part moved, (P,) in float64."""
     values = message["shared"]
     if not isinstance(values, Tensor) or values.dtype != torch.float32 or values.shape != reference.shape:
