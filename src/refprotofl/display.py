@@ -1,11 +1,12 @@
 """What a person sees while a run goes on and when it is done."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from refprotofl.experiment import Experiment
@@ -84,6 +85,46 @@ class ProgressWatcher(Watcher):
 
     def _show(self, phase: str) -> None:
         self._bar.update(self._task, status=f"{self._accuracy}{size(self._uplink)} up  {phase}")
+
+
+class GridWatcher:
+    """One bar over all rounds of a grid of runs; elsewhere than on a terminal a line for each finished run."""
+
+    def __init__(self, console: Console, rounds: Sequence[int]) -> None:
+        self._console = console
+        self._rounds = rounds
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=sum(rounds))
+        self._bar.start()
+
+    def cell(self, number: int, name: str, experiment: Experiment) -> Watcher:
+        """The watcher of one run of the grid."""
+        done_before = sum(self._rounds[:number])
+        label = f"{name}, seed {experiment.seed} ({number + 1}/{len(self._rounds)})"
+        self._bar.update(self._task, completed=done_before, description=escape(label))
+        if not self._console.is_terminal:
+            self._console.print(label, highlight=False)
+        return _CellWatcher(self._bar, self._task, done_before)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class _CellWatcher(Watcher):
+    def __init__(self, bar: Progress, task: TaskID, done_before: int) -> None:
+        self._bar, self._task, self._done_before = bar, task, done_before
+
+    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        self._bar.update(self._task, completed=self._done_before + event["round"])
 
 
 def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> None:

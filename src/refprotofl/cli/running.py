@@ -32,7 +32,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
-    count = _read_workers(workers)
+    count = read_workers(workers)
     experiment = _experiment_of(file, preset, settings, out_dir, resume)
     from refprotofl.display import ProgressWatcher, print_summary
     from refprotofl.run import default_folder
@@ -61,7 +61,7 @@ def _go_on(folder: Path, data: Path | None) -> str:
     return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place])
 
 
-def _read_workers(text: str) -> "Workers":
+def read_workers(text: str) -> "Workers":
     if text == "auto":
         return "auto"
     if not text.isdecimal() or int(text) < 1:

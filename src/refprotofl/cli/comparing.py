@@ -1,0 +1,90 @@
+"""Commands that set methods side by side: `compare` and `methods`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from refprotofl.cli.app import DataDir, File, Preset, Settings, app, notes, out, show
+from refprotofl.cli.running import read_workers
+from refprotofl.errors import InputError
+from refprotofl.units import percent, size
+
+if TYPE_CHECKING:
+    from refprotofl.comparison import Row
+    from refprotofl.report.statistics import Estimate
+
+
+@app.command(
+    epilog="Example: refprotofl compare --methods refprotofl,fedavg:share=full,local --seeds 0,1,2 --preset small"
+)
+def compare(
+    methods: Annotated[str, typer.Option(help="Methods with commas between; fedavg:share=full adds a switch.")],
+    file: File = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    seeds: Annotated[str, typer.Option(help="Seeds with commas between.")] = "0,1,2",
+    out_dir: Annotated[Path, typer.Option("--out", help="Where the runs lie; finished ones are reused.")] = Path(
+        "runs/compare"
+    ),
+    data: DataDir = None,
+    workers: Annotated[
+        str, typer.Option(help="Processes that clients run in: a number, or auto for all cores.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
+    count = read_workers(workers)
+    from refprotofl.comparison import plan, run_cells, tabulate
+    from refprotofl.display import GridWatcher
+
+    cells = plan(file, preset, settings or (), _split(methods), _read_seeds(seeds), out_dir)
+    watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+    try:
+        results = list(
+            run_cells(cells, data, count, lambda number, cell: watcher.cell(number, cell.name, cell.experiment))
+        )
+    finally:
+        watcher.close()
+    rows = tabulate(results)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        show(_table(rows, f"{cells[0].experiment.dataset}: mean over {len(_read_seeds(seeds))} seeds, 95 % interval"))
+        out.print(f"Runs are in {out_dir}", soft_wrap=True)
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _read_seeds(text: str) -> list[int]:
+    seeds = _split(text)
+    if not seeds or not all(seed.isdecimal() for seed in seeds):
+        raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
+    return [int(seed) for seed in seeds]
+
+
+def _table(rows: "list[Row]", title: str) -> Table:
+    from refprotofl.evaluation import PROTOCOLS
+
+    table = Table(title=title, title_justify="left")
+    shown = [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]
+    for heading in ("method", *shown, "uplink", "downlink", "seconds"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in rows:
+        cells = [_share(row.accuracy.get(protocol)) for protocol in shown]
+        table.add_row(
+            row.name, *cells, size(row.uplink_bytes.mean), size(row.downlink_bytes.mean), f"{row.seconds.mean:.0f}"
+        )
+    return table
+
+
+def _share(value: "Estimate | None") -> str:
+    if value is None:
+        return "-"
+    spread = "" if value.half_width is None else f" ± {100 * value.half_width:.2f}"
+    return f"{percent(value.mean)}{spread}"

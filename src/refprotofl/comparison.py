@@ -1,0 +1,95 @@
+"""Several methods on the same partitions, initial weights and cohorts: a grid of runs, each done once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refprotofl.errors import InputError
+from refprotofl.evaluation import PROTOCOLS
+from refprotofl.experiment import Experiment
+from refprotofl.presets import load_experiment
+from refprotofl.report.statistics import Estimate, estimate
+from refprotofl.run import Watcher, Workers, run
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method with one seed."""
+
+    name: str  # as it was asked for, switches included
+    experiment: Experiment
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method over all seeds; a protocol that the method does not have is absent."""
+
+    name: str
+    accuracy: dict[str, Estimate]
+    uplink_bytes: Estimate
+    downlink_bytes: Estimate
+    seconds: Estimate
+    facts: dict[str, Any]
+
+
+def plan(
+    file: Path | None,
+    preset: str | None,
+    settings: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+) -> list[Cell]:
+    """The grid's cells, seed by seed, so that an interrupted comparison is complete for its first seeds.
+
+    A method may carry switches of its own: `fedavg:share=full`.
+    """
+    if not methods or not seeds:
+        raise InputError("A comparison needs at least one method and one seed.")
+    repeated = sorted({name for name in methods if list(methods).count(name) > 1})
+    if repeated or len(set(seeds)) < len(seeds):
+        raise InputError(f"A method or seed is named twice: {', '.join(repeated) or list(seeds)}.")
+    cells = []
+    for seed in seeds:
+        for name in methods:
+            method, *switches = name.split(":") if ":" in name and "=" in name else [name]
+            chosen = [*settings, f'method="{method}"', f"seed={seed}", *switches]
+            experiment = load_experiment(file, preset, chosen)
+            cells.append(Cell(name, experiment, out / experiment.hash[:16]))
+    return cells
+
+
+def run_cells(
+    cells: Sequence[Cell], data: Path | None, workers: Workers, watch: Callable[[int, Cell], Watcher]
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Each cell's summary; a finished run is read, an interrupted one goes on."""
+    for number, cell in enumerate(cells):
+        finished = run(
+            cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, watcher=watch(number, cell)
+        )
+        yield cell, finished.summary
+
+
+def tabulate(results: Sequence[tuple[Cell, dict[str, Any]]]) -> list[Row]:
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for cell, summary in results:
+        by_name.setdefault(cell.name, []).append(summary)
+    return [_row(name, summaries) for name, summaries in by_name.items()]
+
+
+def _row(name: str, summaries: list[dict[str, Any]]) -> Row:
+    accuracy = {}
+    for protocol in PROTOCOLS:
+        values = [summary["accuracy"][protocol] for summary in summaries]
+        if all(value is not None for value in values):
+            accuracy[protocol] = estimate(values)
+    return Row(
+        name=name,
+        accuracy=accuracy,
+        uplink_bytes=estimate([summary["communication"]["uplink"]["payload_bytes"] for summary in summaries]),
+        downlink_bytes=estimate([summary["communication"]["downlink"]["payload_bytes"] for summary in summaries]),
+        seconds=estimate([summary["seconds"]["total"] for summary in summaries]),
+        facts=summaries[0].get("facts", {}),
+    )

@@ -1,0 +1,1 @@
+"""Statistics and tables from finished runs."""
