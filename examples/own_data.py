@@ -1,7 +1,7 @@
 """RefProtoFL on data of your own: four arrays, from wherever you have them.
 
-    python examples/own_data.py
-    refprotofl run --set dataset=own_data:load --set model.name=own_data:backbone   (from this folder)
+python examples/own_data.py
+refprotofl run --set dataset=own_data:load --set model.name=own_data:backbone   (from this folder)
 """
 
 import numpy as np

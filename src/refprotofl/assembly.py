@@ -1,6 +1,7 @@
 """Puts a simulated federation together: data, server, and the hosts where its clients live."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,15 @@ import torch
 
 from refprotofl.data import FederatedData, federate, load_dataset
 from refprotofl.engines.host import ClientHost
+from refprotofl.errors import InputError
 from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment, Input
-from refprotofl.methods import find_method
+from refprotofl.methods import fill_options, find_method
 from refprotofl.methods.base import Seat, Server
 from refprotofl.methods.training import Samples
 from refprotofl.models import SplitModel, build_model
 from refprotofl.records.clients import ClientStore, DiskShelf
-from refprotofl.state import State
+from refprotofl.state import State, digest_state
 
 
 @dataclass(frozen=True)
@@ -26,29 +28,79 @@ class Federation:
 
     experiment: Experiment
     data: FederatedData
-    model: SplitModel
+    models: Mapping[str, SplitModel]  # by the backbone's name
+    initial: Mapping[str, State]  # what a client with that backbone starts from
 
     @property
-    def initial_state(self) -> State:
-        """What every client starts from."""
-        return initial_state(self.experiment, self.model)
+    def model(self) -> SplitModel:
+        """The server's: that of client 0."""
+        return self.models[self.experiment.backbones[0]]
 
 
 def load_federation(experiment: Experiment, data_dir: Path | None) -> Federation:
-    find_method(experiment.method)
+    experiment = with_options(experiment)
+    check_backbones(experiment)
+    check_compressor(experiment)
     dataset = load_dataset(experiment.dataset, data_dir, experiment.seed)
     data = federate(experiment, dataset)
     resolved = resolve(experiment, data)
-    return Federation(resolved, data, model_of(resolved))
+    models = build_models(resolved)
+    return Federation(resolved, data, models, initial_states(resolved, models))
 
 
-def model_of(experiment: Experiment) -> SplitModel:
-    """The model that the experiment's method works with, with its initial weights."""
-    return build_model(experiment, find_method(experiment.method).extra_outputs(experiment))
+def with_options(experiment: Experiment) -> Experiment:
+    """With the defaults of a method of the user's own filled in."""
+    own = fill_options(experiment.method, find_method(experiment.method).options, experiment.own)
+    return experiment.model_copy(update={"own": own})
 
 
-def initial_state(experiment: Experiment, model: SplitModel) -> State:
-    return dict(model.read_private(find_method(experiment.method).shared(experiment)))
+def check_backbones(experiment: Experiment) -> None:
+    """Whoever shares the backbone has one and the same."""
+    names = dict.fromkeys(experiment.backbones)
+    if len(names) > 1 and "backbone" in find_method(experiment.method).shared(experiment):
+        full = ' with share = "full"' if experiment.share == "full" else ""
+        raise InputError(
+            f"method = {experiment.method!r}{full} shares the backbone, so model.name must be one for all clients, "
+            f"not {', '.join(names)}."
+        )
+
+
+def check_compressor(experiment: Experiment) -> None:
+    if experiment.compress.name != "none" and not find_method(experiment.method).server.sends_weights:
+        raise InputError(
+            f"compress.name = {experiment.compress.name!r} has nothing to shorten: "
+            f"method = {experiment.method!r} sends no weights up; leave compress out."
+        )
+
+
+def model_of(experiment: Experiment, client: int) -> SplitModel:
+    """The model that the experiment's method works with at this client, with its initial weights."""
+    return build_model(experiment, find_method(experiment.method).extra_outputs(experiment), client)
+
+
+def build_models(experiment: Experiment) -> dict[str, SplitModel]:
+    """A model for each backbone's name; a shared feature layer must fit them all."""
+    firsts = {name: experiment.backbones.index(name) for name in dict.fromkeys(experiment.backbones)}
+    models = {name: model_of(experiment, client) for name, client in firsts.items()}
+    widths = {name: model.feature.in_features for name, model in models.items()}
+    if len(set(widths.values())) > 1 and "feature" in find_method(experiment.method).shared(experiment):
+        listed = ", ".join(f"{name} {width}" for name, width in widths.items())
+        raise InputError(
+            f"method = {experiment.method!r} shares the feature layer, so all backbones must have the same width; "
+            f"on these images they have: {listed}."
+        )
+    return models
+
+
+def initial_states(experiment: Experiment, models: Mapping[str, SplitModel]) -> dict[str, State]:
+    shared = find_method(experiment.method).shared(experiment)
+    return {name: dict(model.read_private(shared)) for name, model in models.items()}
+
+
+def initial_digests(experiment: Experiment, initial: Mapping[str, State]) -> list[str]:
+    """Each client's digest before it ever trained."""
+    digests = {name: digest_state(state) for name, state in initial.items()}
+    return [digests[name] for name in experiment.backbones]
 
 
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
@@ -61,14 +113,25 @@ def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
 
 
 def build_server(federation: Federation) -> Server:
-    data = federation.data
-    public = None
-    if len(data.public_indices):
-        images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
-        public = Samples(images, labels, torch.arange(len(labels)))
-    method = find_method(federation.experiment.method)
-    parts = method.shared(federation.experiment)
-    return method.server(federation.experiment, federation.model, public, parts)
+    experiment, data = federation.experiment, federation.data
+    method = find_method(experiment.method)
+    public = pooled_samples(experiment, data) if method.pooled else public_samples(data)
+    return method.server(experiment, federation.model, public, method.shared(experiment))
+
+
+def public_samples(data: FederatedData) -> Samples | None:
+    if not len(data.public_indices):
+        return None
+    images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
+    return Samples(images, labels, torch.arange(len(labels)))
+
+
+def pooled_samples(experiment: Experiment, data: FederatedData) -> Samples:
+    """What all clients train on, in one place."""
+    public = [data.public_indices] if experiment.public.train_on else []
+    rows = np.sort(np.concatenate([*data.client_indices, *public]))
+    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
+    return Samples(images, labels, torch.from_numpy(rows))
 
 
 def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict[str, Any]]) -> ClientHost:
@@ -76,7 +139,7 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
     experiment, data = federation.experiment, federation.data
     images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
     test_images, test_labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
-    method = find_method(experiment.method)
+    method, names = find_method(experiment.method), experiment.backbones
     shelf = DiskShelf(checkpoint / "shelf")
 
     def seat(number: int) -> Seat:
@@ -86,12 +149,12 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
             experiment=experiment,
             samples=Samples(images, labels, torch.from_numpy(data.client_indices[number])),
             test=TestSet(test_images, test_labels, torch.from_numpy(own)),
-            model=federation.model,
+            model=federation.models[names[number]],
             parts=method.shared(experiment),
             shelf=shelf,
         )
 
-    store = ClientStore(checkpoint / "clients", federation.initial_state, records)
+    store = ClientStore(checkpoint / "clients", [federation.initial[name] for name in names], records)
     return ClientHost(method.client, seat, store)
 
 

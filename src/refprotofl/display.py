@@ -137,6 +137,9 @@ def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> No
         f"Once, beside this: {size(one_off)} to hand out the public set and let clients join. "
         f"Took {summary['seconds']['total']:.1f} s."
     )
+    for name, fact in summary["facts"].items():
+        shown = f"{fact:.4g}" if isinstance(fact, float) else str(fact)
+        console.print(f"{name.replace('_', ' ')}: {escape(shown)}", soft_wrap=True)
     console.print(f"Run folder: {escape(str(folder))}", soft_wrap=True)
     console.print(f"State digest: {summary['state_digest']}", soft_wrap=True)
 

@@ -30,6 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 _RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep"}
+_WHOLE = {"name"}  # a table under this key is one value
 
 
 def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
@@ -78,7 +79,7 @@ def _merge(values: dict[str, Any], over: dict[str, Any]) -> None:
         rival = _RIVALS.get(key)
         if rival is not None and rival not in over:
             values.pop(rival, None)
-        if isinstance(value, dict) and isinstance(values.get(key), dict):
+        if isinstance(value, dict) and isinstance(values.get(key), dict) and key not in _WHOLE:
             _merge(values[key], value)
         else:
             values[key] = copy.deepcopy(value)

@@ -18,13 +18,16 @@ from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.engines.workers import WorkerEngine
 from refprotofl.evaluation import PROTOCOLS, accuracies, accuracy
 from refprotofl.experiment import Experiment
+from refprotofl.methods import compressors
 from refprotofl.methods.base import Server
+from refprotofl.models import ALL
 from refprotofl.records.card import machine_card
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
-from refprotofl.state import digest_state, digest_value
+from refprotofl.state import digest_value
 from refprotofl.streams import stream
 from refprotofl.wire import Ledger
+from refprotofl.wire.ledger import Counted, Kind
 
 Workers = int | Literal["auto"]
 Event = dict[str, Any]
@@ -75,8 +78,8 @@ def run(
         finished = folder.read_summary()
         if finished is not None:
             return Finished(finished, folder.path)
-        initial = digest_state(federation.initial_state)
-        checkpoint = Checkpoint(folder.checkpoint, federation.experiment.clients, initial)
+        initial = assembly.initial_digests(federation.experiment, federation.initial)
+        checkpoint = Checkpoint(folder.checkpoint, initial)
         committed = checkpoint.server_state()
         if committed is not None:
             server.restore(committed)
@@ -214,10 +217,13 @@ class Loop:
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 
     def cohort(self, round: int, clients: list[int], evaluation: bool = False) -> EngineCohort:
+        kinds: dict[str, Kind | Counted] = dict(self.server.kinds)
+        if self.experiment.compress.name != "none":
+            kinds |= compressors.kinds(sum(self.server.model.sizes(self.server.parts)))
         return EngineCohort(
             self.engine,
             self.ledger,
-            self.server.kinds,
+            kinds,
             round,
             clients,
             self.watcher.crossed,
@@ -247,10 +253,12 @@ class Loop:
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,
+            "facts": self.server.facts(),
         }
 
     def summary(self) -> dict[str, Any]:
-        parameters = sum(parameter.numel() for parameter in self.federation.model.parameters())
+        sizes = {name: sum(model.sizes(ALL)) for name, model in self.federation.models.items()}
+        parameters = round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
         return {
             "schema": 1,
             "experiment": self.experiment.plain(),
@@ -260,6 +268,7 @@ class Loop:
             "accuracy_per_client": self.progress.accuracy["per_client"],
             "evaluated_clients": self.progress.accuracy["clients"],
             "trained_clients": self.progress.accuracy["trained_clients"],
+            "facts": self.progress.accuracy["facts"],
             "communication": self.progress.communication,
             "full_model": {"parameters": parameters, "participations": self.progress.participations},
             "seconds": self.progress.seconds,

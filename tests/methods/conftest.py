@@ -1,5 +1,6 @@
 """A tiny federation on digits, run for real in this process, and a tap on everything that crosses in it."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,11 @@ import torch
 from hypothesis import settings
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods import METHODS, Method, RefProtoClient, RefProtoServer
+from refprotofl.methods import METHODS
+from refprotofl.methods.refprotofl import RefProtoClient, RefProtoServer
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import read_events
+from refprotofl.records.folder import read_events, read_experiment
+from refprotofl.records.states import load_state
 from refprotofl.run import Finished, Watcher, run
 from refprotofl.state import State
 from refprotofl.wire import Message, decode
@@ -75,12 +78,21 @@ class Simulation:
         return [event for event in read_events(self.folder) if event["event"] == name]
 
     def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.folder / "checkpoint", self.experiment.clients, "")
+        return Checkpoint(self.folder / "checkpoint", [""] * self.experiment.clients)
 
     def server_state(self) -> State:
         state = self.checkpoint().server_state()
         assert state is not None
         return state
+
+    def client_state(self, client: int) -> State:
+        record = self.checkpoint().records[client]
+        return load_state(self.folder / "checkpoint" / "clients" / record["file"], record["sha256"])
+
+    @property
+    def resolved(self) -> Experiment:
+        """The experiment with what the data decided filled in."""
+        return read_experiment(self.folder)
 
     def adapter(self) -> torch.Tensor:
         adapter = self.server_state()["adapter"]
@@ -96,7 +108,8 @@ class Simulation:
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     both = dict(base)
     for key, value in over.items():
-        both[key] = merged(both.get(key, {}), value) if isinstance(value, dict) else value
+        below = both.get(key, {})
+        both[key] = merged(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
     return both
 
 
@@ -126,9 +139,7 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
     ) -> Simulation:
         simulation = Simulation(build(over, **switches), tmp_path_factory.mktemp("run"), tap or Tap())
         simulate.last = simulation  # type: ignore[attr-defined]
-        simulation.finished = run(
-            simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap
-        )
+        simulation.finished = run(simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap)
         return simulation
 
     return simulate
@@ -153,6 +164,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts another client, or server, into the method's place."""
 
     def replace(client: type[RefProtoClient] = RefProtoClient, server: type[RefProtoServer] = RefProtoServer) -> None:
-        monkeypatch.setitem(METHODS, "refprotofl", Method(server, client))
+        usual = METHODS["refprotofl"]
+        monkeypatch.setitem(METHODS, "refprotofl", dataclasses.replace(usual, server=server, client=client))
 
     return replace

@@ -12,7 +12,7 @@ import torch
 from refprotofl.engines.host import Result, Task
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.errors import RunError
-from refprotofl.methods import RefProtoClient
+from refprotofl.methods.refprotofl import RefProtoClient
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.tensors import same_bits
 
@@ -65,7 +65,11 @@ def poisoned(values: torch.Tensor) -> torch.Tensor:
         ("prototypes", with_values("public_prototypes", poisoned), "8 of 80 values are NaN or infinite"),
         ("train", raises, "train: the battery is empty"),
         ("train", lambda _: {}, "train: the field 'adapter' is missing"),
-        ("train", with_values("adapter", one_fewer), "train: 111 coordinates were sent, not the announced share of 0.1"),
+        (
+            "train",
+            with_values("adapter", one_fewer),
+            "train: 111 coordinates were sent, not the announced share of 0.1",
+        ),
         (
             "train",
             with_values("adapter", lambda update: Sparse(update.indices, update.values, update.size + 1)),
@@ -102,7 +106,12 @@ def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
 
 @pytest.mark.parametrize(
     ("samples", "reason"),
-    [(0, "samples = 0 is not a positive whole number"), (-3, "samples = -3"), (True, "samples = True"), (2.0, "samples = 2.0")],
+    [
+        (0, "samples = 0 is not a positive whole number"),
+        (-3, "samples = -3"),
+        (True, "samples = True"),
+        (2.0, "samples = 2.0"),
+    ],
 )
 def test_a_client_that_joins_with_nonsense_is_dropped_and_greeted_again(
     simulate: Any, play: Any, samples: object, reason: str

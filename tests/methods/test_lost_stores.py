@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl import assembly
-from refprotofl.methods import RefProtoClient
+from refprotofl.methods.refprotofl import RefProtoClient
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.records.states import load_state
 from refprotofl.run import draw_cohort
@@ -33,7 +33,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
         def commit(self, round: int) -> Any:
             written = super().commit(round)
             if round == 1:
-                self._states[UNLUCKY] = dict(self._initial)
+                self._states[UNLUCKY] = dict(self._initial[UNLUCKY])
             return written
 
     monkeypatch.setattr(assembly, "ClientStore", Forgetful)
@@ -78,7 +78,7 @@ def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, monkeypatch: p
             written = super().commit(round)
             if round == 1:
                 kept = {name: value for name, value in self._states[UNLUCKY].items() if name != "public"}
-                self._states[UNLUCKY] = kept if lost == "the public set" else dict(self._initial)
+                self._states[UNLUCKY] = kept if lost == "the public set" else dict(self._initial[UNLUCKY])
             return written
 
     monkeypatch.setattr(assembly, "ClientStore", Forgetful)
@@ -141,7 +141,7 @@ def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_tra
         def keep(self, client: int, state: State) -> None:
             sent_prototypes = state.get("adapter_round") == 1 and "trained" not in state
             if client == UNLUCKY and sent_prototypes and not self.lost:
-                self.lost, state = True, dict(self._initial)
+                self.lost, state = True, dict(self._initial[UNLUCKY])
             super().keep(client, state)
 
     monkeypatch.setattr(assembly, "ClientStore", Forgetful)
@@ -175,8 +175,8 @@ def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
 
 def test_who_always_comes_with_empty_hands_is_dropped_not_asked_forever(simulate: Any, play: Any) -> None:
     class Amnesiac(RefProtoClient):
-        def public(self) -> Any:
-            return None if self.seat.number == UNLUCKY else super().public()
+        def public_set(self) -> Any:
+            return None if self.seat.number == UNLUCKY else super().public_set()
 
     play(client=Amnesiac)
     went_on = simulate({"rounds": 2})

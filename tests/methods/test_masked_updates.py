@@ -187,12 +187,6 @@ def test_ef21_contracts_to_a_constant_change() -> None:
     assert errors[4] < 1e-9  # four quarters
 
 
-def test_ef21s_server_step_by_hand() -> None:
-    memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
-    weights = torch.tensor([3, 1, 0])  # the third never took part
-    assert masked.step_by_memory(torch.tensor([10.0, 20]), memory, weights).tolist() == [10.75, 22]
-
-
 # ---- the uplink budget ----
 
 
@@ -217,7 +211,12 @@ def test_the_largest_that_fits_never_lands_where_one_more_would_fit(holes: set[i
 
 @pytest.mark.parametrize("scope", ["global", "per-tensor"])
 @pytest.mark.parametrize("select", ["top", "random", "probabilistic"])
-@given(seed=st.integers(0, 2**32), budget=st.integers(40, 700), spent=st.integers(0, 20), value_type=st.sampled_from(VALUE_TYPES))
+@given(
+    seed=st.integers(0, 2**32),
+    budget=st.integers(40, 700),
+    spent=st.integers(0, 20),
+    value_type=st.sampled_from(VALUE_TYPES),
+)
 @settings(max_examples=12, deadline=None)
 def test_a_composed_message_fits_its_budget_and_one_more_would_not(
     select: str, scope: str, seed: int, budget: int, spent: int, value_type: str
@@ -254,7 +253,9 @@ def test_a_budget_that_carries_everything_sends_everything() -> None:
 # ---- the scope of selection ----
 
 
-@given(seed=st.integers(0, 2**32), keep=st.integers(1, SIZE), select=st.sampled_from(["top", "random", "probabilistic"]))
+@given(
+    seed=st.integers(0, 2**32), keep=st.integers(1, SIZE), select=st.sampled_from(["top", "random", "probabilistic"])
+)
 @settings(max_examples=60)
 def test_per_tensor_selection_gives_every_tensor_its_share(seed: int, keep: int, select: str) -> None:
     switches = table(selection_scope="per-tensor", select=select)

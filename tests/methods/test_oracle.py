@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from refprotofl import streams
 from refprotofl.assembly import Federation, load_federation
+from refprotofl.models import ADAPTER
 from refprotofl.records.states import load_state
 from refprotofl.run import draw_cohort
 from refprotofl.wire import Sparse
@@ -43,7 +44,7 @@ def foretell(plain: ModuleType, federation: Federation) -> list[Any]:
         stream = streams.stream(experiment.seed, "batches", client=client, round=number)
         return np.stack([stream.permutation(len(data.client_indices[client])) for _ in range(train.local_epochs)])
 
-    arrays = [value.numpy() for value in model.read_backbone().values()]
+    arrays = [value.numpy() for value in model.read_private(ADAPTER).values()]
     init = {
         "backbone": list(zip(arrays[0::2], arrays[1::2], strict=True)),
         "feature": (model.feature.weight.detach().numpy().copy(), model.feature.bias.detach().numpy().copy()),
@@ -109,7 +110,7 @@ def compare(simulate: Any, plain: ModuleType, workers: int, weight_decay: float,
     states = private_states(ours)
     assert set(states) == {client for round in history for client in round.masks}
     for client, state in states.items():
-        for name, expected in zip(federation.model.read_backbone(), history[-1].backbones[client], strict=True):
+        for name, expected in zip(federation.model.read_private(ADAPTER), history[-1].backbones[client], strict=True):
             assert close(state[name], expected), f"{name} of client {client}"
 
     if weight_decay == 0:

@@ -116,9 +116,7 @@ def test_death_at_any_deed_changes_nothing(
             raise AssertionError(f"after a death at deed {last} of {deeds}") from problem
 
 
-def test_a_run_may_die_again_and_again(
-    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path
-) -> None:
+def test_a_run_may_die_again_and_again(tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path) -> None:
     out, lives, done = tmp_path / "run", 0, None
     while done is None:
         lives += 1

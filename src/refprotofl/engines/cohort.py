@@ -7,7 +7,7 @@ from refprotofl.engines.host import FATAL, Engine, Result, Task
 from refprotofl.errors import RunError
 from refprotofl.state import digest_state, digest_value
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
-from refprotofl.wire.ledger import Direction, Kind, Purpose
+from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
 
 Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
 
@@ -36,7 +36,7 @@ class EngineCohort:
         self,
         engine: Engine,
         ledger: Ledger,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, Kind | Counted],
         round: int,
         clients: Iterable[int],
         tap: Tap,

@@ -32,7 +32,7 @@ def _what(trained: Trained) -> str:
     return f"""# Image classifier of client {trained.client}
 
 What one of {experiment.clients} clients has after a federated run, in which no client shared its data: a backbone
-(`{experiment.model.name}`, norm `{experiment.model.norm}`), a feature layer of width {experiment.model.embedding}
+(`{trained.backbone}`, norm `{experiment.model.norm}`), a feature layer of width {experiment.model.embedding}
 and a classifier head.
 
 | | |
@@ -91,7 +91,7 @@ to the server, {size(sent / clients)} each on average.
 
 def _loading(trained: Trained) -> str:
     channels, height, width = trained.shape
-    name = trained.experiment.model.name
+    name = trained.backbone
     own = f"\nThe backbone is built by `{name}`, which must be importable.\n" if is_reference(name) else ""
     return f"""## Use
 

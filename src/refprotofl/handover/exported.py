@@ -22,7 +22,7 @@ def pack(trained: Trained) -> bytes:
     plain = trained.experiment.plain()
     description = {
         "schema": SCHEMA,
-        "model": plain["model"],
+        "model": plain["model"] | {"name": trained.backbone},
         "input": plain["input"],
         "client": trained.client,
         "rounds_done": trained.rounds_done,

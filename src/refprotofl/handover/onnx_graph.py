@@ -52,8 +52,7 @@ def to_onnx(trained: Trained) -> bytes:
         data = _translate(graph, trained)
     except Exception as problem:  # the exporter raises many kinds, for operators that ONNX lacks among others
         reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        name = trained.experiment.model.name
-        raise RunError(f"model.name = {name!r} cannot be translated to ONNX: {reason}") from problem
+        raise RunError(f"model.name = {trained.backbone!r} cannot be translated to ONNX: {reason}") from problem
     check_agreement(graph, data, trained)
     return data
 

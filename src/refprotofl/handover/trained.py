@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.assembly import initial_state, model_of
+from refprotofl.assembly import initial_states, model_of
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import find_method
@@ -32,6 +32,11 @@ class Trained:
         return self.experiment.known_input.class_names
 
     @property
+    def backbone(self) -> str:
+        """The name of this client's backbone."""
+        return self.experiment.backbones[self.client]
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width of one image."""
         return self.experiment.known_input.shape
@@ -45,16 +50,19 @@ def load_trained(run_folder: Path, client: int) -> Trained:
         raise InputError(f"{run_folder} has no committed round yet, so there is no model in it; go on with --resume.")
     if not 0 <= client < experiment.clients:
         raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
-    model = model_of(experiment)
-    server, own = _read_states(run_folder / "checkpoint", manifest, client, initial_state(experiment, model))
+    name = experiment.backbones[client]
+    model = model_of(experiment, client)
+    initial = initial_states(experiment, {name: model})[name]
+    server, own = _read_states(run_folder / "checkpoint", manifest, client, initial)
     try:
         method = find_method(experiment.method)
         method.client.load_final(model, method.shared(experiment), server, own)
     except (KeyError, RuntimeError) as problem:
         raise DataError(
-            f"The states in {run_folder / 'checkpoint'} do not fit model.name = {experiment.model.name!r} ({problem}); "
+            f"The states in {run_folder / 'checkpoint'} do not fit model.name = {name!r} ({problem}); "
             "is this another version of the model than the one that was trained?"
         ) from None
+    model.cut_head(experiment.known_input.num_classes)  # what a method has beyond the classes is no prediction
     return Trained(
         model=model.eval(),
         experiment=experiment,

@@ -1,5 +1,27 @@
-"""Methods by name."""
+"""Methods by name, and what a method of one's own is made of."""
 
-from refprotofl.methods.registry import METHODS, Method, find_method
+from refprotofl.methods.base import Client, Cohort, Refused, Server
+from refprotofl.methods.fedavg import FedAvgClient, FedAvgServer
+from refprotofl.methods.method import Method, fill_options
+from refprotofl.methods.registry import METHODS, find_method
+from refprotofl.methods.training import Samples, train
+from refprotofl.models import ADAPTER, ALL, BODY, HEAD
 
-__all__ = ["METHODS", "Method", "find_method"]
+__all__ = [
+    "ADAPTER",
+    "ALL",
+    "BODY",
+    "HEAD",
+    "METHODS",
+    "Client",
+    "Cohort",
+    "FedAvgClient",
+    "FedAvgServer",
+    "Method",
+    "Refused",
+    "Samples",
+    "Server",
+    "fill_options",
+    "find_method",
+    "train",
+]

@@ -14,6 +14,7 @@ from refprotofl.errors import RefProtoFLError
 from refprotofl.evaluation import TestSet, adapter_predictions, backbone_features, count_correct
 from refprotofl.experiment import Experiment
 from refprotofl.methods import guards
+from refprotofl.methods.link import open_link
 from refprotofl.methods.training import Samples
 from refprotofl.models import Parts, SplitModel
 from refprotofl.state import State
@@ -27,6 +28,10 @@ LOST = "lost"  # a client's answer when its store does not hold what the request
 
 class Refused(RefProtoFLError):
     """A client's message is well formed, but not what the experiment asks for."""
+
+
+class Lost(Exception):
+    """A client's store does not hold what the request builds on; the client answers that it is lost."""
 
 
 class Cohort(Protocol):
@@ -62,6 +67,8 @@ class Server(ABC):
 
     # What a message's fields are counted as; every other number is an "other value".
     kinds: ClassVar[Mapping[str, Kind]] = {}
+    # Whether clients send up how far the shared weights moved, which [compress] can shorten.
+    sends_weights: ClassVar[bool] = False
 
     def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         self.experiment = experiment
@@ -70,6 +77,7 @@ class Server(ABC):
         self.parts = parts
         self.num_classes = experiment.known_input.num_classes
         self.samples = torch.zeros(experiment.clients, dtype=torch.int64)  # 0: has not joined yet
+        self.link = open_link(experiment, sum(model.sizes(parts)))  # its tensors are part of the state
 
     @property
     @abstractmethod
@@ -78,11 +86,12 @@ class Server(ABC):
 
     @property
     def state(self) -> State:
-        return {name: getattr(self, name) for name in self.state_names}
+        return {name: getattr(self, name) for name in self.state_names} | self.link.state
 
     def restore(self, state: State) -> None:
         for name in self.state_names:
             setattr(self, name, state[name])
+        self.link.restore(state)
 
     @abstractmethod
     def round(self, cohort: Cohort) -> None: ...
@@ -95,6 +104,10 @@ class Server(ABC):
         """The one aggregated model, where the method has one."""
         return None
 
+    def facts(self) -> dict[str, float | int | str]:
+        """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
+        return {}
+
     @property
     def ships_public_set(self) -> bool:
         """Whether a client that joins is given the public set."""
@@ -106,8 +119,19 @@ class Server(ABC):
         if self.public is not None and self.ships_public_set:
             labels = class_ids(self.public.own_labels, self.num_classes)
             greeting = {"images": self.public.images[self.public.rows], "labels": labels}
-        for client, answer in cohort.ask("join", greeting, to=clients, once=True):
-            for _ in self.accepted(cohort, client, "join", answer, self.welcome):
+        self.ask_once(cohort, "join", greeting, clients, self.welcome)
+
+    def ask_once(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        clients: Iterable[int],
+        read: Callable[[int, Message], None],
+    ) -> None:
+        """Asks some clients for what does not recur every round; `read` takes it in."""
+        for client, answer in cohort.ask(verb, message, to=clients, once=True):
+            for _ in self.accepted(cohort, client, verb, answer, read):
                 pass
 
     def join_newcomers(self, cohort: Cohort) -> None:
@@ -118,6 +142,7 @@ class Server(ABC):
         if type(samples) is not int or samples < 1:
             raise Refused(f"samples = {samples!r} is not a positive whole number")
         self.samples[client] = samples
+        self.link.forget(client)
 
     def ask(
         self,
@@ -127,6 +152,7 @@ class Server(ABC):
         read: Callable[[int, Message], Read],
     ) -> Iterator[tuple[int, Read]]:
         """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more."""
+        asked = set(cohort.clients)
         for client, first in cohort.ask(verb, message):
             answer: Message | None = first
             if LOST in first:
@@ -134,6 +160,9 @@ class Server(ABC):
                 answer = dict(cohort.ask(verb, message, to=[client])).get(client)
             if answer is not None:
                 yield from self.accepted(cohort, client, verb, answer, read)
+        if len(self.link.memory):
+            for client in asked.difference(cohort.clients):
+                self.samples[client] = 0  # its own memory may have gone on: it joins anew
 
     def accepted(
         self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Message], Read]
@@ -187,11 +216,16 @@ class Client(ABC):
         if verb not in self.verbs:
             raise Refused(f"there is no {verb!r} to ask this client for")
         handler: Callable[[int, Message], Message] = getattr(self, verb)
-        return handler(round, message)
+        try:
+            return handler(round, message)
+        except Lost:
+            return {LOST: True}
 
     def join(self, round: int, message: Message) -> Message:
         if "images" in message:
             self.state["public"] = self.seat.shelf.put(message)
+        if self.experiment.feedback == "ef21":
+            self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # as the server's: it forgets, too
         return {"samples": len(self.training_samples())}
 
     @abstractmethod
@@ -204,7 +238,8 @@ class Client(ABC):
     def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
         """Writes what a client ends up with into a model that has its initial weights: private + newest shared part."""
         model.write_private(own)
-        model.write(parts, server["shared"])  # type: ignore[arg-type]
+        if parts:
+            model.write(parts, server["shared"])  # type: ignore[arg-type]
 
     @property
     def num_classes(self) -> int:
@@ -239,6 +274,10 @@ class Client(ABC):
         self.state["trained"], self.state["trained_round"] = local, round
         return local
 
+    def load_trained(self) -> None:
+        """Puts what training left into a model that has the private part already, for `personal_before`."""
+        self.model.write(self.parts, self.state["trained"])  # type: ignore[arg-type]
+
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
@@ -249,7 +288,7 @@ class Client(ABC):
         features = backbone_features(self.model, test.images)
         counts = count_correct(adapter_predictions(self.model, features, self.num_classes, anchors, defined), test)
         if self.state.get("trained_round") == round:
-            self.model.write(self.parts, self.state["trained"])  # type: ignore[arg-type]
+            self.load_trained()
             if "backbone" in self.parts:
                 features = backbone_features(self.model, test.images)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)

@@ -4,7 +4,6 @@ With `share = "full"` all weights, with `share = "adapter"` feature layer and he
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import ClassVar
 
 from refprotofl.experiment import Experiment
@@ -18,6 +17,7 @@ from refprotofl.wire.ledger import Kind
 
 class FedAvgServer(Server):
     kinds: ClassVar[Mapping[str, Kind]] = sharing.KINDS
+    sends_weights: ClassVar[bool] = True
 
     def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         super().__init__(experiment, model, public, parts)
@@ -29,10 +29,7 @@ class FedAvgServer(Server):
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
-        read = partial(sharing.read_change, self, cohort.round, self.shared)
-        changes = self.ask(cohort, "train", {"shared": self.shared}, read)
-        weighted = ((change, float(self.samples[client])) for client, change in changes)
-        self.shared = sharing.average(self.shared, weighted)
+        self.shared = sharing.averaged_training(self, cohort, self.shared)
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}

@@ -31,40 +31,46 @@ def progress(steps: int, momentum: float, lr: float = 0.0, mu: float = 0.0) -> f
 
 class FedNovaServer(Server):
     kinds: ClassVar[Mapping[str, Kind]] = sharing.KINDS
+    sends_weights: ClassVar[bool] = True
 
     def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         super().__init__(experiment, model, public, parts)
         self.table = experiment.fednova
         self.shared = model.read(parts)  # (P,)
         self.velocity = torch.zeros_like(self.shared)  # server momentum
+        self.progress = torch.ones(experiment.clients, dtype=torch.float64)  # |a_k| of each client's latest change
+        self.steps = torch.zeros(experiment.clients, dtype=torch.int64)
 
     @property
     def state_names(self) -> Sequence[str]:
-        return ("shared", "samples", "velocity") if self.table.server_momentum else ("shared", "samples")
+        names = ["shared", "samples"] + (["velocity"] if self.table.server_momentum else [])
+        return names + (["progress", "steps"] if self.experiment.feedback == "ef21" else [])
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
         direction = torch.zeros_like(self.shared, dtype=torch.float64)  # sum of w_k * change_k / |a_k|
         effective = total = 0.0  # sum of w_k * |a_k| (with a proximal term: of w_k * steps_k), and of w_k
-        for client, (change, own, steps) in self.ask(
-            cohort, "train", {"shared": self.shared}, partial(self.read, cohort.round)
-        ):
-            weight = float(self.samples[client])
+        requests = sharing.requests(self, cohort.round, self.shared)
+        changes = self.ask(cohort, "train", requests, partial(self.read, cohort.round))
+        for client, change in sharing.latest(self, changes):
+            weight, own = float(self.samples[client]), float(self.progress[client])
             direction += weight / own * change
-            effective += weight * (steps if self.table.mu else own)
+            effective += weight * (float(self.steps[client]) if self.table.mu else own)
             total += weight
         self.step(effective / total * direction / total)
 
-    def read(self, round: int, client: int, answer: Message) -> tuple[Tensor, float, float]:
+    def read(self, round: int, client: int, answer: Message) -> Tensor:
         own, steps = answer["progress"], answer.get("steps", 0)
         if not isinstance(own, float) or not isinstance(steps, int) or own <= 0 or steps < 0:
             raise Refused(f"progress = {own!r} and steps = {steps!r} are not positive numbers")
-        return sharing.read_change(self, round, self.shared, client, answer), own, float(steps)
+        change = sharing.read_change(self, round, self.shared, client, answer)
+        self.progress[client], self.steps[client] = own, steps
+        return change
 
     def step(self, move: Tensor) -> None:
         self.velocity = (self.table.server_momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
         moved = move if not self.table.server_momentum else self.velocity.to(torch.float64)
-        self.shared = (self.shared.to(torch.float64) + moved).to(torch.float32)
+        self.shared = sharing.settle(self, self.shared, (self.shared.to(torch.float64) + moved).to(torch.float32))
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.experiment import RefProtoFL
-from refprotofl.methods import apud, guards
+from refprotofl.methods import apud, compressors, guards
 from refprotofl.methods.base import Refused
 from refprotofl.wire import Message, Sparse, encode
 
@@ -44,7 +44,7 @@ def compose(
     `memory` (d,) is what error feedback kept: the unsent rest (`ef`), or what the server already has (`ef21`).
     `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
     """
-    target = local - memory if table.error_feedback == "ef21" else local + memory
+    target = compressors.wanted(table.error_feedback, local, memory)
 
     def attempt(keep: int) -> tuple[Message, Tensor, Tensor]:
         mask = choose(table, sizes, target, reference, keep, stream())
@@ -58,7 +58,7 @@ def compose(
         keep = largest_that_fits(lambda keep: len(encode(attempt(keep)[0])) <= left, len(local))
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
-    return message, memory + sent if table.error_feedback == "ef21" else target - reference - sent
+    return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
 
 
 def choose(
@@ -121,6 +121,11 @@ def unpack(table: RefProtoFL, message: Message, reference: Tensor) -> Update:
     return Update(reference + change, change, mask)
 
 
+def whole(reference: Tensor, change: Tensor) -> Update:
+    """An update of every coordinate, as a compressor gives it."""
+    return Update(reference + change, change, torch.ones_like(reference, dtype=torch.bool))
+
+
 def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
     """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
 
@@ -133,17 +138,6 @@ def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
     while low < most and fits(low + 1):
         low += 1
     return low
-
-
-def step_by_memory(reference: Tensor, memory: Tensor, weights: Tensor) -> Tensor:
-    """EF21's server step: everyone's latest known change, weighted; absent clients count with their last one.
-
-    (d,), (clients, d), (clients,) -> (d,); weight 0 means a client that never took part.
-    """
-    total = torch.zeros_like(reference, dtype=torch.float64)
-    for client in weights.nonzero().squeeze(1).tolist():
-        total += float(weights[client]) * memory[client].to(torch.float64)
-    return (reference.to(torch.float64) + total / float(weights.sum())).to(reference.dtype)
 
 
 def _widen(values: Tensor, scale: object) -> Tensor:

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from refprotofl.methods.base import Refused, class_ids
 from refprotofl.wire import Message
+from refprotofl.wire.ledger import Kind
+
+KINDS: dict[str, Kind] = {"prototypes": "prototype_values", "anchors": "prototype_values"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ def read_prototypes(message: Message, public_classes: Sequence[int], num_classes
     """Checks everything that a client could get wrong: shapes, unknown or repeated classes, counts."""
     public = torch.zeros(0, width)
     if public_classes:
-        public = _matrix(message, "public_prototypes", len(public_classes), width)
+        public = read_matrix(message, "public_prototypes", len(public_classes), width)
     local, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
     if "local_prototypes" in message:
         classes, held = _vector(message, "classes"), _vector(message, "counts")
@@ -43,9 +46,44 @@ def read_prototypes(message: Message, public_classes: Sequence[int], num_classes
             raise Refused("classes and counts do not belong together, or a class comes twice")
         if not set(classes.tolist()) <= set(range(num_classes)) - set(public_classes) or (held < 1).any():
             raise Refused("a local prototype is of a public or unknown class, or of no sample")
-        local[classes] = _matrix(message, "local_prototypes", len(classes), width)
+        local[classes] = read_matrix(message, "local_prototypes", len(classes), width)
         counts[classes] = held
     return Prototypes(public, local, counts)
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """The mean embedding of each class that one client holds, and of how many samples it is."""
+
+    means: Tensor  # (C, m), zero rows where the count is 0
+    counts: Tensor  # (C,)
+
+
+def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False) -> Message:
+    """Only the rows of held classes; which they are is said where it is not all of them, or always if `named`."""
+    rows = held.counts.nonzero().squeeze(1)
+    message: Message = {"prototypes": held.means[rows]}
+    if named or len(rows) < len(held.counts):
+        message["classes"] = class_ids(rows, len(held.counts))
+    if counted:
+        message["counts"] = held.counts[rows].to(torch.int32)
+    return message
+
+
+def read_means(message: Message, num_classes: int, width: int, *, counted: bool = False) -> ClassMeans:
+    """Checks everything that a client could get wrong; without counts every held class counts 1."""
+    classes = _vector(message, "classes") if "classes" in message else torch.arange(num_classes)
+    held = _vector(message, "counts") if counted else torch.ones_like(classes)
+    if len(classes) != len(held) or len(classes.unique()) != len(classes):
+        raise Refused("classes and counts do not belong together, or a class comes twice")
+    if not len(classes) or not set(classes.tolist()) <= set(range(num_classes)) or (held < 1).any():
+        raise Refused("a prototype is of an unknown class or of no sample, or there is none")
+    found = read_matrix(message, "prototypes", len(classes), width)
+    if not torch.isfinite(found).all():
+        raise Refused("a prototype is not finite")
+    means, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
+    means[classes], counts[classes] = found, held
+    return ClassMeans(means, counts)
 
 
 def write_anchors(anchors: Tensor, defined: Tensor) -> Message:
@@ -65,12 +103,12 @@ def read_anchors(message: Message, num_classes: int, width: int) -> tuple[Tensor
         classes = _vector(message, "classes") if "classes" in message else torch.arange(num_classes)
         if len(classes) and not 0 <= int(classes.min()) <= int(classes.max()) < num_classes:
             raise Refused("anchors are of unknown classes")
-        anchors[classes] = _matrix(message, "anchors", len(classes), width)
+        anchors[classes] = read_matrix(message, "anchors", len(classes), width)
         defined[classes] = True
     return anchors, defined
 
 
-def _matrix(message: Message, name: str, rows: int, columns: int) -> Tensor:
+def read_matrix(message: Message, name: str, rows: int, columns: int) -> Tensor:
     found = message[name]
     if not isinstance(found, Tensor) or found.dtype != torch.float32 or found.shape != (rows, columns):
         raise Refused(f"{name} is not a float32 matrix of {rows} x {columns}")

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment, RefProtoFL
-from refprotofl.methods import apud, erpa, guards, masked
+from refprotofl.methods import apud, erpa, guards, masked, sharing
 from refprotofl.methods.base import LOST, Client, Cohort, Refused, Server
+from refprotofl.methods.link import held, hold, nobody
 from refprotofl.methods.prototypes import (
     Prototypes,
     read_anchors,
@@ -28,10 +29,9 @@ from refprotofl.state import State
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.ledger import Kind
 
-NONE_HELD = -1
-
 
 class RefProtoServer(Server):
+    sends_weights: ClassVar[bool] = True
     kinds: ClassVar[Mapping[str, Kind]] = {
         "adapter": "parameters",
         "change": "parameters",
@@ -48,17 +48,13 @@ class RefProtoServer(Server):
         self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
         self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
         self.previous = self.adapter  # the last broadcast before this one
-        self.holds = torch.full((experiment.clients,), NONE_HELD)  # the round whose broadcast a client has
-        remembered = experiment.clients if self.table.error_feedback == "ef21" else 0
-        self.memory = torch.zeros(remembered, len(self.adapter))
+        self.link.holds = nobody(experiment.clients)
         check_least_budget(experiment, len(self.adapter))
 
     @property
     def state_names(self) -> Sequence[str]:
         names = ["adapter", "samples", "anchors", "defined"]
-        names += ["previous", "holds"] if self.table.downlink == "sparse" else []
-        names += ["memory"] if self.table.error_feedback == "ef21" else []
-        return names
+        return names + (["previous"] if self.table.downlink == "sparse" else [])
 
     @property
     def ships_public_set(self) -> bool:
@@ -77,35 +73,29 @@ class RefProtoServer(Server):
         if uploaded:
             self.set_anchors(uploaded)
 
+    @property
+    def compresses(self) -> bool:
+        """Whether [compress] stands in for APUD."""
+        return self.experiment.compress.name != "none"
+
     def aligns(self, round: int) -> bool:
         return self.table.erpa and round > self.table.warmup_rounds
 
     def evaluation(self) -> Message:
         return {"adapter": self.adapter, **write_anchors(self.anchors, self.defined)}
 
-    def welcome(self, client: int, answer: Message) -> None:
-        super().welcome(client, answer)
-        self.holds[client] = NONE_HELD
-
     def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
         """What each client is sent: `extra`, and the adapter unless the client got it in this round already."""
-        dense: Message = {**extra, "adapter": self.adapter}
-        sparse = dense
+        update = sharing.ternary_step(self)
         if self.table.downlink == "sparse":
             changed = (self.adapter.view(torch.int32) != self.previous.view(torch.int32)).nonzero().squeeze(1)
-            values = Sparse(changed, self.adapter[changed], len(self.adapter))
-            sparse = {**extra, "adapter": values, "base": round - 1}
-
-        def request(client: int) -> Message:
-            held = int(self.holds[client])
-            return extra if held == round else sparse if held == round - 1 else dense
-
-        return request
+            update = {"adapter": Sparse(changed, self.adapter[changed], len(self.adapter))}
+        return self.link.requests(round, extra, {"adapter": self.adapter}, update)
 
     def read_prototypes(self, cohort: Cohort, client: int, answer: Message) -> Prototypes:
         self.check_budget(cohort, client)
         prototypes = read_prototypes(answer, self.public_classes, *self.anchors.shape)
-        self.holds[client] = cohort.round
+        self.link.holds[client] = cohort.round
         return prototypes
 
     def set_anchors(self, uploads: Mapping[int, Prototypes]) -> None:
@@ -123,21 +113,31 @@ class RefProtoServer(Server):
     ) -> masked.Update:
         """One client's update; prototypes that came along are put into `uploaded`."""
         self.check_budget(cohort, client)
+        prototypes = None
+        if self.table.erpa and self.table.timing == "post-train":
+            prototypes = read_prototypes(answer, self.public_classes, *self.anchors.shape)
+        if self.compresses:
+            update = masked.whole(self.adapter, sharing.read_change(self, cohort.round, self.adapter, client, answer))
+        else:
+            update = self.read_masked(client, answer)
+        if prototypes is not None:
+            uploaded[client] = prototypes
+        self.link.holds[client] = cohort.round
+        return update
+
+    def read_masked(self, client: int, answer: Message) -> masked.Update:
         update = masked.unpack(self.table, answer, self.adapter)
         share, sent = self.table.share, int(update.mask.sum())
         if share is not None and sent != apud.number_to_send(share, len(self.adapter)):
             raise Refused(f"{sent} coordinates were sent, not the announced share of {share}")
-        if self.table.erpa and self.table.timing == "post-train":
-            uploaded[client] = read_prototypes(answer, self.public_classes, *self.anchors.shape)
-        self.holds[client] = cohort.round
+        if self.table.error_feedback == "ef21":
+            self.link.memory[client] += update.change
         return update
 
     def aggregated(self, updates: Iterator[tuple[int, masked.Update]]) -> Tensor:
         """The next adapter, Eq. (7), summed up as the updates come."""
-        if self.table.error_feedback == "ef21":
-            for client, update in updates:
-                self.memory[client] += update.change
-            return masked.step_by_memory(self.adapter, self.memory, self.samples)
+        if self.compresses or self.table.error_feedback == "ef21":
+            return sharing.step(self, self.adapter, ((client, update.change) for client, update in updates))
         uploads = ((update.values, update.mask, float(self.samples[client])) for client, update in updates)
         return apud.aggregate(self.adapter, uploads, self.table.normalise)
 
@@ -161,10 +161,13 @@ class RefProtoClient(Client):
         adapter = self.receive(round, message)
         sends_prototypes = self.table.erpa and self.table.timing == "post-train"
         public = self.public_set() if sends_prototypes else None
-        if adapter is None or (sends_prototypes and public is None):
+        forgot = self.experiment.feedback == "ef21" and "memory" not in self.state
+        if adapter is None or forgot or (sends_prototypes and public is None):
             return self.spend(round, {LOST: True})
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
         extra = write_prototypes(self.compute_prototypes(public)) if public is not None else {}
+        if self.experiment.compress.name != "none":
+            return {**extra, **sharing.write_change(self, round, local - adapter)}
         answer, memory = masked.compose(
             self.table,
             self.model.sizes(self.parts),
@@ -203,15 +206,13 @@ class RefProtoClient(Client):
 
     def receive(self, round: int, message: Message) -> Tensor | None:
         """The round's adapter, from the message or the store; None if the store lacks what the message builds on."""
-        sent, held = message.get("adapter"), self.state.get("adapter")
-        if isinstance(sent, Sparse):
-            if not isinstance(held, Tensor) or self.state["adapter_round"] != message["base"]:
-                return None
-            sent = held.index_copy(0, sent.indices, sent.values)
+        if "base" not in message and "adapter" not in message:
+            return held(self.state, "adapter", round)
+        sent = sharing.rebuilt(self.state, "adapter", message) if "base" in message else message["adapter"]
         if isinstance(sent, Tensor):
-            self.state["adapter"], self.state["adapter_round"] = sent, round
+            hold(self.state, "adapter", sent, round)
             return sent
-        return held if isinstance(held, Tensor) and self.state["adapter_round"] == round else None
+        return None
 
     def read_anchors(self, message: Message) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)

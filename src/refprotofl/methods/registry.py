@@ -1,34 +1,27 @@
-"""What a method is to the rest of the package, and where each is found."""
+"""The methods by name; one of the user's own by `module:Class`."""
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment
-from refprotofl.methods.base import Client, Server
+from refprotofl.methods.centralised import CentralisedClient, CentralisedServer
+from refprotofl.methods.fast import FASTClient, FASTServer
 from refprotofl.methods.fedavg import FedAvgClient, FedAvgServer
+from refprotofl.methods.fedgh import FedGHClient, FedGHServer
 from refprotofl.methods.fednova import FedNovaClient, FedNovaServer
+from refprotofl.methods.fedpac import FedPACClient, FedPACServer
+from refprotofl.methods.fedpcl import FedPCLClient, FedPCLServer
+from refprotofl.methods.fedproc import FedProcClient, FedProcServer
+from refprotofl.methods.fedproto import FedProtoClient, FedProtoServer
+from refprotofl.methods.fedprotokd import FedProtoKDClient, FedProtoKDServer
 from refprotofl.methods.fedprox import FedProxClient
+from refprotofl.methods.fedrep import FedRepClient
+from refprotofl.methods.fedtgp import FedTGPClient, FedTGPServer
 from refprotofl.methods.local import LocalClient, LocalServer
+from refprotofl.methods.method import Method, load_method
 from refprotofl.methods.refprotofl import RefProtoClient, RefProtoServer
-from refprotofl.models import ADAPTER, ALL, Parts
-
-
-def by_share(experiment: Experiment) -> Parts:
-    return ALL if experiment.share == "full" else ADAPTER
-
-
-@dataclass(frozen=True)
-class Method:
-    """A server, a client, and the model's parts that they share."""
-
-    line: str  # what it does, in one line
-    server: type[Server]
-    client: type[Client]
-    shared: Callable[[Experiment], Parts] = by_share
-    extra_outputs: Callable[[Experiment], int] = lambda experiment: 0
-
+from refprotofl.methods.vhl import VHLClient
+from refprotofl.models import ADAPTER, ALL, BODY, HEAD
+from refprotofl.plugins import is_reference
 
 METHODS = {
     "refprotofl": Method(
@@ -41,6 +34,38 @@ METHODS = {
     "fedprox": Method("FedAvg with a pull towards the received weights", FedAvgServer, FedProxClient),
     "fednova": Method("FedAvg with updates normalised by local progress", FedNovaServer, FedNovaClient),
     "lg-fedavg": Method("private backbones, averaged adapter", FedAvgServer, FedAvgClient, lambda _: ADAPTER),
+    "fedper": Method("shared body, private heads", FedAvgServer, FedAvgClient, lambda _: BODY),
+    "fedrep": Method("shared body, private heads, trained in turn", FedAvgServer, FedRepClient, lambda _: BODY),
+    "fedpac": Method(
+        "shared body drawn to common prototypes, each client's head mixed from all heads",
+        FedPACServer,
+        FedPACClient,
+        lambda _: BODY,
+    ),
+    "fedproto": Method("only class prototypes, averaged", FedProtoServer, FedProtoClient, lambda _: ()),
+    "fedgh": Method("a head trained on the server from prototypes", FedGHServer, FedGHClient, lambda _: HEAD),
+    "fedtgp": Method("only class prototypes, trained apart by the server", FedTGPServer, FedTGPClient, lambda _: ()),
+    "fedproc": Method("FedAvg with contrast to global prototypes", FedProcServer, FedProcClient),
+    "fedpcl": Method(
+        "a frozen backbone, prototypes of all clients in contrast", FedPCLServer, FedPCLClient, lambda _: ()
+    ),
+    "fedprotokd": Method(
+        "logits and prototypes of public images, distilled", FedProtoKDServer, FedProtoKDClient, lambda _: ()
+    ),
+    "vhl": Method(
+        "FedAvg with a set of noise that draws all clients' features together",
+        FedAvgServer,
+        VHLClient,
+        extra_outputs=lambda experiment: experiment.known_input.num_classes,
+    ),
+    "fast": Method("FedAvg on few labels made by hand and many weak ones", FASTServer, FASTClient),
+    "centralised": Method(
+        "no federation: one model on everybody's data",
+        CentralisedServer,
+        CentralisedClient,
+        lambda _: ALL,
+        pooled=True,
+    ),
     "local": Method("no federation: every client alone", LocalServer, LocalClient, lambda _: ()),
 }
 
@@ -48,6 +73,8 @@ METHODS = {
 def find_method(name: str) -> Method:
     if name in METHODS:
         return METHODS[name]
+    if is_reference(name):
+        return load_method(name)
     close = difflib.get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METHODS)}."
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METHODS)}, or module:Class for your own."
     raise InputError(f"method = {name!r} is not known; {hint}")

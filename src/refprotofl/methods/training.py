@@ -11,6 +11,7 @@ from torch.optim.sgd import sgd
 
 from refprotofl.errors import RunError
 from refprotofl.experiment import Train
+from refprotofl.methods import guards
 from refprotofl.models import ALL, Parts, SplitModel
 
 EVALUATION_BATCH = 512
@@ -33,6 +34,10 @@ class Samples:
     @property
     def own_labels(self) -> Tensor:
         return self.labels[self.rows]
+
+    def relabelled(self, own_labels: Tensor) -> "Samples":
+        """The same samples with other labels (n,)."""
+        return Samples(self.images, self.labels.index_copy(0, self.rows, own_labels), self.rows)
 
     def joined(self, images: Tensor, labels: Tensor) -> "Samples":
         """These samples and some more, as a set of its own."""
@@ -126,6 +131,30 @@ def train(
     if not torch.isfinite(loss_sum):
         raise RunError(f"the training loss is not finite; a smaller train.lr than {table.lr} may help")
     return Trained(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
+
+
+def train_part(
+    model: SplitModel,
+    parts: Parts,
+    samples: Samples,
+    table: Train,
+    order: np.random.Generator,
+    *,
+    loss: Loss | None = None,
+) -> Trained:
+    """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
+    moving = {id(parameter) for parameter in model.parameters_of(parts)}
+    idle = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in moving]
+    before = model.read(parts)
+    for parameter in idle:
+        parameter.requires_grad = False
+    try:
+        trained = train(model, samples, table, order, loss=loss, parts=parts)
+    finally:
+        for parameter in idle:
+            parameter.requires_grad = True
+    guards.part_moved(before, model.read(parts), " and ".join(parts))
+    return trained
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from refprotofl import streams
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment
+from refprotofl.experiment import Experiment, Model
 from refprotofl.models.resnet import WIDTH, resnet18
 from refprotofl.models.small import cnn, mlp
 from refprotofl.models.split import SplitModel
@@ -16,8 +16,8 @@ from refprotofl.plugins import is_reference, load_object
 NAMES = ("resnet18", "cnn", "mlp")
 
 
-def build_model(experiment: Experiment, extra_outputs: int = 0) -> SplitModel:
-    """The model with its initial weights: one draw from the seed, common to server and clients.
+def build_model(experiment: Experiment, extra_outputs: int = 0, client: int = 0) -> SplitModel:
+    """A client's model with its initial weights: one draw from the seed, common to all with the same backbone.
 
     `extra_outputs` are logits beside those of the classes, which some methods train.
     """
@@ -25,24 +25,23 @@ def build_model(experiment: Experiment, extra_outputs: int = 0) -> SplitModel:
     # torch's layers draw from its global generator; the fork keeps the draw named and everyone else's untouched.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key(experiment.seed, "initial-weights") % 2**63)
-        backbone, width = _backbone(experiment, seen.shape)
+        backbone, width = _backbone(experiment.backbones[client], experiment.model, seen.shape)
         outputs = seen.num_classes + extra_outputs
         return SplitModel(backbone, width, experiment.model.embedding, outputs, seen.mean, seen.std)
 
 
-def _backbone(experiment: Experiment, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    table = experiment.model
-    if table.name == "resnet18":
+def _backbone(name: str, table: Model, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    if name == "resnet18":
         return resnet18(shape[0], table.stem, table.norm), WIDTH
-    if table.name == "cnn":
+    if name == "cnn":
         return cnn(shape, table.norm)
-    if table.name == "mlp":
+    if name == "mlp":
         return mlp(shape, table.norm)
-    if is_reference(table.name):
-        return _own_backbone(table.name, shape)
-    close = difflib.get_close_matches(table.name, NAMES, n=1)
+    if is_reference(name):
+        return _own_backbone(name, shape)
+    close = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(NAMES)}."
-    raise InputError(f"model.name = {table.name!r} is neither a known model nor module:function; {hint}")
+    raise InputError(f"model.name = {name!r} is neither a known model nor module:function; {hint}")
 
 
 def _own_backbone(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:

@@ -12,6 +12,7 @@ Parts = tuple[Part, ...]
 ALL: Parts = ("backbone", "feature", "head")
 ADAPTER: Parts = ("feature", "head")
 BODY: Parts = ("backbone", "feature")
+HEAD: Parts = ("head",)
 
 
 class SplitModel(nn.Module):
@@ -62,6 +63,13 @@ class SplitModel(nn.Module):
     def write(self, parts: Parts, vector: Tensor) -> None:
         for parameter, values in zip(self.parameters_of(parts), vector.split(self.sizes(parts)), strict=True):
             parameter.copy_(values.view_as(parameter))
+
+    @torch.no_grad()
+    def cut_head(self, outputs: int) -> None:
+        """Keeps the head's first outputs only."""
+        self.head.weight = nn.Parameter(self.head.weight[:outputs].clone())
+        self.head.bias = nn.Parameter(self.head.bias[:outputs].clone())
+        self.head.out_features = outputs
 
     def read_private(self, shared: Parts) -> dict[str, Tensor]:
         """A copy of what stays with a client, by name: parameters of parts not shared, and all buffers."""

@@ -1,7 +1,7 @@
 """A checkpoint: the server's state, the clients' states and a manifest. A round exists only if the manifest says so."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,11 @@ class Progress:
 
 
 class Checkpoint:
-    def __init__(self, folder: Path, num_clients: int, initial_digest: str) -> None:
+    def __init__(self, folder: Path, initial_digests: Sequence[str]) -> None:
         self.folder = folder
         self.clients = private_folder(folder / "clients")
         self.shelf = private_folder(folder / "shelf")
-        self._num_clients = num_clients
-        self._initial_digest = initial_digest
+        self._initial_digests = initial_digests  # of each client before it ever trained
         self._manifest = read_manifest(folder)
         remove_parts(self.folder)
         remove_parts(self.shelf)
@@ -66,7 +65,7 @@ class Checkpoint:
     def digest(self, server: State, written: Mapping[int, Mapping[str, Any]]) -> str:
         """The state digest with these states in place of the committed ones."""
         records = self.records | dict(written)
-        clients = [records.get(client, {}).get("digest", self._initial_digest) for client in range(self._num_clients)]
+        clients = [records.get(client, {}).get("digest", own) for client, own in enumerate(self._initial_digests)]
         return digest_run(digest_state(server), clients)
 
     def commit(

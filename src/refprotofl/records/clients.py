@@ -1,7 +1,7 @@
 """The clients' private states, and the constant messages they were given, on their own disk."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from refprotofl.wire import Message, decode, encode
 
 
 class ClientStore:
-    """States by client. A client that never changed has the initial state and no file."""
+    """States by client. A client that never changed has its initial state and no file."""
 
-    def __init__(self, folder: Path, initial: State, records: Mapping[int, Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path, initial: Sequence[State], records: Mapping[int, Mapping[str, Any]]) -> None:
         self._folder = folder
         self._initial = initial
         self._records = records
@@ -25,7 +25,7 @@ class ClientStore:
     def load(self, client: int) -> State:
         if client not in self._states:
             if client not in self._records:
-                return self._initial
+                return self._initial[client]
             record = self._records[client]
             self._states[client] = load_state(self._folder / record["file"], record["sha256"])
         return self._states[client]

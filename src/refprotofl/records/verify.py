@@ -1,6 +1,6 @@
 """Recomputes a run's digest from its checkpoint, and finds where two runs part."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,14 @@ class Verified:
     clients_with_state: int
 
 
-def verify_run(folder: Path, initial_digest: str) -> Verified:
+def verify_run(folder: Path, initial_digests: Sequence[str]) -> Verified:
     """Every file's hash and every state's digest, against manifest and events; DataError where they disagree."""
-    experiment, manifest = read_experiment(folder), read_manifest(folder / "checkpoint")
+    manifest = read_manifest(folder / "checkpoint")
     if not manifest:
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
     checkpoint = folder / "checkpoint"
     server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["sha256"]))
-    clients = [initial_digest] * experiment.clients
+    clients = list(initial_digests)
     for client, record in manifest["clients"].items():
         state = load_state(checkpoint / "clients" / record["file"], record["sha256"])
         clients[int(client)] = digest_state(state)

@@ -19,6 +19,15 @@ _COSTS = ("payload_bytes", "messages")
 # The buckets of a run's summary: training traffic is told by direction and by kind of value, the rest is not.
 _BUCKETS = {"uplink": _KINDS + _COSTS, "downlink": _KINDS + _COSTS, "one_off": _COSTS, "evaluation": _COSTS}
 
+
+@dataclass(frozen=True)
+class Counted:
+    """A field that stands for another number of values than it has elements: values packed together, or a mask."""
+
+    kind: Kind
+    values: int
+
+
 Totals = dict[str, dict[str, int]]
 Row = dict[str, int | str]
 
@@ -49,7 +58,7 @@ class Ledger:
         direction: Direction,
         message: Message,
         size: int,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, Kind | Counted],
         purpose: Purpose = "training",
     ) -> None:
         """Count one message whose encoding has `size` bytes; `kinds` says what its tensors hold."""
@@ -95,14 +104,17 @@ def _bucket(purpose: Purpose, direction: Direction) -> str:
     return purpose
 
 
-def _count_values(message: Message, kinds: Mapping[str, Kind]) -> Counter[str]:
+def _count_values(message: Message, kinds: Mapping[str, Kind | Counted]) -> Counter[str]:
     """How many values of each kind a message holds; of a Sparse the values alone, of texts nothing."""
     counts: Counter[str] = Counter()
     for name, value in message.items():
-        if isinstance(value, Tensor):
-            counts[kinds.get(name, "other_values")] += value.numel()
+        kind = kinds.get(name, "other_values")
+        if isinstance(kind, Counted):
+            counts[kind.kind] += kind.values
+        elif isinstance(value, Tensor):
+            counts[kind] += value.numel()
         elif isinstance(value, Sparse):
-            counts[kinds.get(name, "other_values")] += value.values.numel()
+            counts[kind] += value.values.numel()
         elif not isinstance(value, str):
             counts["other_values"] += 1
     unknown = set(counts) - set(_KINDS)

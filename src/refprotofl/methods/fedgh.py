@@ -1,0 +1,94 @@
+"""FedGH (Yi et al. 2023): private feature extractors, one header that the server trains from class prototypes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from refprotofl.experiment import Experiment, Train
+from refprotofl.methods import guards, prototypes, sharing
+from refprotofl.methods import prototype_learning as learning
+from refprotofl.methods.base import Client, Cohort, Server
+from refprotofl.methods.training import FreshSgd, Samples, train
+from refprotofl.models import Parts, SplitModel
+from refprotofl.streams import stream
+from refprotofl.wire import Message
+from refprotofl.wire.ledger import Kind
+
+CLIP = 50.0  # the authors' bound on the gradient's length
+
+
+class FedGHServer(Server):
+    kinds: ClassVar[Mapping[str, Kind]] = sharing.KINDS | prototypes.KINDS
+
+    def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
+        super().__init__(experiment, model, public, parts)
+        self.table = experiment.fedgh
+        self.width = experiment.model.embedding
+        self.shared = model.read(parts)  # the header, (m * C + C,); a copy: nobody else's training moves it
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("shared", "samples")
+
+    def round(self, cohort: Cohort) -> None:
+        if self.ships_public_set:
+            self.join_newcomers(cohort)
+        uploads = [held for _, held in self.ask(cohort, "train", {"shared": self.shared}, self.read)]
+        if self.table.server != "frozen":
+            before, self.shared = self.shared, self.trained_header(cohort.round, uploads)
+            guards.server_moved(before, self.shared, "the header")
+
+    def read(self, client: int, answer: Message) -> prototypes.ClassMeans:
+        counted = self.table.weighting == "count"
+        return prototypes.read_means(answer, self.num_classes, self.width, counted=counted)
+
+    def trained_header(self, round: int, uploads: Sequence[prototypes.ClassMeans]) -> Tensor:
+        """The header after cross-entropy over all (prototype, class) pairs that came in."""
+        embeddings, labels, counts = learning.pairs(uploads)
+        weights = counts / counts.to(embeddings.dtype).mean()  # (n,), 1 on average, all 1 without counts
+        rows = self.num_classes * self.width
+        weight = nn.Parameter(self.shared[:rows].view(self.num_classes, self.width).clone())
+        bias = nn.Parameter(self.shared[rows:].clone())
+
+        def loss(batch: Tensor) -> Tensor:
+            logits = functional.linear(embeddings[batch], weight, bias)
+            return (weights[batch] * functional.cross_entropy(logits, labels[batch], reduction="none")).mean()
+
+        if self.table.server == "official":
+            one_pass([weight, bias], loss, len(labels), self.experiment.train, self.table.server_lr)
+        else:
+            order = stream(self.experiment.seed, "server-batches", round=round)
+            steps = learning.Steps(self.table.server_lr, self.table.server_epochs, self.table.server_batch)
+            learning.fit([weight, bias], loss, len(labels), order, steps)
+        return torch.cat([weight.detach().flatten(), bias.detach()])
+
+    def evaluation(self) -> Message:
+        return {"shared": self.shared}
+
+
+def one_pass(
+    parameters: list[nn.Parameter], loss: Callable[[Tensor], Tensor], samples: int, table: Train, lr: float
+) -> None:
+    """One prototype at a time, in client order, once, with the clients' momentum and weight decay."""
+    optimiser = FreshSgd(parameters, table.model_copy(update={"lr": lr}))
+    for row in torch.arange(samples).split(1):
+        optimiser.step(loss(row), pull=lambda: _clip(parameters))
+
+
+def _clip(parameters: list[nn.Parameter]) -> None:
+    nn.utils.clip_grad_norm_(parameters, CLIP)
+
+
+class FedGHClient(Client):
+    def train(self, round: int, message: Message) -> Message:
+        sharing.load_shared(self, message)
+        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        self.keep_trained(round)
+        counted = self.experiment.fedgh.weighting == "count"
+        return prototypes.write_means(learning.collect(self, self.training_samples()), named=True, counted=counted)
+
+    def evaluate(self, round: int, message: Message) -> Message:
+        return self.score(round, message["shared"])  # type: ignore[arg-type]

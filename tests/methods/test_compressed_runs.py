@@ -1,0 +1,294 @@
+"""Every compressor in real runs: with every kind of method, down as well as up, after losses and after a stop."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from refprotofl import assembly
+from refprotofl.engines.host import Task
+from refprotofl.engines.inprocess import InProcessEngine
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.methods import compressors
+from refprotofl.records.clients import ClientStore
+from refprotofl.run import Watcher, draw_cohort, run
+from refprotofl.streams import stream
+from refprotofl.wire import encode
+from refprotofl.wire.tensors import same_bits
+
+NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
+METHODS = {
+    "fedavg": {"method": "fedavg", "share": "full"},
+    "lg-fedavg": {"method": "lg-fedavg"},
+    "fedprox": {"method": "fedprox"},
+    "fednova": {"method": "fednova"},
+    "refprotofl": {"method": "refprotofl", "refprotofl": {"apud": "off"}},
+}
+SIZE = 128 * 8 + 8 + 80 + 10  # of the tiny model's adapter
+KEPT = SIZE // 10
+UNLUCKY = 2
+
+
+def over(name, method="lg-fedavg", **more):
+    table = {key: more.pop(key) for key in ("keep", "bits", "decay", "bucket") if key in more}
+    return METHODS[method] | {"compress": {"name": name} | table} | more
+
+
+def shared(simulation):
+    state = simulation.server_state()
+    return state.get("shared", state.get("adapter"))
+
+
+def weights(simulation):
+    return {one.client: float(one.message["samples"]) for one in simulation.tap.select("up", "join")}
+
+
+def read(simulation, one):
+    """The change that a message says."""
+    table = simulation.experiment.compress
+    draw = partial(stream, simulation.experiment.seed, table.name, client=one.client, round=one.round)
+    return compressors.expand(table, one.message, SIZE, draw).double()
+
+
+# ---- with every method ----
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_compressor_shortens_the_uplink_of_every_method(simulated, name, method):
+    plain, short = simulated(over("none", method, rounds=2)), simulated(over(name, method, rounds=2))
+    assert short.events("client-failed") == []
+    size = plain.communication["uplink"]["parameters"] // 8
+    sent = size if name == "qsgd" else size // 10
+    assert short.communication["uplink"]["parameters"] == 8 * sent
+    value_bytes = {"stc": 1 / 8, "qsgd": 1}.get(name, 4)
+    saved = plain.communication["uplink"]["payload_bytes"] - short.communication["uplink"]["payload_bytes"]
+    assert 0.8 < saved / (8 * (4 * size - value_bytes * sent)) < 1.01  # indices and heads take the rest
+    assert not shared(short).equal(shared(plain))
+    moved = [(shared(one) - first_broadcast(one)).norm() for one in (plain, short)]
+    assert 0.05 < moved[1] / moved[0] < 20  # neither nothing nor out of hand
+
+
+def first_broadcast(simulation):
+    message = simulation.tap.select("down", "prototypes", "train")[0].message
+    return message.get("shared", message.get("adapter"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_keeping_everything_is_no_compression(simulated, method):
+    plain, whole = simulated(over("none", method, rounds=2)), simulated(over("top-k", method, keep=1.0, rounds=2))
+    assert torch.allclose(shared(plain), shared(whole), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd"])
+@pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
+def test_changes_are_averaged_over_all_participants(simulated, name, method):
+    done = simulated(over(name, method, rounds=2))
+    samples, moved = weights(done), torch.zeros(SIZE).double()
+    for one in done.tap.select("up", "train"):
+        if one.round == 1:
+            moved += samples[one.client] * read(done, one)
+    expected = first_broadcast(done).double() + moved / sum(samples.values())
+    second = next(one.message for one in done.tap.select("down", "prototypes", "train") if one.round == 2)
+    assert torch.allclose(second.get("shared", second.get("adapter")).double(), expected, atol=1e-6, rtol=0)
+
+
+def test_four_bits_are_half_of_eight(simulated):
+    eight, four = simulated(over("qsgd", rounds=1)), simulated(over("qsgd", bits=4, rounds=1))
+    assert len(four.tap.select("up", "train")[0].message["levels"]) == SIZE // 2
+    saved = eight.communication["uplink"]["payload_bytes"] - four.communication["uplink"]["payload_bytes"]
+    assert saved == 4 * SIZE // 2
+    assert four.communication["uplink"]["parameters"] == 4 * SIZE
+
+
+# ---- memories ----
+
+
+def test_the_rest_stays_with_the_client_and_comes_later(simulated):
+    done = simulated(over("top-k-ef", fraction=0.5, rounds=4))
+    for client in done.checkpoint().records:
+        assert done.client_state(client)["memory"].abs().max() > 0
+    assert "memory" not in done.server_state()
+    for one in done.tap.crossings:
+        assert "memory" not in one.message
+
+
+@pytest.mark.parametrize("method", ["lg-fedavg", "fednova", "refprotofl"])
+def test_ef21_keeps_the_same_memory_on_both_sides(simulated, method):
+    done = simulated(over("ef21", method, fraction=0.5, rounds=4))
+    memory = done.server_state()["memory"]
+    assert len(done.checkpoint().records) > 2  # some were absent from the last round
+    for client in done.checkpoint().records:
+        assert same_bits(memory[client], done.client_state(client)["memory"])
+
+
+def test_ef21_steps_by_everyones_latest_change(simulated):
+    done = simulated(over("ef21", fraction=0.5, rounds=4))
+    state = done.server_state()
+    last = next(one.message["shared"] for one in done.tap.select("down", "train") if one.round == 4)
+    joined = state["samples"].double().unsqueeze(1)
+    expected = last.double() + (joined * state["memory"].double()).sum(dim=0) / joined.sum()
+    assert torch.allclose(state["shared"].double(), expected, atol=1e-6, rtol=0)
+    absent = set(done.checkpoint().records) - set(draw_cohort(done.experiment, 4))
+    assert absent
+    assert all(state["memory"][client].abs().max() > 0 for client in absent)
+
+
+def test_fednova_with_ef21_divides_an_absent_clients_change_by_its_own_progress(simulated):
+    done = simulated(over("ef21", "fednova", fraction=0.5, rounds=4))
+    state = done.server_state()
+    last = next(one.message["shared"] for one in done.tap.select("down", "train") if one.round == 4)
+    known = [client for client in range(4) if state["samples"][client] > 0]
+    share = {client: float(state["samples"][client] / state["samples"].sum()) for client in known}
+    own = {client: float(state["progress"][client]) for client in known}
+    effective = sum(share[client] * own[client] for client in known)
+    step = sum(share[client] * effective / own[client] * state["memory"][client].double() for client in known)
+    assert torch.allclose(state["shared"].double(), last.double() + step, atol=1e-6, rtol=0)
+
+
+# ---- STC's downlink ----
+
+
+@pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
+def test_stc_sends_the_step_to_who_holds_the_last_broadcast_and_the_whole_to_others(simulated, method):
+    done = simulated(over("stc", method, fraction=0.5, rounds=6))
+    field = "adapter" if method == "refprotofl" else "shared"
+    seen = set()
+    for one in done.tap.select("down", "prototypes" if method == "refprotofl" else "train"):
+        there_before = one.round > 1 and one.client in draw_cohort(done.experiment, one.round - 1)
+        assert ("signs" in one.message) == there_before != (field in one.message)
+        if there_before:
+            assert one.message["base"] == one.round - 1
+            assert len(one.message["signs"]) == KEPT
+        seen.add(there_before)
+    assert seen == {True, False}
+    last = done.server_state()
+    for client in draw_cohort(done.experiment, 6):  # what a client rebuilt is the server's to the last bit
+        held = done.client_state(client)
+        assert held[f"{field}_round"] == 6
+        assert same_bits(held[field] + last["step"], last[field])
+
+
+def test_stcs_server_owes_what_its_steps_left_out(simulated):
+    done = simulated(over("stc", rounds=3))
+    state, samples, moved = done.server_state(), weights(done), torch.zeros(SIZE).double()
+    for one in done.tap.select("up", "train"):
+        moved += samples[one.client] * read(done, one) / sum(samples.values())
+    covered = state["shared"].double() - first_broadcast(done).double()
+    assert state["residual"].abs().max() > 0
+    assert torch.allclose(covered + state["residual"].double(), moved, atol=1e-6, rtol=0)
+    assert len(state["step"][state["step"] != 0].abs().unique()) == 1
+
+
+# ---- losses ----
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    """After round 1 the unlucky client's private state is gone."""
+
+    class Forgetful(ClientStore):
+        def commit(self, round):
+            written = super().commit(round)
+            if round == 1:
+                self._states[UNLUCKY] = dict(self._initial[UNLUCKY])
+            return written
+
+    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
+
+
+@pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_that_lost_its_store_goes_on(simulate, forgetful, name, method):
+    went_on = simulate(over(name, method))
+    assert went_on.events("client-failed") == []
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 3
+    if name == "ef21":
+        memory = went_on.server_state()["memory"]
+        assert all(same_bits(memory[client], went_on.client_state(client)["memory"]) for client in range(4))
+    if name in ("ef21", "stc"):
+        assert (2, UNLUCKY) in [(one.round, one.client) for one in went_on.tap.select("down", "join")]
+
+
+def test_with_ef21_a_client_whose_answer_did_not_arrive_starts_anew_on_both_sides(simulate, monkeypatch):
+    honest_submit, honest_result, garbled = InProcessEngine.submit, InProcessEngine.result, set()
+
+    def submit(self, task: Task):
+        ticket = honest_submit(self, task)
+        if (task.client, task.round, task.verb) == (UNLUCKY, 2, "train"):
+            garbled.add(ticket)
+        return ticket
+
+    def result(self, ticket):
+        answer = honest_result(self, ticket)
+        return replace(answer, payload=encode({"other": 1})) if ticket in garbled else answer
+
+    monkeypatch.setattr(InProcessEngine, "submit", submit)
+    monkeypatch.setattr(InProcessEngine, "result", result)
+    went_on = simulate(over("ef21"))
+    (failure,) = went_on.events("client-failed")
+    assert (failure["round"], failure["client"]) == (2, UNLUCKY)
+    memory = went_on.server_state()["memory"]
+    for client in range(4):
+        assert same_bits(memory[client], went_on.client_state(client)["memory"])
+
+
+# ---- a stop and a resume ----
+
+
+class Stop(Exception):
+    pass
+
+
+class Stopping(Watcher):
+    def committed(self, event, accuracy):
+        if event["round"] == 2:
+            raise Stop
+
+
+@pytest.mark.parametrize("method", ["lg-fedavg", "fednova", "refprotofl"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_path, name, method):
+    values = over(name, method, rounds=4, fraction=0.75)
+    with pytest.raises(Stop):
+        run(tiny(values), out=tmp_path, watcher=Stopping())
+    resumed = run(tiny(values), out=tmp_path, resume=True).summary
+    undisturbed = simulated(values).finished.summary
+    assert resumed["state_digest"] == undisturbed["state_digest"]
+    assert resumed["communication"] == undisturbed["communication"]
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize("method", ["local", "fedproto", "fedgh"])
+def test_a_method_that_sends_no_weights_has_nothing_to_compress(simulate, method):
+    with pytest.raises(InputError, match=f"'top-k' has nothing to shorten: method = '{method}' sends no weights up"):
+        simulate({"method": method, "compress": {"name": "top-k"}})
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"compress": {"name": "qsgd"}}, "set refprotofl.apud = off"),
+        ({"compress": {"name": "qsgd"}, "refprotofl": {"apud": "off", "value-type": "int8"}}, "value-type"),
+        ({"compress": {"name": "stc"}, "refprotofl": {"apud": "off", "downlink": "sparse"}}, "downlink"),
+        ({"compress": {"name": "topk"}}, "allowed: none, top-k"),
+        ({"compress": {"bits": 5}}, "8 or 4"),
+        ({"compress": {"keep": 0.0}}, "above 0"),
+        ({"compress": {"decay": 1.5}}, "0 to 1"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_a_sentence(values, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Experiment.parse(values)
+
+
+def test_nothing_of_a_compressor_is_kept_without_one(simulated):
+    plain = simulated(over("none", rounds=2))
+    assert set(plain.server_state()) == {"shared", "samples"}
+    assert not {"memory", "shared"} & set(plain.client_state(0))
+    assert isinstance(plain.tap.select("up", "train")[0].message["shared"], Tensor)

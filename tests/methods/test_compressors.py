@@ -1,0 +1,297 @@
+"""Compressed changes as pure functions: what is sent, in how many bytes, and what is kept of the rest."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refprotofl import streams
+from refprotofl.experiment import Compress, Experiment
+from refprotofl.methods import compressors, sharing
+from refprotofl.methods.base import Refused
+from refprotofl.methods.link import Link, open_link
+from refprotofl.wire import Sparse, decode, encode
+from refprotofl.wire.indices import encode_indices
+from refprotofl.wire.ledger import Ledger
+from refprotofl.wire.tensors import same_bits
+
+NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
+
+
+def vector(seed, size=1000, scale=1.0):
+    return torch.from_numpy(np.random.default_rng(seed).normal(0, scale, size).astype(np.float32))
+
+
+def draw(name="random-k", client=0, round=1):
+    return partial(streams.stream, 7, name, client=client, round=round)
+
+
+def send(table, change, memory=None, **stream):
+    """Over the real wire: the message as it arrives, what the server reads, the client's next memory."""
+    memory = torch.zeros_like(change) if memory is None else memory
+    message, memory = compressors.compress(table, change, memory, draw(table.name, **stream))
+    arrived = decode(encode(message))
+    return arrived, compressors.expand(table, arrived, len(change), draw(table.name, **stream)), memory
+
+
+# ---- feedback ----
+
+
+@pytest.mark.parametrize("name", ["top-k-ef", "stc"])
+def test_with_error_feedback_everything_sent_and_the_rest_add_up_to_all_changes(name):
+    table, memory = Compress(name=name, keep=0.05), None
+    sent, changes = torch.zeros(1000).double(), torch.zeros(1000).double()
+    for round in range(10):
+        change = vector(round, scale=0.1)
+        _, read, memory = send(table, change, memory, round=round)
+        sent += read
+        changes += change
+    assert memory.abs().max() > 0.1  # much was held back
+    assert torch.allclose(sent + memory, changes, atol=1e-5, rtol=0)
+
+
+def test_decay_lets_the_rest_fade():
+    table, change = Compress(name="top-k-ef", keep=0.25, decay=0.5), torch.tensor([4.0, 2.0, 1.0, 0.0])
+    memories, memory = [], None
+    for _ in range(3):
+        _, _, memory = send(table, change, memory)
+        memories.append(memory.tolist())
+    # 4 goes first; then 4 against 2 + 1; then 4 against 2 + 1.5.
+    assert memories == [[0, 2, 1, 0], [0, 3, 1.5, 0], [0, 3.5, 1.75, 0]]
+
+
+def test_ef21_keeps_the_same_on_both_sides_and_closes_in_on_a_constant_change():
+    table, change = Compress(name="ef21", keep=0.25), vector(3)
+    memory = believed = torch.zeros(1000)
+    errors = []
+    for _ in range(4):
+        _, correction, memory = send(table, change, memory)
+        believed = believed + correction
+        assert same_bits(believed, memory)
+        errors.append(float((change - believed).abs().max()))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-6  # four quarters
+
+
+def test_ef21s_server_step_by_hand():
+    memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
+    samples = torch.tensor([3, 1, 0])  # the third never took part
+    server = SimpleNamespace(link=Link(memory=memory), samples=samples, experiment=Experiment())
+    assert sharing.step(server, torch.tensor([10.0, 20]), iter(())).tolist() == [10.75, 22]
+
+
+def test_stcs_server_step_by_hand():
+    """The target is (4, -1, 2) away and two values go: first (3, 0, 3), then what is owed of it."""
+    experiment = Experiment(method="fedavg", compress=Compress(name="stc", keep=0.67), clients=2)
+    server = SimpleNamespace(link=open_link(experiment, 3), samples=torch.ones(2), experiment=experiment)
+    first = sharing.settle(server, torch.zeros(3), torch.tensor([4.0, -1, 2]))
+    assert first.tolist() == [3, 0, 3]
+    assert server.link.residual.tolist() == [1, -1, -1]
+    second = sharing.settle(server, first, first + torch.tensor([0, -3.0, 0]))
+    assert server.link.step.tolist() == [2.5, -2.5, 0]
+    assert second.tolist() == [5.5, -2.5, 3]
+    assert server.link.residual.tolist() == [-1.5, -1.5, -1]
+
+
+@pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd"])
+def test_without_feedback_nothing_is_remembered(name):
+    memory = torch.zeros(1000)
+    assert send(Compress(name=name), vector(1), memory)[2] is memory
+
+
+# ---- values ----
+
+
+def test_top_k_sends_the_largest_and_nothing_else():
+    message, read, _ = send(Compress(name="top-k", keep=0.5), torch.tensor([1.0, -4.0, 0.5, 3.0]))
+    assert message == {"change": Sparse(torch.tensor([1, 3]), torch.tensor([-4.0, 3.0]), 4)}
+    assert read.tolist() == [0, -4, 0, 3]
+
+
+@given(st.integers(1, 300), st.floats(0.001, 1))
+def test_exactly_the_announced_number_is_sent(size, keep):
+    number = max(1, int(keep * size))
+    assert len(send(Compress(name="top-k", keep=keep), vector(size, size))[0]["change"].indices) == number
+    assert len(send(Compress(name="random-k", keep=keep), vector(size, size))[0]["change"]) == number
+    assert len(send(Compress(name="stc", keep=keep), vector(size, size))[0]["signs"]) == number
+
+
+def test_everything_kept_is_everything_sent():
+    assert send(Compress(name="top-k", keep=1.0), vector(1))[1].equal(vector(1))
+
+
+def test_stc_sends_signs_of_one_magnitude():
+    change = torch.tensor([3.0, -1.0, 0.5, -5.0])
+    message, read, memory = send(Compress(name="stc", keep=0.5), change)
+    assert message["signs"].tolist() == [True, False]
+    assert message["scale"].item() == 4
+    assert read.tolist() == [4, 0, 0, -4]
+    assert memory.tolist() == [-1, -1, 0.5, -1]
+
+
+@pytest.mark.parametrize("change", [torch.zeros(6), torch.tensor([0, 0, -2.0, 0, 0, 0])])
+def test_stc_makes_nothing_out_of_zeros(change):
+    message, read, memory = send(Compress(name="stc", keep=0.5), change)
+    assert read.equal(change)
+    assert memory.eq(0).all()
+    assert len(message["signs"]) == int(change.count_nonzero())
+
+
+def test_the_places_of_random_k_follow_from_client_and_round():
+    table, change = Compress(name="random-k", keep=0.1), vector(1)
+    reads = [send(table, change, client=client, round=round)[1] for client in (0, 1) for round in (1, 2)]
+    masks = [read.ne(0) for read in reads]
+    assert not any(masks[0].equal(other) for other in masks[1:])
+    for read in reads:
+        assert torch.allclose(read[read != 0], 10 * change[read != 0])  # P / k = 10
+    message, _, _ = send(table, change)
+    assert list(message) == ["change"]  # no index among what is sent
+    assert message["change"].shape == (100,)
+
+
+def test_random_k_is_unbiased():
+    table, change, number = Compress(name="random-k", keep=0.2), vector(5, 40), 10_000
+    total, squares = torch.zeros(40).double(), torch.zeros(40).double()
+    for round in range(number):
+        message, _ = compressors.compress(table, change, change, draw(round=round))
+        read = compressors.expand(table, message, 40, draw(round=round)).double()
+        total += read
+        squares += read.square()
+    sigma = change.double().abs() * (5 - 1) ** 0.5  # of one draw: |v| sqrt(P / k - 1)
+    assert ((total / number - change).abs() <= 4 * sigma / number**0.5).all()
+    assert torch.allclose((squares / number - change.double().square()).sqrt(), sigma, rtol=0.05)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_qsgd_is_unbiased(bits):
+    table, change, number = Compress(name="qsgd", bits=bits, bucket=16), vector(6, 40), 4000
+    total = torch.zeros(40).double()
+    for round in range(number):
+        message, _ = compressors.compress(table, change, change, draw("qsgd", round=round))
+        total += compressors.expand(table, message, 40, draw("qsgd", round=round))
+    norms = torch.cat([part.norm().expand(len(part)) for part in change.double().split(16)])
+    chance = (change.double().abs() / norms * table.levels).frac()
+    sigma = norms / table.levels * (chance * (1 - chance)).sqrt()
+    assert sigma.max() > 0.1 * change.abs().mean() / table.levels  # there is something to round
+    assert ((total / number - change).abs() <= 4 * sigma / number**0.5 + 1e-6).all()
+
+
+@given(st.integers(0, 2**32), st.sampled_from([8, 4]), st.sampled_from([1, 7, 64, 512]), st.integers(1, 200))
+def test_qsgd_is_off_by_less_than_a_level_of_its_bucket(seed, bits, bucket, size):
+    table, change = Compress(name="qsgd", bits=bits, bucket=bucket), vector(seed, size)
+    _, read, _ = send(table, change)
+    norms = torch.cat([part.norm().expand(len(part)) for part in change.double().split(bucket)])
+    assert ((read - change).abs() <= norms / table.levels * (1 + 1e-6)).all()
+    assert (read * change >= 0).all()
+
+
+def test_qsgd_of_zeros_is_zeros():
+    assert send(Compress(name="qsgd"), torch.zeros(600))[1].eq(0).all()
+
+
+def test_two_levels_share_a_byte():
+    packed = compressors.pack_pairs(torch.tensor([1, -2, 7], dtype=torch.int8))
+    assert packed.dtype == torch.uint8
+    assert packed.tolist() == [0x1A, 0x70]
+    every = torch.arange(-7, 8, dtype=torch.int8)
+    assert compressors.unpack_pairs(compressors.pack_pairs(every), 15).equal(every)
+
+
+# ---- bytes ----
+
+HEAD = 3  # magic, version, number of fields
+
+
+def test_a_message_of_top_k_is_the_index_code_and_four_bytes_a_value():
+    for name in ("top-k", "top-k-ef", "ef21"):
+        message, _, _ = send(Compress(name=name, keep=0.1), vector(1))
+        code = encode_indices(message["change"].indices.numpy(), 1000)
+        assert len(encode(message)) == HEAD + len("_change") + 1 + 2 + len(code) + 4 * 100
+
+
+def test_a_message_of_random_k_is_four_bytes_a_value():
+    message, _, _ = send(Compress(name="random-k", keep=0.1), vector(1))
+    assert len(encode(message)) == HEAD + len("_change") + 1 + 2 + 4 * 100 == 413
+
+
+def test_a_message_of_stc_is_the_index_code_a_bit_a_value_and_the_magnitude():
+    message, read, _ = send(Compress(name="stc", keep=0.1), vector(1))
+    code = len(encode_indices(read.nonzero().squeeze(1).numpy(), 1000))
+    places, signs, scale = len("_places") + 1 + 2 + code, len("_signs") + 1 + 2 + 13, len("_scale") + 1 + 1 + 4
+    assert len(encode(message)) == HEAD + places + signs + scale
+    assert code + 13 < 100 * (np.log2(1000 / 100) + 2.5) / 8 + 4  # position and sign, and a few bytes of head
+
+
+@pytest.mark.parametrize(("bits", "size", "levels"), [(8, 1000, 1000), (4, 1000, 500), (4, 1001, 501)])
+def test_a_message_of_qsgd_is_its_bits_a_value_and_a_norm_a_bucket(bits, size, levels):
+    message, _, _ = send(Compress(name="qsgd", bits=bits), vector(1, size))
+    assert len(encode(message)) == HEAD + len("_levels") + 1 + 3 + levels + len("_norms") + 1 + 2 + 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("table", "parameters", "others"),
+    [
+        (Compress(name="top-k"), 100, 0),
+        (Compress(name="random-k"), 100, 0),
+        (Compress(name="stc"), 100, 1),
+        (Compress(name="qsgd"), 1001, 2),
+        (Compress(name="qsgd", bits=4), 1001, 2),
+    ],
+)
+def test_the_ledger_counts_parameters_however_they_are_packed(table, parameters, others):
+    message, _, _ = send(table, vector(1, 1001))
+    ledger = Ledger()
+    ledger.record(
+        round=1, phase="train", client=0, direction="up", message=message, size=9, kinds=compressors.kinds(1001)
+    )
+    assert ledger.totals()["uplink"] == {
+        "parameters": parameters, "prototype_values": 0, "other_values": others, "payload_bytes": 9, "messages": 1
+    }  # fmt: skip
+
+
+# ---- what a server does not accept ----
+
+
+def code(*places, size=8):
+    return torch.tensor(list(encode_indices(np.array(places, dtype=np.int64), size)), dtype=torch.uint8)
+
+
+TERNARY = {"places": code(1, 2, 5, 7), "signs": torch.ones(4).bool(), "scale": torch.tensor(1.0)}
+LEVELS = {"levels": torch.zeros(8, dtype=torch.int8), "norms": torch.ones(1)}
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "sentence"),
+    [
+        ("top-k", {"change": torch.zeros(8)}, "not a sparse float32 vector of size 8"),
+        ("top-k", {"change": Sparse(torch.tensor([1]), torch.ones(1), 9)}, "of size 8"),
+        ("top-k", {"change": Sparse(torch.tensor([1]), torch.ones(1).half(), 8)}, "float32"),
+        ("ef21", {"change": Sparse(torch.tensor([1]), torch.ones(1), 8)}, "1 values were sent, not 4"),
+        ("random-k", {"change": torch.zeros(8)}, "change is not a vector of 4 values"),
+        ("random-k", {"change": torch.zeros(4).double()}, "float32"),
+        ("stc", TERNARY | {"places": torch.zeros(2)}, "places is not a string of bytes"),
+        ("stc", TERNARY | {"places": torch.tensor([9, 9], dtype=torch.uint8)}, "places: malformed"),
+        ("stc", TERNARY | {"places": torch.cat([TERNARY["places"], torch.zeros(1).byte()])}, "1 bytes too many"),
+        ("stc", TERNARY | {"places": code(1, 2, 3, 4, 5)}, "only bytes for 4"),
+        ("stc", TERNARY | {"signs": torch.ones(5).bool()}, "signs is not a vector of 4"),
+        ("stc", TERNARY | {"scale": torch.tensor(-1.0)}, "scale is not"),
+        ("stc", TERNARY | {"scale": 1.0}, "scale is not"),
+        ("qsgd", LEVELS | {"norms": torch.ones(2)}, "norms is not a vector of 1"),
+        ("qsgd", LEVELS | {"norms": -torch.ones(1)}, "below 0"),
+        ("qsgd", LEVELS | {"levels": torch.full((8,), -128, dtype=torch.int8)}, "below -127"),
+        ("qsgd", LEVELS | {"levels": torch.zeros(4, dtype=torch.uint8)}, "levels is not a vector of 8"),
+    ],
+)
+def test_a_message_of_another_form_is_refused(name, message, sentence):
+    table = Compress(name=name, keep=0.5)
+    with pytest.raises(Refused, match=sentence):
+        compressors.expand(table, message, 8, draw(name))
+
+
+def test_the_proper_forms_of_those_are_accepted():
+    assert compressors.expand(Compress(name="stc", keep=0.5), TERNARY, 8, draw()).tolist() == [0, 1, 1, 0, 0, 1, 0, 1]
+    assert compressors.expand(Compress(name="qsgd"), LEVELS, 8, draw()).eq(0).all()

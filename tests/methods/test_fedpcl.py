@@ -1,0 +1,78 @@
+"""FedPCL: a frozen backbone, and contrasts to everyone's prototypes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refprotofl import assembly
+from refprotofl.errors import InputError
+from refprotofl.handover.trained import load_trained
+from refprotofl.methods.base import Refused
+from refprotofl.methods.fedpcl import read_sets
+from refprotofl.methods.prototypes import read_anchors, read_means
+
+BACKBONES = """
+from torch import nn
+
+def frozen(shape):
+    layers = nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU()
+    return nn.Sequential(*layers).requires_grad_(False)
+
+def pixels(shape):
+    return nn.Flatten()
+"""
+
+
+@pytest.fixture
+def backbones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "pcl_backbones.py").write_text(BACKBONES)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "pcl_backbones"
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_a_backbone_that_trains_is_refused(simulate: Any, name: str) -> None:
+    with pytest.raises(InputError, match=r"needs a frozen backbone.*module:function"):
+        simulate({"method": "fedpcl", "model": {"name": name}})
+
+
+def test_backbone_and_its_statistics_stay_while_the_layers_behind_it_learn(simulate: Any, backbones: str) -> None:
+    done = simulate({"method": "fedpcl", "model": {"name": f"{backbones}:frozen"}})
+    initial = assembly.load_federation(done.experiment, None).model.state_dict()
+    for client in range(4):
+        final = load_trained(done.folder, client).model.state_dict()
+        moved = {name for name in final if not final[name].equal(initial[name])}
+        assert moved == {"feature.weight", "feature.bias", "head.weight", "head.bias"}
+
+
+def test_every_client_gets_the_global_prototypes_and_everyones(simulate: Any, backbones: str) -> None:
+    done = simulate({"method": "fedpcl", "model": {"name": f"{backbones}:pixels"}})
+    phases = [(one.round, one.phase) for one in done.tap.select("up") if one.client == 0]
+    assert phases == [(1, "prototypes"), (1, "train"), (2, "train"), (3, "train"), (3, "evaluate")]
+    sent = [read_means(one.message, 10, 8) for one in done.tap.select("up", "train") if one.round == 1]
+    (down, *_) = (one.message for one in done.tap.select("down", "train") if one.round == 2)
+    anchors, defined = read_anchors(down, 10, 8)
+    sets = read_sets(down, anchors)
+    assert sets.shape == (4, 10, 8)
+    for one, client in zip(sets, sent, strict=True):
+        assert one[client.counts > 0].equal(client.means[client.counts > 0])
+        assert one[client.counts == 0].equal(anchors[client.counts == 0])
+    known, held = int(defined.sum()), sum(int(one.counts.sum()) for one in sent)
+    assert done.communication["downlink"]["prototype_values"] == 3 * 4 * (known + held) * 8
+    assert done.communication["uplink"]["prototype_values"] == 4 * held * 8
+    assert done.finished.summary["accuracy"]["personal_prototype"] is not None
+
+
+def test_sets_that_do_not_fit_their_table_are_refused() -> None:
+    anchors = torch.zeros(3, 2)
+    held = torch.tensor([[True, False, True]])
+    read_sets({"held": held, "prototypes": torch.ones(2, 2)}, anchors)
+    for message in (
+        {"held": held, "prototypes": torch.ones(3, 2)},
+        {"held": held[:, :2], "prototypes": torch.ones(1, 2)},
+        {"held": held.long(), "prototypes": torch.ones(2, 2)},
+    ):
+        with pytest.raises(Refused):
+            read_sets(message, anchors)

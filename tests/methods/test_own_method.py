@@ -1,0 +1,210 @@
+"""A method of the user's own: the example from its folder, its options, and what is said when it does not fit."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import refprotofl
+from refprotofl.cli.running import verify
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.handover import load_trained, predict
+from refprotofl.methods import fill_options, find_method
+from refprotofl.presets import load_experiment
+from refprotofl.run import run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def python(*arguments, folder):
+    environment = os.environ | {"PYTHONPATH": str(Path(refprotofl.__file__).parents[1])}
+    command = [sys.executable, "-W", "error", *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("own_method_example", EXAMPLES / "own_method.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_is_short():
+    assert len((EXAMPLES / "own_method.py").read_text().splitlines()) < 80
+
+
+def test_the_guide_shows_the_example_as_it_is():
+    example = (EXAMPLES / "own_method.py").read_text()
+    guide = (EXAMPLES.parent / "docs" / "add-a-method.md").read_text()
+    excerpts = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert len(excerpts) == 5
+    assert all(excerpt in example for excerpt in excerpts)
+
+
+@pytest.mark.parametrize(
+    ("trim", "expected"),
+    [(0.0, [251.5, -1.0]), (0.1, [251.5, -1.0]), (0.25, [2.5, 0.5]), (0.5, [2.5, 0.5]), (1.0, [2.5, 0.5])],
+)
+def test_the_trimmed_mean_by_hand(example, trim, expected):
+    values = torch.tensor([[1.0, 0.0], [1000.0, 1.0], [3.0, -7.0], [2.0, 2.0]])
+    assert example.trimmed_mean(values, trim).tolist() == expected
+
+
+def test_the_example_from_its_folder_in_workers_too(tmp_path, monkeypatch):
+    settings = ["method=own_method:TrimmedMean", "own.trim=0.3", "clients=4", "rounds=2", "train-limit=300"]
+    sets = [word for setting in settings for word in ("--set", setting)]
+    there = tmp_path / "there"
+    command = ["-c", "from refprotofl.cli import main; main()", "run", *sets, "--workers", "2", "--out", there]
+    python(*command, folder=EXAMPLES)
+    summary = json.loads((there / "summary.json").read_text())
+    assert summary["experiment"]["own"] == {"trim": 0.3}
+    assert summary["accuracy"]["personal"] > 0.15  # better than guessing one of ten
+
+    monkeypatch.chdir(EXAMPLES)
+    here = run(load_experiment(settings=settings), out=tmp_path / "here").folder
+    verify(here, there)  # the same in every message and state
+    trained = load_trained(there, 1)
+    assert predict(trained, "digits").accuracy == summary["accuracy_per_client"]["personal"][1]
+
+
+def test_the_example_as_a_script(tmp_path):
+    printed = python(EXAMPLES / "own_method.py", folder=tmp_path)
+    assert "'personal': 0." in printed
+
+
+def test_defaults_are_part_of_the_experiment(simulate, module):
+    own = module("filled", GOOD)
+    plain = simulate({"method": own, "rounds": 1}).resolved
+    said = simulate({"method": own, "rounds": 1, "own": {"beta": 1, "name": "a", "fast": "on"}}).resolved
+    other = simulate({"method": own, "rounds": 1, "own": {"beta": 2}}).resolved
+    assert plain.own == {"beta": 1.0, "name": "a", "fast": True, "steps": 3}
+    assert plain.hash == said.hash
+    assert plain.hash != other.hash
+
+
+def test_options_are_checked_against_their_defaults():
+    options = {"beta": 1.0, "steps": 3, "fast": True}
+    assert fill_options("m:C", options, {"beta": 2, "fast": "off"}) == {"beta": 2.0, "steps": 3, "fast": False}
+    with pytest.raises(InputError, match=r"own.beat = 2 is not an option of .* 'm:C'; its options are beta, steps"):
+        fill_options("m:C", options, {"beat": 2})
+    for wrong in ({"steps": 1.5}, {"steps": True}, {"beta": "x"}, {"fast": 1}):
+        with pytest.raises(InputError, match="is not of the kind of its default"):
+            fill_options("m:C", options, wrong)
+
+
+def test_other_methods_have_none(simulate):
+    with pytest.raises(InputError, match=r"own.beta = 1 is not an option of method = 'fedavg'; it takes no options"):
+        simulate({"method": "fedavg", "own": {"beta": 1}})
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({"beta": [1]}, r"own = .* has beta = \[1\], which is not a finite number, a text, true or false"),
+        ({"beta": float("inf")}, "has beta = inf"),
+        (3, "own = 3 is not a table"),
+    ],
+)
+def test_options_are_scalars(own, problem):
+    with pytest.raises(InputError, match=problem):
+        Experiment.parse({"own": own})
+
+
+GOOD = """
+from refprotofl.methods import HEAD, Client, FedAvgClient, FedAvgServer, Server
+
+class Own:
+    '''Shares the head.
+
+    And no more than that.'''
+    server, client, shared = FedAvgServer, FedAvgClient, HEAD
+    options = {"beta": 1.0, "name": "a", "fast": True, "steps": 3}
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module that can be imported, and gives `module:Own`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    written = []
+
+    def write(name, text):
+        name = f"own_method_{name}"
+        (tmp_path / f"{name}.py").write_text(text)
+        written.append(name)
+        return f"{name}:Own"
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+def test_a_class_declares_a_method(module, simulate):
+    name = module("good", GOOD)
+    method = find_method(name)
+    assert method.line == "Shares the head."
+    head_only = simulate({"method": name, "rounds": 1})
+    assert all(one.message["shared"].shape == (90,) for one in head_only.tap.select("up", "train"))
+
+
+def test_parts_may_depend_on_the_experiment(module, tiny):
+    name = module("function", GOOD + "    shared = lambda experiment: ('head',) if experiment.rounds > 1 else ()\n")
+    assert find_method(name).shared(tiny({"rounds": 1})) == ()
+    assert find_method(name).shared(tiny({"rounds": 2})) == ("head",)
+
+
+def test_different_backbones_under_a_method_of_ones_own(module, simulate):
+    name = module("mixed", GOOD)
+    simulate({"method": name, "rounds": 1, "model": {"name": {"cnn": 2, "mlp": 2}}})
+    name = module("whole", GOOD + "    shared = ('backbone',)\n")
+    with pytest.raises(InputError, match="shares the backbone"):
+        simulate({"method": name, "model": {"name": {"cnn": 2, "mlp": 2}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Other = 1", "has no 'Own'"),
+        ("Own = 1", "is not callable"),
+        ("def Own(): pass", "is not a class; docs/add-a-method.md shows how"),
+        ("import nowhere_at_all", "there is no module 'nowhere_at_all'"),
+        ("1 / 0", "importing it failed with ZeroDivisionError"),
+        ("class Own: pass", "has no attribute 'server', which must be its Server class"),
+        ("class Own: server = 3", "its server 3 is not a subclass of refprotofl.methods.Server"),
+        (
+            "from refprotofl.methods import *\nclass Own: server, client = FedAvgServer, FedAvgServer",
+            "its client FedAvgServer is not a subclass of refprotofl.methods.Client",
+        ),
+        (
+            "from refprotofl.methods import *\nclass Half(Server): pass\nclass Own: server = Half",
+            "Half must still define evaluation, round, state_names",
+        ),
+        (
+            "from refprotofl.methods import *\nclass Half(Client):\n  def train(self, round, message): return {}\n"
+            "class Own: server, client = FedAvgServer, Half",
+            "Half must still define evaluate",
+        ),
+        (
+            "from refprotofl.methods import *\nclass More(FedAvgClient): verbs = ('train', 'sing', 'evaluate')\n"
+            "class Own: server, client = FedAvgServer, More",
+            "More has no method for its verbs sing",
+        ),
+        (GOOD + "    shared = ('body',)", r"shared = \('body',\) is not a tuple of some of backbone, feature, head"),
+        (GOOD + "    options = {'a': [1]}", "is not a dict of names and their default values"),
+    ],
+)
+def test_what_does_not_fit_is_told(module, request, text, problem):
+    name = module(f"bad{request.node.callspec.indices['text']}", text)
+    with pytest.raises(InputError, match=problem) as found:
+        find_method(name)
+    assert name in str(found.value)
