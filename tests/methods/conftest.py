@@ -126,9 +126,7 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
     ) -> Simulation:
         simulation = Simulation(build(over, **switches), tmp_path_factory.mktemp("run"), tap or Tap())
         simulate.last = simulation  # type: ignore[attr-defined]
-        simulation.finished = run(
-            simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap
-        )
+        simulation.finished = run(simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap)
         return simulation
 
     return simulate

@@ -65,7 +65,11 @@ def poisoned(values: torch.Tensor) -> torch.Tensor:
         ("prototypes", with_values("public_prototypes", poisoned), "8 of 80 values are NaN or infinite"),
         ("train", raises, "train: the battery is empty"),
         ("train", lambda _: {}, "train: the field 'adapter' is missing"),
-        ("train", with_values("adapter", one_fewer), "train: 111 coordinates were sent, not the announced share of 0.1"),
+        (
+            "train",
+            with_values("adapter", one_fewer),
+            "train: 111 coordinates were sent, not the announced share of 0.1",
+        ),
         (
             "train",
             with_values("adapter", lambda update: Sparse(update.indices, update.values, update.size + 1)),
@@ -100,9 +104,24 @@ def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
     assert went_on.finished.summary["full_model"]["participations"] == 11
 
 
+@pytest.mark.parametrize("verb", ["prototypes", "train"])
+def test_who_sends_more_than_the_budget_allows_is_dropped(simulate: Any, play: Any, verb: str) -> None:
+    play(client=spoiling(verb, lambda answer: {**answer, "chatter": "x" * 1000}))
+    went_on = simulate(uplink_budget="1 kB")
+    (failure,) = went_on.events("client-failed")
+    assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
+    sent = went_on.up(CULPRIT, ROUND)
+    assert failure["reason"] == f"{verb}: {sent} bytes were sent in this round, more than uplink-budget = 1000"
+
+
 @pytest.mark.parametrize(
     ("samples", "reason"),
-    [(0, "samples = 0 is not a positive whole number"), (-3, "samples = -3"), (True, "samples = True"), (2.0, "samples = 2.0")],
+    [
+        (0, "samples = 0 is not a positive whole number"),
+        (-3, "samples = -3"),
+        (True, "samples = True"),
+        (2.0, "samples = 2.0"),
+    ],
 )
 def test_a_client_that_joins_with_nonsense_is_dropped_and_greeted_again(
     simulate: Any, play: Any, samples: object, reason: str
@@ -127,9 +146,9 @@ def nan_bytes(payload: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("garble", "reason"),
     [
-        (lambda _: b"", "malformed"),
+        (lambda _: b"", "truncated"),
         (lambda _: b"hello", "these bytes are not a message"),
-        (lambda payload: payload[:-1], "malformed"),
+        (lambda payload: payload[:-1], "truncated"),
         (lambda payload: payload + b"\0", "1 bytes after the end of the message"),
         (nan_bytes, "NaN or infinite"),
         (lambda _: encode({"other": 1}), "the field 'adapter' is missing"),

@@ -50,7 +50,9 @@ def test_an_alignment_loss_that_is_always_zero_stops_the_run(simulate: Any, monk
         return 0.0 * embeddings.sum()
 
     monkeypatch.setattr(erpa, "alignment_loss", nothing)
-    with pytest.raises(RunError, match=r"Round 1, client 0: the alignment loss was 0.0 although anchors exist and align = 1.0"):
+    with pytest.raises(
+        RunError, match=r"Round 1, client 0: the alignment loss was 0.0 although anchors exist and align = 1.0"
+    ):
         simulate()
 
 

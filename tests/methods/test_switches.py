@@ -124,8 +124,12 @@ def test_post_train_timing_takes_one_exchange_a_round_and_anchors_of_the_round_b
     after_joining = [one for one in post.tap.crossings if one.phase not in ("join", "evaluate")]
     assert {one.phase for one in after_joining} == {"train"}
     assert len(after_joining) == 2 * 4 * 3
-    sent = {number: [one.message for one in post.tap.select("up", "train") if one.round == number] for number in (1, 2, 3)}
-    got = {number: [one.message for one in post.tap.select("down", "train") if one.round == number] for number in (1, 2, 3)}
+    sent = {
+        number: [one.message for one in post.tap.select("up", "train") if one.round == number] for number in (1, 2, 3)
+    }
+    got = {
+        number: [one.message for one in post.tap.select("down", "train") if one.round == number] for number in (1, 2, 3)
+    }
     assert not any("anchors" in message for message in got[1])
     covered = post.tap.select("down", "join")[0].message["labels"].unique().tolist()
     for number in (2, 3):
@@ -196,7 +200,7 @@ def test_top_sends_what_moved_most_and_random_and_probabilistic_do_not(simulated
     whole, reference = uploads(everything), broadcasts(everything)[1]
     for client in range(4):
         moved = (whole[1, client].values - reference).abs()
-        ranked = sorted(range(SIZE), key=lambda index: (-moved[index].item(), index))  # noqa: B023
+        ranked = sorted(range(SIZE), key=lambda index: (-moved[index].item(), index))
         assert masks["top"][client] == set(ranked[:KEPT])
         likely = moved[list(masks["probabilistic"][client])].sum()
         assert moved[list(masks["random"][client])].sum() < likely < moved[ranked[:KEPT]].sum()

@@ -29,9 +29,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Experiment]:
         "model": {"name": "mlp", "embedding": 8},
         "evaluate": {"every": 1},
     }
-    return lambda **changes: Experiment.parse(
-        usual | {key.replace("_", "-"): value for key, value in changes.items()}
-    )
+    return lambda **changes: Experiment.parse(usual | {key.replace("_", "-"): value for key, value in changes.items()})
 
 
 @pytest.fixture(scope="session")

@@ -124,14 +124,12 @@ def unpack(table: RefProtoFL, message: Message, reference: Tensor) -> Update:
 def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
     """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
 
-    The code's length may dip as `keep` grows, so the bisection's answer is walked up to the first that fails.
+    The code's length may dip as `keep` grows: a larger one behind such a gap may fit too, and is not looked for.
     """
     low, high = 1, most + 1  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    while low < most and fits(low + 1):
-        low += 1
     return low
 
 
