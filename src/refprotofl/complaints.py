@@ -58,7 +58,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _dotted(location: tuple[int | str, ...], model: type[BaseModel], known: dict[str, FieldInfo]) -> str:
     """The key itself: pydantic appends list positions and the branches of a union to the path."""
-    parts = [str(part) for part in location]
+    parts = [str(part).replace("_", "-") for part in location]
     tables = {str(field.alias) for field in model.model_fields.values()}
     for length in range(1, len(parts) + 1):
         key = ".".join(parts[:length])

@@ -195,6 +195,18 @@ class Experiment(_Table):
         return max(1, round(self.fraction * self.clients))
 
 
+def with_kebab_keys(values: dict[str, Any], model: type[BaseModel] = Experiment) -> dict[str, Any]:
+    """The same values with known keys that are spelt as in Python spelt as in TOML."""
+    spelt = {}
+    for key, value in values.items():
+        field = model.model_fields.get(key.replace("-", "_"))
+        table = field.annotation if field is not None else None
+        if isinstance(value, dict) and isinstance(table, type) and issubclass(table, BaseModel):
+            value = with_kebab_keys(value, table)
+        spelt[key if field is None else str(field.alias)] = value
+    return spelt
+
+
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys whose values differ between two plain experiments."""
     found = []

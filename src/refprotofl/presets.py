@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment
+from refprotofl.experiment import Experiment, with_kebab_keys
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
@@ -42,10 +42,10 @@ def load_experiment(file: Path | None = None, preset: str | None = None, setting
             raise InputError(f"There is no preset {preset!r}; presets: {', '.join(PRESETS)}.")
         values = copy.deepcopy(PRESETS[preset])
     if file is not None:
-        _merge(values, _read_toml(file))
+        _merge(values, with_kebab_keys(_read_toml(file)))
     typed: dict[str, Any] = {}
     for setting in settings:
-        _merge(typed, _read_setting(setting))
+        _merge(typed, with_kebab_keys(_read_setting(setting)))
     _merge(values, typed)
     return Experiment.parse(values)
 

@@ -3,7 +3,6 @@
 import shutil
 import signal
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,9 @@ import pooch  # noqa: F401 - its logger must not bind to one test's captured std
 import pytest
 import requests
 
+from refprotofl.cli import main
 from refprotofl.presets import load_experiment
 from refprotofl.run import Finished, Watcher, run
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # typer still imports what click 8.5 is about to drop
-    from refprotofl.cli import main
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def test_an_interrupt_names_the_command_that_goes_on(
             process.terminate()
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
-        assert not group_members(process.pid)
+        until(lambda: not group_members(process.pid), "everything that the run started to end")
     assert out == ""
     assert "Traceback" not in err
     command = shlex.split(err.splitlines()[-1].partition("Interrupted. Go on with: ")[2])
@@ -133,7 +133,7 @@ def test_an_interrupt_while_workers_start_shows_no_stack_trace(long: Path, tmp_p
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
-        assert not group_members(process.pid)
+        until(lambda: not group_members(process.pid), "everything that the run started to end")
     assert "Traceback" not in err
     assert "Interrupted. Go on with: refprotofl run --resume" in err
     assert rounds_told(tmp_path / "run") == []

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 def load_reference() -> ModuleType:
     path = Path(__file__).parents[2] / "reference" / "refprotofl_plain.py"
     spec = importlib.util.spec_from_file_location("refprotofl_plain", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -104,15 +105,11 @@ def test_anchors_choose_so_that_an_undefined_term_does_not_spread() -> None:
 def test_alignment_loss_counts_samples_without_anchor_in_the_mean() -> None:
     embeddings = torch.tensor([[1.0, 2.0], [5.0, 5.0], [0.0, 0.0], [9.0, 9.0]], requires_grad=True)
     anchors = torch.tensor([[0.0, 0.0], [2.0, 1.0], [np.nan, np.nan]])
-    loss = plain.alignment_loss(
-        embeddings, torch.tensor([0, 1, 0, 2]), anchors, torch.tensor([True, True, False])
-    )
+    loss = plain.alignment_loss(embeddings, torch.tensor([0, 1, 0, 2]), anchors, torch.tensor([True, True, False]))
     assert loss.item() == (5 + 25 + 0) / 4
     (gradient,) = torch.autograd.grad(loss, embeddings)
     assert gradient.tolist() == [[0.5, 1], [1.5, 2], [0, 0], [0, 0]]  # 2 (z - anchor) / 4
-    nobody = plain.alignment_loss(
-        embeddings, torch.tensor([2, 2, 2, 2]), anchors, torch.tensor([True, True, False])
-    )
+    nobody = plain.alignment_loss(embeddings, torch.tensor([2, 2, 2, 2]), anchors, torch.tensor([True, True, False]))
     assert nobody.item() == 0
 
 
@@ -298,9 +295,7 @@ def test_only_participants_change_and_only_what_they_send() -> None:
         sent = np.any([*state.masks.values(), np.zeros(43, dtype=bool)], axis=0)
         assert np.array_equal(state.adapter != adapter, sent)
         for client in range(3):
-            before, after = (
-                np.concatenate([a.ravel() for a in b[client]]) for b in (backbones, state.backbones)
-            )
+            before, after = (np.concatenate([a.ravel() for a in b[client]]) for b in (backbones, state.backbones))
             assert np.array_equal(before, after) == (client not in cohort)
         held = {int(label) for client in cohort for label in clients[client][1]}
         assert set(np.flatnonzero(state.defined)) == held  # no public set, so an anchor for what they hold

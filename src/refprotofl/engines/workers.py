@@ -60,7 +60,7 @@ class WorkerEngine:
         for worker in range(len(self._pipes)):
             header, _ = self._receive(worker)
             if header.get("error"):
-                raise RunError(f"a worker could not start: {header['error']}")
+                raise RunError(f"A worker could not start: {header['error']}")
 
     def submit(self, task: Task) -> int:
         self._issued += 1
