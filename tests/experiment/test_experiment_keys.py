@@ -20,7 +20,7 @@ from refprotofl.experiment import Experiment, differences
     [
         ({"sed": 1}, "There is no key sed; did you mean seed?"),
         ({"lr": 0.1}, "There is no key lr; did you mean train.lr?"),
-        ({"min_sizes": 3}, "There is no key min_sizes; did you mean min-size?"),
+        ({"min_sizes": 3}, "There is no key min-sizes; did you mean min-size?"),
         ({"refprotofl": {"downlnk": "dense"}}, "There is no key refprotofl.downlnk; did you mean refprotofl.downlink?"),
         ({"zzz": 1}, "There is no key zzz; known keys: method, dataset"),
         ({"seed": 1.5}, "seed = 1.5 is not a whole number; allowed: a whole number, 0 or more."),

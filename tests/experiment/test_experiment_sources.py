@@ -41,6 +41,15 @@ def test_of_keep_and_budget_the_later_source_wins(file: Path) -> None:
     assert (table.keep, table.uplink_budget, table.timing) == (None, 20_000, "post-train")
 
 
+def test_a_key_in_pythons_spelling_is_the_same_key_in_every_source(tmp_path: Path) -> None:
+    path = tmp_path / "snakes.toml"
+    path.write_text("min_size = 5\n[train]\nbatch_size = 4\n[refprotofl]\nuplink_budget = 900\n")
+    read = load_experiment(path, "quick", ["train.local_epochs=7"])
+    assert (read.min_size, read.train.batch_size, read.train.local_epochs) == (5, 4, 7)
+    table = load_experiment(path, settings=["refprotofl.keep=0.5"]).refprotofl
+    assert (table.keep, table.uplink_budget) == (0.5, None)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_a_valid_experiment(preset: str) -> None:
     experiment = load_experiment(preset=preset)
