@@ -82,7 +82,7 @@ class Public(_Table):
 
 
 class RefProtoFL(_Table):
-    keep: Share | None = Field(None, description="share of adapter parameters sent, above 0 and up to 1")
+    keep: Share | None = Field(0.1, description="share of adapter parameters sent, above 0 and up to 1")
     uplink_budget: Annotated[PositiveInt, BeforeValidator(_read_budget)] | None = Field(
         None, description="most bytes a client sends in a round, such as '20 kB'"
     )
@@ -100,10 +100,20 @@ class RefProtoFL(_Table):
         "float32", description="float32, float16, bfloat16 or int8"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _budget_decides(cls, values: Any) -> Any:
+        """With a budget there is no default share."""
+        if isinstance(values, dict) and (values.get("uplink-budget") or values.get("uplink_budget")):
+            return {"keep": None, **values}
+        return values
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.uplink_budget is not None and self.keep is not None:
             raise ValueError("takes keep or uplink-budget, not both: remove one of them")
+        if self.uplink_budget is None and self.keep is None:
+            raise ValueError("needs keep or uplink-budget")
         if not self.apud and (self.uplink_budget is not None or self.error_feedback != "none"):
             raise ValueError(
                 "has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud = on"
@@ -115,9 +125,7 @@ class RefProtoFL(_Table):
     @property
     def share(self) -> float | None:
         """The share of the adapter that is sent; None where a budget decides."""
-        if not self.apud:
-            return 1.0
-        return None if self.uplink_budget is not None else self.keep or 0.1
+        return self.keep if self.apud else 1.0
 
 
 class Evaluate(_Table):

@@ -29,7 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"dataset": "cifar10", "rounds": 50, "model": {"name": "resnet18"}},
 }
 
-_RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep"}
+_RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep", "coverage": "classes", "classes": "coverage"}
 
 
 def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
@@ -45,8 +45,11 @@ def load_experiment(file: Path | None = None, preset: str | None = None, setting
         _merge(values, with_kebab_keys(_read_toml(file)))
     typed: dict[str, Any] = {}
     for setting in settings:
-        _merge(typed, with_kebab_keys(_read_setting(setting)))
+        _merge(typed, with_kebab_keys(_read_setting(setting)), {})
     _merge(values, typed)
+    public = values.get("public")
+    if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
+        raise InputError("[public] takes coverage or classes, not both: remove one of them.")
     return Experiment.parse(values)
 
 
@@ -72,13 +75,13 @@ def _read_setting(setting: str) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _merge(values: dict[str, Any], over: dict[str, Any]) -> None:
-    """Tables are merged, everything else is replaced; of two keys that exclude each other the later wins."""
+def _merge(values: dict[str, Any], over: dict[str, Any], rivals: dict[str, str] = _RIVALS) -> None:
+    """Tables are merged, everything else is replaced; of two keys that exclude each other the later layer's wins."""
     for key, value in over.items():
-        rival = _RIVALS.get(key)
+        rival = rivals.get(key)
         if rival is not None and rival not in over:
             values.pop(rival, None)
         if isinstance(value, dict) and isinstance(values.get(key), dict):
-            _merge(values[key], value)
+            _merge(values[key], value, rivals)
         else:
             values[key] = copy.deepcopy(value)

@@ -20,7 +20,7 @@ from refprotofl.experiment import Experiment, differences
     [
         ({"sed": 1}, "There is no key sed; did you mean seed?"),
         ({"lr": 0.1}, "There is no key lr; did you mean train.lr?"),
-        ({"min_sizes": 3}, "There is no key min-sizes; did you mean min-size?"),
+        ({"min_sizes": 3}, "There is no key min_sizes; did you mean min-size?"),
         ({"refprotofl": {"downlnk": "dense"}}, "There is no key refprotofl.downlnk; did you mean refprotofl.downlink?"),
         ({"zzz": 1}, "There is no key zzz; known keys: method, dataset"),
         ({"seed": 1.5}, "seed = 1.5 is not a whole number; allowed: a whole number, 0 or more."),
@@ -44,7 +44,10 @@ from refprotofl.experiment import Experiment, differences
         ({"refprotofl": {"erpa": "maybe"}}, "refprotofl.erpa = 'maybe' is not on or off; allowed: on or off."),
         ({"refprotofl": {"uplink-budget": "lots"}}, "refprotofl.uplink-budget = 'lots' is not a size such as '20 kB'"),
         ({"refprotofl": {"uplink-budget": 0}}, "refprotofl.uplink-budget = 0 is too small"),
-        ({"evaluate": {"clients": "some"}}, "evaluate.clients = 'some' is not known; allowed: 'all' or how many"),
+        (
+            {"evaluate": {"clients": "some"}},
+            "evaluate.clients = 'some' is not a whole number; allowed: 'all' or how many",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_key_is_told_with_the_key_and_what_would_be_right(

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from refprotofl.errors import RunError
 from refprotofl.experiment import Train
-from refprotofl.methods.training import Samples, embed, train
+from refprotofl.methods.training import Diverged, Samples, embed, train
 from refprotofl.models import SplitModel
 from refprotofl.models.small import mlp
 
@@ -84,9 +83,10 @@ def test_what_does_not_require_a_gradient_is_left_as_it_is() -> None:
     assert not frozen.read_adapter().equal(model().read_adapter())
 
 
-def test_a_loss_that_is_not_finite_is_an_error() -> None:
-    with pytest.raises(RunError, match=r"not finite; a smaller train\.lr than 1e"):
-        train(model(), samples(), Train(lr=1e30, batch_size=4), np.random.default_rng(0))
+@pytest.mark.parametrize("batch_size", [4, 1000])  # with a single batch the loss itself is still finite
+def test_training_that_diverges_is_an_error(batch_size: int) -> None:
+    with pytest.raises(Diverged, match=r"training diverged; a smaller train\.lr than 1e"):
+        train(model(), samples(), Train(lr=1e38, momentum=0, batch_size=batch_size), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("count", [0, 1, 40])

@@ -24,6 +24,11 @@ class Update:
     mask: Tensor  # (d,)
 
 
+def sends_prototypes(table: RefProtoFL, round: int) -> bool:
+    """Whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
+    return table.erpa and table.timing == "post-train" and round >= table.warmup_rounds
+
+
 def sends_change(table: RefProtoFL) -> bool:
     """The paper sends values. A narrow type would round a weight by more than it moved, and EF21 is about changes."""
     return table.value_type != "float32" or table.error_feedback == "ef21"
@@ -96,7 +101,7 @@ def pack(table: RefProtoFL, target: Tensor, reference: Tensor, mask: Tensor) -> 
     values = change[indices]
     if table.value_type == "int8":
         message["scale"] = scale = float(values.abs().max()) / 127 or 1.0
-        values = (values / scale).round()
+        values = (values / scale).round().clamp(-127, 127)
     narrow = values.to(_DTYPES[table.value_type])
     message["change"] = Sparse(indices, narrow, len(target))
     return message, change.index_copy(0, indices, _widen(narrow, message.get("scale")))

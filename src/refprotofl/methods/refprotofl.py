@@ -143,7 +143,7 @@ class RefProtoServer(Server):
         share, sent = self.table.share, int(update.mask.sum())
         if share is not None and sent != apud.number_to_send(share, len(self.adapter)):
             raise Refused(f"{sent} coordinates were sent, not the announced share of {share}")
-        if self.table.erpa and self.table.timing == "post-train":
+        if masked.sends_prototypes(self.table, cohort.round):
             uploaded[client] = read_prototypes(answer, self.public_classes, *self.anchors.shape)
         self.holds[client] = cohort.round
         return update
@@ -183,7 +183,7 @@ class RefProtoClient(Client):
 
     def train(self, round: int, message: Message) -> Message:
         adapter = self.receive(round, message)
-        sends_prototypes = self.table.erpa and self.table.timing == "post-train"
+        sends_prototypes = masked.sends_prototypes(self.table, round)
         public = self.public() if sends_prototypes else None
         if adapter is None or (sends_prototypes and public is None):
             return self.spend(round, {LOST: True})

@@ -9,13 +9,17 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
-from refprotofl.errors import RunError
+from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment import Train
 from refprotofl.models import SplitModel
 
 EVALUATION_BATCH = 512
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
+
+
+class Diverged(RefProtoFLError):
+    """A client's own training failed; the others go on."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,8 @@ def train(
         optimiser.step(loss)
         loss_sum += loss.detach()
         steps += 1
-    if not torch.isfinite(loss_sum):
-        raise RunError(f"the training loss is not finite; a smaller train.lr than {table.lr} may help")
+    if not torch.isfinite(loss_sum) or not all(value.isfinite().all() for value in model.parameters()):
+        raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
     return Trained(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
 
