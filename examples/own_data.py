@@ -1,7 +1,6 @@
-"""RefProtoFL on data of your own: four arrays, from wherever you have them.
+"""RefProtoFL on data and a backbone of your own, from this folder: `python own_data.py`.
 
-python examples/own_data.py
-refprotofl run --set dataset=own_data:load --set model.name=own_data:backbone   (from this folder)
+The same from the command line: `refprotofl run --set dataset=own_data:load --set model.name=own_data:backbone`.
 """
 
 import numpy as np
@@ -29,11 +28,12 @@ if __name__ == "__main__":
     experiment = Experiment(
         dataset="own_data:load",
         clients=5,
-        rounds=5,
+        rounds=10,
         min_size=20,
+        train={"batch-size": 16},
         model={"name": "own_data:backbone", "embedding": 32},
         public={"per-class": 5},
-        refprotofl={"uplink-budget": "4 kB"},
+        refprotofl={"uplink-budget": "6 kB"},
     )
     finished = run(experiment)
     print(finished.summary["accuracy"])

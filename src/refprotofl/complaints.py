@@ -23,6 +23,16 @@ _PROBLEMS = {
 }
 
 
+_OTHER_WORDS = {
+    "learning-rate": "train.lr",
+    "epochs": "train.local-epochs",
+    "num-clients": "clients",
+    "num-rounds": "rounds",
+    "lambda": "refprotofl.align",
+    "budget": "refprotofl.uplink-budget",
+}
+
+
 def keys(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
     """Every dotted key of a configuration model."""
     found: dict[str, FieldInfo] = {}
@@ -37,14 +47,18 @@ def keys(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
 
 
 def nearest(key: str, known: list[str]) -> str | None:
-    """The valid key that was most likely meant: the same last part wins over a similar spelling."""
-    last = key.replace("_", "-").rsplit(".", 1)[-1]
-    same = [name for name in known if name.rsplit(".", 1)[-1] == last]
-    if same:
-        return same[0]
-    similar = difflib.get_close_matches(key.replace("_", "-"), known, n=1, cutoff=0.6)
-    parts = difflib.get_close_matches(last, [name.rsplit(".", 1)[-1] for name in known], n=1, cutoff=0.6)
-    return similar[0] if similar else nearest(parts[0], known) if parts else None
+    """The valid key that was most likely meant: another word for it, the same last part, a similar spelling."""
+    table, _, last = key.replace("_", "-").rpartition(".")
+    if last in _OTHER_WORDS:
+        return _OTHER_WORDS[last]
+    by_last: dict[str, str] = {}
+    for name in sorted(known, key=lambda name: name.rpartition(".")[0] != table):  # the own table's keys first
+        by_last.setdefault(name.rpartition(".")[2], name)
+    close = difflib.get_close_matches(last, by_last, n=1, cutoff=0.6)
+    if close:
+        return by_last[close[0]]
+    tables = difflib.get_close_matches(last, {name.partition(".")[0] for name in known if "." in name}, n=1)
+    return tables[0] if tables else None
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -52,7 +66,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     sentences: dict[str, str] = {}
     for item in error.errors(include_url=False):
         key = _dotted(item["loc"], model, known)
-        sentences.setdefault(key, _sentence(key, item, known))
+        sentences[key] = _sentence(key, item, known)  # of a union's branches the last says most
     return "\n".join(sentences.values())
 
 
@@ -61,7 +75,7 @@ def _dotted(location: tuple[int | str, ...], model: type[BaseModel], known: dict
     parts = [str(part) for part in location]
     tables = {str(field.alias) for field in model.model_fields.values()}
     for length in range(1, len(parts) + 1):
-        key = ".".join(parts[:length])
+        key = ".".join(parts[:length]).replace("_", "-")
         if key in known:
             return key
         if length == len(parts) or parts[0] not in tables:
@@ -72,7 +86,8 @@ def _dotted(location: tuple[int | str, ...], model: type[BaseModel], known: dict
 def _sentence(key: str, item: Any, known: dict[str, FieldInfo]) -> str:
     if item["type"] == "extra_forbidden":
         meant = nearest(key, list(known))
-        hint = f"did you mean {meant}?" if meant else f"known keys: {', '.join(known)}"
+        siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]] or list(known)
+        hint = f"did you mean {meant}?" if meant else f"known keys: {', '.join(siblings)}"
         return f"There is no key {key}; {hint}"
     if item["type"] == "value_error":
         problem = str(item["ctx"]["error"])

@@ -51,6 +51,7 @@ class ProgressWatcher(Watcher):
         self._uplink = 0
         self._accuracy = ""
         self._rounds = 0
+        self._since = ""
 
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
@@ -58,6 +59,7 @@ class ProgressWatcher(Watcher):
         if rounds_done:
             self._console.print(f"Going on after round {rounds_done} of {escape(str(folder))}", soft_wrap=True)
         self._rounds = experiment.rounds
+        self._since = f"since round {rounds_done}" if rounds_done else "so far"
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
 
@@ -76,7 +78,9 @@ class ProgressWatcher(Watcher):
             self._accuracy = f"personal {reached}, "
             if not self._console.is_terminal:
                 sent = size(self._uplink)
-                self._console.print(f"round {event['round']}/{self._rounds}: personal {reached}, {sent} sent up so far")
+                self._console.print(
+                    f"round {event['round']}/{self._rounds}: personal {reached}, {sent} sent up {self._since}"
+                )
         self._bar.update(self._task, completed=event["round"])
         self._show("")
 
@@ -129,7 +133,9 @@ class _CellWatcher(Watcher):
 
 def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> None:
     experiment = Experiment.parse(summary["experiment"])
-    console.print(f"\n[bold]{escape(title(experiment))}[/bold] (method's own numbers of the last round)")
+    console.print(
+        f"\n[bold]{escape(title(experiment))}[/bold] (method's own numbers of the last round)", soft_wrap=True
+    )
     console.print(_accuracy_table(summary))
     console.print(_communication_table(summary))
     one_off = summary["communication"]["one_off"]["payload_bytes"]

@@ -126,7 +126,7 @@ class Public(_Table):
 
 
 class RefProtoFL(_Table):
-    keep: Share | None = Field(None, description="share of adapter parameters sent, above 0 and up to 1")
+    keep: Share | None = Field(0.1, description="share of adapter parameters sent, above 0 and up to 1")
     uplink_budget: Annotated[PositiveInt, BeforeValidator(_read_budget)] | None = Field(
         None, description="most bytes a client sends in a round, such as '20 kB'"
     )
@@ -144,10 +144,20 @@ class RefProtoFL(_Table):
         "float32", description="float32, float16, bfloat16 or int8"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _budget_decides(cls, values: Any) -> Any:
+        """With a budget there is no default share."""
+        if isinstance(values, dict) and (values.get("uplink-budget") or values.get("uplink_budget")):
+            return {"keep": None, **values}
+        return values
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.uplink_budget is not None and self.keep is not None:
             raise ValueError("takes keep or uplink-budget, not both: remove one of them")
+        if self.uplink_budget is None and self.keep is None:
+            raise ValueError("needs keep or uplink-budget")
         if not self.apud and (self.uplink_budget is not None or self.error_feedback != "none"):
             raise ValueError(
                 "has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud = on"
@@ -159,9 +169,7 @@ class RefProtoFL(_Table):
     @property
     def share(self) -> float | None:
         """The share of the adapter that is sent; None where a budget decides."""
-        if not self.apud:
-            return 1.0
-        return None if self.uplink_budget is not None else self.keep or 0.1
+        return self.keep if self.apud else 1.0
 
 
 class FedProx(_Table):
@@ -423,6 +431,18 @@ class Experiment(_Table):
     @property
     def cohort_size(self) -> int:
         return max(1, round(self.fraction * self.clients))
+
+
+def with_kebab_keys(values: dict[str, Any], model: type[BaseModel] = Experiment) -> dict[str, Any]:
+    """The same values with known keys that are spelt as in Python spelt as in TOML."""
+    spelt = {}
+    for key, value in values.items():
+        field = model.model_fields.get(key.replace("-", "_"))
+        table = field.annotation if field is not None else None
+        if isinstance(value, dict) and isinstance(table, type) and issubclass(table, BaseModel):
+            value = with_kebab_keys(value, table)
+        spelt[key if field is None else str(field.alias)] = value
+    return spelt
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:

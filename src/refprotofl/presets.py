@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment
+from refprotofl.experiment import Experiment, with_kebab_keys
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
@@ -29,7 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"dataset": "cifar10", "rounds": 50, "model": {"name": "resnet18"}},
 }
 
-_RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep"}
+_RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep", "coverage": "classes", "classes": "coverage"}
 _WHOLE = {"name"}  # a table under this key is one value
 
 
@@ -43,11 +43,14 @@ def load_experiment(file: Path | None = None, preset: str | None = None, setting
             raise InputError(f"There is no preset {preset!r}; presets: {', '.join(PRESETS)}.")
         values = copy.deepcopy(PRESETS[preset])
     if file is not None:
-        _merge(values, _read_toml(file))
+        _merge(values, with_kebab_keys(_read_toml(file)))
     typed: dict[str, Any] = {}
     for setting in settings:
-        _merge(typed, _read_setting(setting))
+        _merge(typed, with_kebab_keys(_read_setting(setting)), {})
     _merge(values, typed)
+    public = values.get("public")
+    if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
+        raise InputError("[public] takes coverage or classes, not both: remove one of them.")
     return Experiment.parse(values)
 
 
@@ -73,13 +76,13 @@ def _read_setting(setting: str) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _merge(values: dict[str, Any], over: dict[str, Any]) -> None:
-    """Tables are merged, everything else is replaced; of two keys that exclude each other the later wins."""
+def _merge(values: dict[str, Any], over: dict[str, Any], rivals: dict[str, str] = _RIVALS) -> None:
+    """Tables are merged, everything else is replaced; of two keys that exclude each other the later layer's wins."""
     for key, value in over.items():
-        rival = _RIVALS.get(key)
+        rival = rivals.get(key)
         if rival is not None and rival not in over:
             values.pop(rival, None)
         if isinstance(value, dict) and isinstance(values.get(key), dict) and key not in _WHOLE:
-            _merge(values[key], value)
+            _merge(values[key], value, rivals)
         else:
             values[key] = copy.deepcopy(value)

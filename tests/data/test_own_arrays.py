@@ -163,7 +163,7 @@ def test_a_function_gives_a_dataset(own_module):
     [
         ("nowhere_to_be_found:load", InputError, "there is no module 'nowhere_to_be_found'"),
         ("my_own_data:lod", InputError, "has no 'lod'"),
-        ("my_own_data:number", InputError, "is not a function"),
+        ("my_own_data:number", InputError, "is not callable"),
         ("my_own_data:nothing", DataError, "gave NoneType"),
         ("my_own_data:fails", DataError, "ZeroDivisionError: division by zero"),
     ],

@@ -104,6 +104,16 @@ def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
     assert went_on.finished.summary["full_model"]["participations"] == 11
 
 
+@pytest.mark.parametrize("verb", ["prototypes", "train"])
+def test_who_sends_more_than_the_budget_allows_is_dropped(simulate: Any, play: Any, verb: str) -> None:
+    play(client=spoiling(verb, lambda answer: {**answer, "chatter": "x" * 1000}))
+    went_on = simulate(uplink_budget="1 kB")
+    (failure,) = went_on.events("client-failed")
+    assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
+    sent = went_on.up(CULPRIT, ROUND)
+    assert failure["reason"] == f"{verb}: {sent} bytes were sent in this round, more than uplink-budget = 1000"
+
+
 @pytest.mark.parametrize(
     ("samples", "reason"),
     [
@@ -136,9 +146,9 @@ def nan_bytes(payload: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("garble", "reason"),
     [
-        (lambda _: b"", "malformed"),
+        (lambda _: b"", "truncated"),
         (lambda _: b"hello", "these bytes are not a message"),
-        (lambda payload: payload[:-1], "malformed"),
+        (lambda payload: payload[:-1], "truncated"),
         (lambda payload: payload + b"\0", "1 bytes after the end of the message"),
         (nan_bytes, "NaN or infinite"),
         (lambda _: encode({"other": 1}), "the field 'adapter' is missing"),
@@ -236,6 +246,8 @@ def test_when_all_fail_the_run_ends_and_tells_why(simulate: Any, play: Any, verb
     assert simulate.last.events("round") == []
 
 
-def test_a_training_loss_that_is_not_finite_is_told_with_a_way_out(simulate: Any) -> None:
-    with pytest.raises(RunError, match=r"the training loss is not finite; a smaller train.lr than 1e\+30 may help"):
+def test_training_that_diverges_everywhere_is_told_with_a_way_out(simulate: Any) -> None:
+    with pytest.raises(
+        RunError, match=r"no client is left .*training diverged; a smaller train.lr than 1e\+30 may help"
+    ):
         simulate({"train": {"lr": 1e30}})

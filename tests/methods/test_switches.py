@@ -200,7 +200,7 @@ def test_top_sends_what_moved_most_and_random_and_probabilistic_do_not(simulated
     whole, reference = uploads(everything), broadcasts(everything)[1]
     for client in range(4):
         moved = (whole[1, client].values - reference).abs()
-        ranked = sorted(range(SIZE), key=lambda index: (-moved[index].item(), index))  # noqa: B023
+        ranked = sorted(range(SIZE), key=lambda index: (-moved[index].item(), index))
         assert masks["top"][client] == set(ranked[:KEPT])
         likely = moved[list(masks["probabilistic"][client])].sum()
         assert moved[list(masks["random"][client])].sum() < likely < moved[ranked[:KEPT]].sum()

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 def load_reference() -> ModuleType:
     path = Path(__file__).parents[2] / "reference" / "refprotofl_plain.py"
     spec = importlib.util.spec_from_file_location("refprotofl_plain", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

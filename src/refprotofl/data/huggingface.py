@@ -15,6 +15,8 @@ from refprotofl.streams import stream
 
 def load_huggingface(name: str, seed: int) -> Dataset:
     """`name` is owner/name; without a test or validation split, a fifth of train is held out by the seed."""
+    if not name:
+        raise InputError("dataset = 'hf:' names no data set; it should be hf:owner/name.")
     try:
         hub = importlib.import_module("datasets")
     except ModuleNotFoundError:

@@ -101,6 +101,7 @@ class EngineCohort:
         try:
             answer = decode(result.payload)
         except WireError as problem:
+            self._record("up", verb, client, purpose, {}, result.payload, {})  # its bytes were sent all the same
             self.drop(client, f"{verb}: {problem}")
             return None
         if purpose == "training":

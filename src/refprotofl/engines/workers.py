@@ -10,7 +10,8 @@ import os
 import signal
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -49,7 +50,8 @@ class WorkerEngine:
         for _ in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, build_host, specification), daemon=True)
-            process.start()
+            with _interrupts_ignored():
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -58,7 +60,7 @@ class WorkerEngine:
         for worker in range(len(self._pipes)):
             header, _ = self._receive(worker)
             if header.get("error"):
-                raise RunError(f"a worker could not start: {header['error']}")
+                raise RunError(f"A worker could not start: {header['error']}")
 
     def submit(self, task: Task) -> int:
         self._issued += 1
@@ -138,6 +140,19 @@ class WorkerEngine:
         )
 
 
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """A process started here is deaf to Ctrl-C from its first moment: the parent decides what an interrupt means."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change what a signal does
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _frame(header: dict[str, Any], payload: bytes = b"") -> bytes:
     encoded = json.dumps(header).encode()
     return _HEADER.pack(len(encoded)) + encoded + payload
@@ -151,7 +166,7 @@ def _unframe(frame: bytes) -> tuple[dict[str, Any], bytes]:
 
 def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None:
     """A worker's life: build the host, then answer until the parent closes the pipe or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         host = build_host(specification)

@@ -1,7 +1,7 @@
 """What a method sends in a round, as formulas that a person can check.
 
-The symbols: P shared parameters, K those that a sparse upload keeps, m the embedding's width, C classes, N clients, D public
-images. A client is taken to hold every class, a round to be one of many.
+The symbols: P shared parameters, K those that a sparse upload keeps, m width of the embedding, C classes, N clients,
+D public images. A client is taken to hold every class, a round to be one of many.
 """
 
 import ast

@@ -24,6 +24,11 @@ class Update:
     mask: Tensor  # (d,)
 
 
+def sends_prototypes(table: RefProtoFL, round: int) -> bool:
+    """Whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
+    return table.erpa and table.timing == "post-train" and round >= table.warmup_rounds
+
+
 def sends_change(table: RefProtoFL) -> bool:
     """The paper sends values. A narrow type would round a weight by more than it moved, and EF21 is about changes."""
     return table.value_type != "float32" or table.error_feedback == "ef21"
@@ -96,7 +101,7 @@ def pack(table: RefProtoFL, target: Tensor, reference: Tensor, mask: Tensor) -> 
     values = change[indices]
     if table.value_type == "int8":
         message["scale"] = scale = float(values.abs().max()) / 127 or 1.0
-        values = (values / scale).round()
+        values = (values / scale).round().clamp(-127, 127)
     narrow = values.to(_DTYPES[table.value_type])
     message["change"] = Sparse(indices, narrow, len(target))
     return message, change.index_copy(0, indices, _widen(narrow, message.get("scale")))
@@ -129,14 +134,12 @@ def whole(reference: Tensor, change: Tensor) -> Update:
 def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
     """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
 
-    The code's length may dip as `keep` grows, so the bisection's answer is walked up to the first that fails.
+    The code's length may dip as `keep` grows: a larger one behind such a gap may fit too, and is not looked for.
     """
     low, high = 1, most + 1  # low fits, high does not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    while low < most and fits(low + 1):
-        low += 1
     return low
 
 

@@ -114,7 +114,7 @@ class RefProtoServer(Server):
         """One client's update; prototypes that came along are put into `uploaded`."""
         self.check_budget(cohort, client)
         prototypes = None
-        if self.table.erpa and self.table.timing == "post-train":
+        if masked.sends_prototypes(self.table, cohort.round):
             prototypes = read_prototypes(answer, self.public_classes, *self.anchors.shape)
         if self.compresses:
             update = masked.whole(self.adapter, sharing.read_change(self, cohort.round, self.adapter, client, answer))
@@ -159,7 +159,7 @@ class RefProtoClient(Client):
 
     def train(self, round: int, message: Message) -> Message:
         adapter = self.receive(round, message)
-        sends_prototypes = self.table.erpa and self.table.timing == "post-train"
+        sends_prototypes = masked.sends_prototypes(self.table, round)
         public = self.public_set() if sends_prototypes else None
         forgot = self.experiment.feedback == "ef21" and "memory" not in self.state
         if adapter is None or forgot or (sends_prototypes and public is None):

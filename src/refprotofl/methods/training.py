@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
-from refprotofl.errors import RunError
+from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment import Train
 from refprotofl.methods import guards
 from refprotofl.models import ALL, Parts, SplitModel
@@ -18,6 +18,10 @@ EVALUATION_BATCH = 512
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
+
+
+class Diverged(RefProtoFLError):
+    """A client's own training failed; the others go on."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,8 @@ def train(
         if penalty is not None:
             penalty_sum += penalty.detach()
         steps += 1
-    if not torch.isfinite(loss_sum):
-        raise RunError(f"the training loss is not finite; a smaller train.lr than {table.lr} may help")
+    if not torch.isfinite(loss_sum) or not all(value.isfinite().all() for value in model.parameters()):
+        raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
     return Trained(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
 

@@ -32,7 +32,7 @@ def remove_parts(folder: Path) -> None:
 
 def write_error(path: Path, problem: OSError) -> RunError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        return RunError(f"The disk is full: cannot write {path}. Free some space and go on with --resume.")
+        return RunError(f"The disk is full: cannot write {path}. Free some space; a run then goes on with --resume.")
     return RunError(f"Cannot write {path}: {problem.strerror or problem}.")
 
 

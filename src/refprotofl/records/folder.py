@@ -26,6 +26,7 @@ class RunFolder:
     def open(self, experiment: Experiment, resume: bool) -> None:
         """Takes the folder for this experiment; refuses one that holds another run."""
         make_folder(self.path)
+        self._refuse_foreign()
         try:
             self._lock.acquire()
         except filelock.Timeout:
@@ -38,6 +39,12 @@ class RunFolder:
             self.close()
             raise
 
+    def _refuse_foreign(self) -> None:
+        """Before anything is put into it, the lock too."""
+        names = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
+        if names and "experiment.json" not in names:
+            raise InputError(f"{self.path} is not empty and holds no run ({names[0]}, …); use another --out.")
+
     def _enter(self, experiment: Experiment, resume: bool) -> None:
         if (self.path / "experiment.json").exists():
             if not resume:
@@ -48,9 +55,6 @@ class RunFolder:
                 raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
             remove_parts(self.path)
             return
-        strangers = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
-        if strangers:
-            raise InputError(f"{self.path} is not empty and holds no run ({strangers[0]}, …); use another --out.")
         remove_parts(self.path)
         plain = {"hash": experiment.hash, **experiment.plain()}
         write_whole(self.path / "experiment.json", (json.dumps(plain, indent=2) + "\n").encode())
@@ -110,7 +114,7 @@ def read_experiment(folder: Path) -> Experiment:
         experiment = Experiment.parse(plain)
         if experiment.hash == stored:
             return experiment
-    except (AttributeError, InputError):
+    except (AttributeError, TypeError, InputError):
         pass  # it is not even an experiment any more
     raise DataError(f"{path} was changed after the run began: its hash does not match.")
 

@@ -1,0 +1,50 @@
+"""Every command explains itself with an example."""
+
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+import typer.main
+
+from refprotofl.cli.app import app
+
+Command = Callable[..., "object"]
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command and group."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+ALL = [path for path in commands(typer.main.get_command(app)) if path]
+
+
+def test_the_commands_of_the_contract_that_exist_are_found() -> None:
+    assert {("run",), ("partition",), ("verify",), ("data", "list"), ("data", "fetch"), ("data", "check")} <= set(ALL)
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_shows_an_example(refprotofl: Command, path: tuple[str, ...]) -> None:
+    outcome = refprotofl(*path, "--help")
+    assert outcome.code == 0
+    assert f"Example: refprotofl {path[0]}" in outcome.out
+    assert outcome.err == ""
+
+
+def test_the_programs_help_tells_the_exit_codes(refprotofl: Command) -> None:
+    outcome = refprotofl("--help")
+    assert outcome.code == 0
+    assert "Exit codes: 0 done, 2 your input, 3 data" in outcome.out
+    for path in ALL:
+        assert path[0] in outcome.out
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if len(path) == 1], ids=" ".join)
+def test_a_command_that_lacks_what_it_needs_does_not_pretend_to_succeed(
+    refprotofl: Command, path: tuple[str, ...]
+) -> None:
+    outcome = refprotofl(*path, "--no-such-option")
+    assert outcome.code == 2
+    assert "--no-such-option" in outcome.err

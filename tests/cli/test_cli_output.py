@@ -1,0 +1,113 @@
+"""What a command prints where: results to stdout, progress and complaints to stderr."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refprotofl.run import Finished
+
+Command = Callable[..., "object"]
+
+
+def lasting(summary: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in summary.items() if key != "seconds"}
+
+
+def test_json_is_the_summary_and_nothing_else(refprotofl: Command, tiny: Path, undisturbed: Finished) -> None:
+    outcome = refprotofl("run", tiny, "--workers", 1, "--out", "run", "--json")
+    assert outcome.code == 0
+    printed = json.loads(outcome.out)
+    assert printed == json.loads(Path("run/summary.json").read_text())
+    assert lasting(printed) == lasting(undisturbed.summary)
+    contract = "schema experiment experiment_hash rounds_done accuracy accuracy_per_client communication seconds"
+    assert {*contract.split(), "state_digest"} <= printed.keys()
+
+
+def test_progress_goes_to_stderr(refprotofl: Command, tiny: Path) -> None:
+    outcome = refprotofl("run", tiny, "--workers", 1, "--out", "run")
+    assert outcome.code == 0
+    lines = outcome.err.splitlines()
+    assert len(lines) == 3  # the title and one line for each evaluation
+    assert lines[0].endswith("2 clients, Dirichlet 0.5, 2 rounds, seed 0, clients run in this process")
+    assert [line.split(":")[0] for line in lines[1:]] == ["round 1/2", "round 2/2"]
+    assert "round 1/2" not in outcome.out
+    assert "\x1b" not in outcome.out + outcome.err  # no colours in a file
+
+
+def test_the_result_names_protocols_traffic_folder_and_digest(
+    refprotofl: Command, tiny: Path, undisturbed: Finished
+) -> None:
+    outcome = refprotofl("run", tiny, "--workers", 1, "--out", "a [bold] folder")
+    assert outcome.code == 0
+    for word in ("personal_before", "own_prototype", "uplink", "downlink", undisturbed.summary["state_digest"]):
+        assert word in outcome.out
+    assert "Run folder: a [bold] folder\n" in outcome.out
+    assert Path("a [bold] folder/summary.json").exists()
+
+
+def test_without_out_a_new_folder_is_made_under_runs(refprotofl: Command, tiny: Path) -> None:
+    assert refprotofl("run", tiny, "--workers", 1).code == 0
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.endswith("-refprotofl-tiny-seed0")
+    assert (folder / "summary.json").exists()
+
+
+def test_settings_win_over_file_and_file_over_preset(refprotofl: Command, tiny: Path) -> None:
+    command = ("run", tiny, "--preset", "quick", "--set", "rounds=1", "--set", "refprotofl.erpa=off")
+    assert refprotofl(*command, "--workers", 1, "--out", "run").code == 0
+    experiment = json.loads(Path("run/experiment.json").read_text())
+    assert experiment["train"]["batch-size"] == 16  # the preset's
+    assert experiment["clients"] == 2  # the file's
+    assert experiment["rounds"] == 1  # the setting
+    assert experiment["refprotofl"]["erpa"] is False
+
+
+def test_verify_of_one_and_of_two_runs(
+    refprotofl: Command, undisturbed: Finished, finished_copy: Path, cut_off: Path
+) -> None:
+    digest = undisturbed.summary["state_digest"]
+    outcome = refprotofl("verify", undisturbed.folder)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == f"{undisturbed.folder}: round 2 is intact, state digest {digest}\n"
+    outcome = refprotofl("verify", undisturbed.folder, finished_copy)
+    assert outcome.code == 0
+    assert outcome.out.endswith("The two runs agree in every message and state.\n")
+    outcome = refprotofl("verify", undisturbed.folder, cut_off)
+    assert outcome.code == 4
+    assert "one has 2, the other 1" in outcome.err
+
+
+def test_verify_of_two_experiments_names_what_differs(refprotofl: Command, tiny: Path, undisturbed: Finished) -> None:
+    assert refprotofl("run", tiny, "--set", "train.lr=0.5", "--workers", 1, "--out", "other").code == 0
+    outcome = refprotofl("verify", undisturbed.folder, "other")
+    assert outcome.code == 4
+    assert "The experiments differ in train.lr." in outcome.err
+
+
+def test_an_unexpected_error_is_still_a_sentence(
+    refprotofl: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr("refprotofl.assembly.build_server", break_down)
+    outcome = refprotofl("run", tiny, "--workers", 1)
+    assert outcome.code == 4
+    assert "Internal error: ZeroDivisionError: a mistake of ours. REFPROTOFL_DEBUG=1" in outcome.err
+    assert not Path("runs").exists()
+
+
+def test_the_installed_command(tiny: Path, undisturbed: Finished) -> None:
+    """The true thing, in a process of its own."""
+    command = [Path(sys.executable).with_name("refprotofl"), "run", tiny, "--workers", "1", "--out", "run", "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONWARNINGS": ""}
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state_digest"] == undisturbed.summary["state_digest"]
+    assert "Traceback" not in done.stderr

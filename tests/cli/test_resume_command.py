@@ -1,0 +1,105 @@
+"""--resume: what it does with finished, cut-off, foreign, changed and new folders; who may run where."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refprotofl.run import Finished
+
+Command = Callable[..., "object"]
+
+HOLD = """
+import filelock, sys, time
+lock = filelock.FileLock(sys.argv[1])
+lock.acquire()
+print("held", flush=True)
+time.sleep(99)
+"""
+
+
+def round_lines(folder: Path) -> list[int]:
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [event["round"] for event in events if event["event"] == "round"]
+
+
+def digest_of(folder: Path) -> str:
+    return str(json.loads((folder / "summary.json").read_text())["state_digest"])
+
+
+def test_a_finished_run_is_left_as_it_is(refprotofl: Command, finished_copy: Path, undisturbed: Finished) -> None:
+    before = {path: path.read_bytes() for path in finished_copy.rglob("*") if path.is_file()}
+    outcome = refprotofl("run", "--resume", "--out", finished_copy, "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out) == undisturbed.summary
+    assert {path: path.read_bytes() for path in finished_copy.rglob("*") if path.is_file()} == before
+
+
+def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
+    refprotofl: Command, cut_off: Path, undisturbed: Finished
+) -> None:
+    outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
+    assert outcome.code == 0
+    assert f"Going on after round 1 of {cut_off}\n" in outcome.err
+    assert "sent up since round 1" in outcome.err
+    assert digest_of(cut_off) == undisturbed.summary["state_digest"]
+    assert round_lines(cut_off) == [1, 2]
+
+
+def test_the_same_experiment_may_be_named_again(
+    refprotofl: Command, cut_off: Path, tiny: Path, undisturbed: Finished
+) -> None:
+    assert refprotofl("run", tiny, "--resume", "--workers", 1, "--out", cut_off).code == 0
+    assert digest_of(cut_off) == undisturbed.summary["state_digest"]
+
+
+def test_a_new_folder_starts(refprotofl: Command, tiny: Path, tmp_path: Path, undisturbed: Finished) -> None:
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "empty", tmp_path / "new" / "below"):
+        assert refprotofl("run", tiny, "--resume", "--workers", 1, "--out", out).code == 0
+        assert digest_of(out) == undisturbed.summary["state_digest"]
+
+
+def test_a_folder_with_a_run_needs_the_word(refprotofl: Command, tiny: Path, cut_off: Path) -> None:
+    before = (cut_off / "events.jsonl").read_bytes()
+    outcome = refprotofl("run", tiny, "--workers", 1, "--out", cut_off)
+    assert outcome.code == 2
+    assert f"{cut_off} holds a run already; go on with --resume" in outcome.err
+    assert (cut_off / "events.jsonl").read_bytes() == before
+
+
+def test_a_changed_experiment_is_refused_by_key(
+    refprotofl: Command, tiny: Path, cut_off: Path, finished_copy: Path
+) -> None:
+    changes = ("--set", "train.lr=0.5", "--set", "seed=3", "--set", "refprotofl.keep=0.5")
+    for folder in (cut_off, finished_copy):
+        outcome = refprotofl("run", tiny, *changes, "--resume", "--workers", 1, "--out", folder)
+        assert outcome.code == 2
+        assert "another experiment; it differs in refprotofl.keep, seed, train.lr." in outcome.err
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process has the run folder's lock."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            yield holder
+        finally:
+            holder.kill()
+
+
+def test_only_one_process_at_a_time_and_a_dead_one_does_not_count(
+    refprotofl: Command, cut_off: Path, undisturbed: Finished
+) -> None:
+    with held(cut_off / ".lock"):
+        outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
+        assert outcome.code == 2
+        assert f"Another process is running in {cut_off}" in outcome.err
+        assert round_lines(cut_off) == [1]
+    assert (cut_off / ".lock").exists()  # its holder was killed
+    assert refprotofl("run", "--resume", "--workers", 1, "--out", cut_off).code == 0
+    assert digest_of(cut_off) == undisturbed.summary["state_digest"]

@@ -1,0 +1,140 @@
+"""The result depends on the experiment alone: not on the number of workers, not on who finishes first."""
+
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refprotofl.assembly import Federation, build_host, load_federation
+from refprotofl.engines.host import ClientHost, Records, Result, Task
+from refprotofl.errors import RunError
+from refprotofl.experiment import Experiment
+from refprotofl.records.checkpoint import Checkpoint
+from refprotofl.records.verify import first_difference
+from refprotofl.run import Finished, Watcher, run
+
+loop = importlib.import_module("refprotofl.run")  # the attribute of that name is the function
+
+
+@pytest.fixture(scope="session")
+def alone(uneven: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """All clients in this process, one after the other."""
+    return run(uneven(), out=tmp_path_factory.mktemp("alone") / "run")
+
+
+def assert_the_same(one: Finished, other: Finished) -> None:
+    assert first_difference(one.folder, other.folder) is None
+    assert one.summary | {"seconds": None} == other.summary | {"seconds": None}
+
+
+def test_the_federation_is_uneven(uneven: Callable[..., Experiment]) -> None:
+    sizes = [len(indices) for indices in load_federation(uneven(), None).data.client_indices]
+    assert max(sizes) > 2 * min(sizes)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers(
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, workers: int
+) -> None:
+    finished = run(uneven(), out=tmp_path / "run", workers=workers)
+    assert_the_same(finished, alone)
+    start = json.loads((finished.folder / "events.jsonl").read_text().splitlines()[0])
+    assert start["workers"] == workers
+    assert multiprocessing.active_children() == []
+
+
+class ShuffledEngine:
+    """Lets the clients of a phase answer in random order."""
+
+    def __init__(self, host: ClientHost, order: random.Random) -> None:
+        self._host = host
+        self._order = order
+        self._waiting: list[tuple[int, Task]] = []
+        self._results: dict[int, Result] = {}
+        self._issued = 0
+        self.orders: list[list[int]] = []
+
+    def submit(self, task: Task) -> int:
+        self._issued += 1
+        self._waiting.append((self._issued, task))
+        return self._issued
+
+    def result(self, ticket: int) -> Result:
+        self._order.shuffle(self._waiting)
+        if self._waiting:
+            self.orders.append([task.client for _, task in self._waiting])
+        for waiting, task in self._waiting:
+            self._results[waiting] = self._host.answer(task)
+        self._waiting.clear()
+        return self._results.pop(ticket)
+
+    def commit(self, round: int) -> Records:
+        return self._host.commit(round)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_completion(
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    engines: list[ShuffledEngine] = []
+
+    def open_shuffled(
+        federation: Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int
+    ) -> ShuffledEngine:
+        host = build_host(federation, checkpoint.folder, checkpoint.records)
+        engines.append(ShuffledEngine(host, random.Random(seed)))
+        return engines[0]
+
+    monkeypatch.setattr(loop, "open_engine", open_shuffled)
+    assert_the_same(run(uneven(), out=tmp_path / "run"), alone)
+    assert any(order != sorted(order) for order in engines[0].orders)
+
+
+def test_the_callers_threads_and_generators_do_not_matter_and_are_left_alone(
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    try:
+        assert_the_same(run(uneven(), out=tmp_path / "run"), alone)
+        assert torch.get_num_threads() == 2
+        assert torch.get_rng_state().equal(state)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_another_seed_is_another_result(alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path) -> None:
+    other = run(uneven(seed=1), out=tmp_path / "run")
+    assert other.summary["state_digest"] != alone.summary["state_digest"]
+
+
+class Killer(Watcher):
+    """Kills one worker after the first round."""
+
+    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+        if event["round"] == 1:
+            process = multiprocessing.active_children()[0]
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_worker_that_dies_ends_the_run_which_can_go_on(
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(RunError, match=r"Worker process \d+ ended unexpectedly \(exit code -9\).*--resume"):
+        run(uneven(), out=out, workers=2, watcher=Killer())
+    assert multiprocessing.active_children() == []
+    assert_the_same(run(uneven(), out=out, resume=True), alone)

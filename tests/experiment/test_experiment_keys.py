@@ -1,0 +1,218 @@
+"""The experiment's keys: what is wrong with them is told in a sentence, and every one of them is in the hash."""
+
+import json
+import random
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from refprotofl.complaints import keys
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment, differences
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"sed": 1}, "There is no key sed; did you mean seed?"),
+        ({"lr": 0.1}, "There is no key lr; did you mean train.lr?"),
+        ({"min_sizes": 3}, "There is no key min_sizes; did you mean min-size?"),
+        ({"refprotofl": {"downlnk": "dense"}}, "There is no key refprotofl.downlnk; did you mean refprotofl.downlink?"),
+        ({"zzz": 1}, "There is no key zzz; known keys: method, dataset"),
+        ({"seed": 1.5}, "seed = 1.5 is not a whole number; allowed: a whole number, 0 or more."),
+        ({"seed": True}, "seed = True is not a whole number"),
+        ({"seed": -1}, "seed = -1 is too small"),
+        ({"clients": 0}, "clients = 0 is too small; allowed: number of clients, 1 or more."),
+        ({"fraction": 0}, "fraction = 0 is too small; allowed: share of clients in a round, above 0 and up to 1."),
+        ({"fraction": 1.5}, "fraction = 1.5 is too large"),
+        ({"dataset": 3}, "dataset = 3 is not a text"),
+        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid or shards."),
+        ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: SGD's learning rate, above 0."),
+        ({"train": {"lr": float("nan")}}, "train.lr = nan is not finite"),
+        ({"train": {"momentum": 1}}, "train.momentum = 1 is too large"),
+        ({"train": 5}, "[train] is not a table."),
+        ({"model": {"norm": "layer"}}, "model.norm = 'layer' is not known; allowed: group, batch-local or none."),
+        ({"public": {"coverage": 2}}, "public.coverage = 2 is too large"),
+        ({"public": {"classes": [1, 1]}}, "public.classes = [1, 1] names a class twice"),
+        ({"public": {"classes": 3}}, "public.classes = 3 is not a list"),
+        ({"refprotofl": {"keep": 0}}, "refprotofl.keep = 0 is too small"),
+        ({"refprotofl": {"keep": True}}, "refprotofl.keep = True is not a number"),
+        ({"refprotofl": {"erpa": "maybe"}}, "refprotofl.erpa = 'maybe' is not on or off; allowed: on or off."),
+        ({"refprotofl": {"uplink-budget": "lots"}}, "refprotofl.uplink-budget = 'lots' is not a size such as '20 kB'"),
+        ({"refprotofl": {"uplink-budget": 0}}, "refprotofl.uplink-budget = 0 is too small"),
+        (
+            {"evaluate": {"clients": "some"}},
+            "evaluate.clients = 'some' is not a whole number; allowed: 'all' or how many",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_key_is_told_with_the_key_and_what_would_be_right(
+    values: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError) as refusal:
+        Experiment.parse(values)
+    assert str(refusal.value).startswith(sentence)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"refprotofl": {"keep": 0.1, "uplink-budget": "1 kB"}},
+            "[refprotofl] takes keep or uplink-budget, not both: remove one of them.",
+        ),
+        (
+            {"refprotofl": {"apud": "off", "uplink-budget": "1 kB"}},
+            "[refprotofl] has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud",
+        ),
+        ({"refprotofl": {"apud": False, "error-feedback": "ef"}}, "[refprotofl] has apud = off"),
+        (
+            {"refprotofl": {"error-feedback": "ef21"}},
+            '[refprotofl] has error-feedback = "ef21", which needs normalise = "participants".',
+        ),
+        ({"share": "full"}, 'The experiment has share = "full", but refprotofl keeps its backbones private'),
+        ({"evaluate": {"clients": 20}}, "The experiment has evaluate.clients = 20, but there are only clients = 10."),
+    ],
+)
+def test_values_that_do_not_go_together_are_told(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        Experiment.parse(values)
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_every_wrong_key_is_told_at_once_a_line_each() -> None:
+    with pytest.raises(InputError) as refusal:
+        Experiment.parse({"rounds": "x", "model": {"norm": "layer"}, "speed": 9})
+    lines = str(refusal.value).splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["rounds", "model.norm", "There"]
+
+
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("off", False), ("true", True), ("false", False)])
+def test_switches_are_on_and_off(text: str, value: bool) -> None:
+    assert Experiment.parse({"refprotofl": {"erpa": text}}).refprotofl.erpa is value
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("20 kB", 20_000), ("900 B", 900), ("1.5 MB", 1_500_000), ("2kB", 2_000), (123, 123)]
+)
+def test_a_budget_is_a_size(text: object, size: int) -> None:
+    assert Experiment.parse({"refprotofl": {"uplink-budget": text}}).refprotofl.uplink_budget == size
+
+
+def test_what_is_sent_follows_from_keep_apud_and_budget() -> None:
+    def share(**table: Any) -> float | None:
+        return Experiment.parse({"refprotofl": table}).refprotofl.share
+
+    assert share() == 0.1
+    assert share(keep=1) == 1.0
+    assert share(keep=0.3, apud=False) == 1.0
+    assert share(**{"uplink-budget": "1 kB"}) is None
+
+
+@pytest.mark.parametrize(
+    ("clients", "fraction", "size"), [(10, 1.0, 10), (5, 0.6, 3), (10, 0.01, 1), (4, 0.5, 2), (3, 0.5, 2)]
+)
+def test_a_cohort_has_one_client_at_least(clients: int, fraction: float, size: int) -> None:
+    assert Experiment(clients=clients, fraction=fraction).cohort_size == size
+
+
+def test_an_experiment_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        Experiment().seed = 3  # type: ignore[misc]
+
+
+# ---- the hash ----
+
+INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
+
+
+def with_value(base: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    plain = json.loads(json.dumps(base))
+    *tables, last = key.split(".")
+    inner = plain
+    for table in tables:
+        inner = inner.setdefault(table, {})
+    inner[last] = value
+    return plain  # type: ignore[no-any-return]
+
+
+def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Every dotted key of a plain experiment."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {
+        key: leaf for name, inner in value.items() for key, leaf in leaves(inner, f"{prefix}.{name}".strip(".")).items()
+    }
+
+
+def other_values(field: FieldInfo, value: Any) -> list[Any]:
+    """Guesses at another valid value."""
+    literals = [one for part in (field.annotation, *get_args(field.annotation)) for one in get_args(part)]
+    derived = (
+        [not value] if isinstance(value, bool) else [value + 1, value / 2] if isinstance(value, int | float) else []
+    )
+    return [one for one in (*derived, *literals, 0.25, 3, "x:y", [1]) if one != value]
+
+
+def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
+    base = Experiment().plain()
+    seen = {Experiment().hash}
+    for key, field in keys(Experiment).items():
+        if key == "input":
+            changes = [with_value(base, key, INPUT)]
+        else:
+            changes = [with_value(base, key, value) for value in other_values(field, leaves(base)[key])]
+        # Some values need company: other methods share all of the model, ef21 counts participants.
+        company = {"method": "local", "refprotofl": {**base["refprotofl"], "normalise": "participants"}}
+        for plain in [*changes, *({**plain, **company} for plain in changes)]:
+            try:
+                changed = Experiment.parse(plain)
+            except InputError:
+                continue
+            assert changed.hash not in seen, key
+            seen.add(changed.hash)
+            break
+        else:
+            assert len(get_args(field.annotation)) == 1, f"found no other value for {key}"
+
+
+@given(st.integers(0, 2**32))
+def test_the_hash_does_not_depend_on_the_order_of_keys(seed: int) -> None:
+    experiment = Experiment.parse({"seed": 4, "input": INPUT, "public": {"classes": [3, 1]}})
+    order = random.Random(seed)
+
+    def shuffled(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        names = list(value)
+        order.shuffle(names)
+        return {name: shuffled(value[name]) for name in names}
+
+    assert Experiment.parse(shuffled(experiment.plain())).hash == experiment.hash
+
+
+def test_the_hash_is_of_the_values_not_of_how_they_were_written() -> None:
+    written = {"fraction": 1, "refprotofl": {"erpa": "on", "uplink-budget": "2 kB"}}
+    plainly = {"fraction": 1.0, "refprotofl": {"erpa": True, "uplink-budget": 2000}}
+    assert Experiment.parse(written).hash == Experiment.parse(plainly).hash
+    assert Experiment().hash == Experiment.parse({"seed": 0, "train": {"lr": 0.01}}).hash
+
+
+def test_a_plain_experiment_is_read_back_as_it_was() -> None:
+    experiment = Experiment.parse(
+        {"input": INPUT, "public": {"classes": [3, 1]}, "refprotofl": {"uplink-budget": "2 kB"}}
+    )
+    again = Experiment.parse(json.loads(json.dumps(experiment.plain())))
+    assert again == experiment
+    assert again.hash == experiment.hash
+
+
+def test_differences_are_told_by_dotted_key() -> None:
+    one, other = Experiment().plain(), Experiment.parse({"seed": 1, "train": {"lr": 0.5}}).plain()
+    assert differences(one, other) == ["seed", "train.lr"]
+    assert differences(one, one) == []

@@ -1,0 +1,149 @@
+"""Files are whole or not there; a run folder belongs to one run and one process."""
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from refprotofl.errors import DataError, InputError, RunError
+from refprotofl.experiment import Experiment
+from refprotofl.records.checkpoint import read_manifest
+from refprotofl.records.clients import DiskShelf
+from refprotofl.records.files import write_whole
+from refprotofl.records.folder import RunFolder, read_experiment
+from refprotofl.records.states import load_state, save_state
+from refprotofl.run import Finished, run
+
+
+def refuse(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("step", [(os, "fsync"), (Path, "replace")], ids=["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[object, str]
+) -> None:
+    file = tmp_path / "state"
+    write_whole(file, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(*step, refuse(errno.ENOSPC))
+        with pytest.raises(RunError, match=r"disk is full.*state.*--resume"):
+            write_whole(file, b"new and longer")
+    assert file.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["state"]
+    write_whole(file, b"new")
+    assert file.read_bytes() == b"new"
+
+
+def test_an_interrupt_in_the_middle_of_a_write_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "state", b"new")
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_write_error_names_the_file_and_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"Cannot write .*nowhere/file: No such file or directory\."):
+        write_whole(tmp_path / "nowhere" / "file", b"")
+
+
+def test_a_state_comes_back_with_its_types_and_bits(tmp_path: Path) -> None:
+    state = {
+        "weights": torch.tensor([[1.5, float("nan")], [-0.0, 3e-45]]).T,  # not contiguous
+        "mask": torch.tensor([True, False]),
+        "empty": torch.zeros(0, 3, dtype=torch.int64),
+        "round": 2**40,
+        "public": "digest",
+    }
+    back = load_state(tmp_path / "state", save_state(tmp_path / "state", state))
+    assert back.keys() == state.keys()
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            assert back[name].dtype == value.dtype
+            assert back[name].shape == value.shape
+            assert back[name].contiguous().view(torch.uint8).equal(value.contiguous().view(torch.uint8))
+        else:
+            assert back[name] == value
+
+
+def test_clients_files_are_their_owners_alone(undisturbed: Finished) -> None:
+    for folder in ("clients", "shelf"):
+        assert stat.S_IMODE((undisturbed.folder / "checkpoint" / folder).stat().st_mode) == 0o700
+
+
+def test_only_files_of_the_last_round_are_kept(undisturbed: Finished) -> None:
+    checkpoint = undisturbed.folder / "checkpoint"
+    assert sorted(os.listdir(checkpoint / "clients")) == ["000000-2.safetensors", "000001-2.safetensors"]
+    assert sorted(path.name for path in checkpoint.glob("server-*")) == ["server-2.safetensors"]
+
+
+def test_no_flipped_bit_changes_unnoticed_what_a_manifest_says(finished_copy: Path) -> None:
+    path = finished_copy / "checkpoint" / "manifest.json"
+    whole, manifest = path.read_bytes(), read_manifest(path.parent)
+    assert manifest["progress"]["round"] == 2
+    for place in range(0, len(whole), 11):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with contextlib.suppress(DataError):
+            assert read_manifest(path.parent) == manifest  # the last digit of a float need not matter
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": "two"}'])
+def test_an_experiment_that_was_changed_is_not_run(finished_copy: Path, text: str) -> None:
+    (finished_copy / "experiment.json").write_text(text)
+    with pytest.raises(DataError, match=r"experiment\.json (was changed|is damaged)"):
+        read_experiment(finished_copy)
+
+
+def test_the_experiment_is_recorded_with_its_hash(undisturbed: Finished) -> None:
+    plain = json.loads((undisturbed.folder / "experiment.json").read_text())
+    assert plain.pop("hash") == undisturbed.summary["experiment_hash"]
+    assert plain == undisturbed.summary["experiment"]
+    assert plain["input"]["class-names"] == ["0", "1", "2"]
+    assert read_experiment(undisturbed.folder).hash == undisturbed.summary["experiment_hash"]
+
+
+def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path) -> None:
+    message = {"images": torch.arange(6, dtype=torch.uint8).reshape(2, 3)}
+    digest = DiskShelf(tmp_path).put(message)
+    assert DiskShelf(tmp_path).put(dict(message)) == digest
+    assert os.listdir(tmp_path) == [digest]
+    (tmp_path / digest).write_bytes(b"rubbish")
+    assert DiskShelf(tmp_path).get(digest) is None
+    shelf = DiskShelf(tmp_path)
+    assert shelf.put(message) == digest
+    assert DiskShelf(tmp_path).get(digest)["images"].equal(message["images"])
+
+
+def test_a_shelf_that_could_not_write_does_not_claim_to_have(tmp_path: Path) -> None:
+    shelf, message = DiskShelf(tmp_path / "gone"), {"images": torch.zeros(2)}
+    for _ in range(2):
+        with pytest.raises(RunError):
+            shelf.put(message)
+
+
+def test_one_folder_is_for_one_process(tmp_path: Path, tiny: Callable[..., Experiment]) -> None:
+    first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    first.open(tiny(), resume=False)
+    with pytest.raises(InputError, match="Another process is running"):
+        second.open(tiny(), resume=True)
+    first.close()
+    second.open(tiny(), resume=True)
+    second.close()
+
+
+def test_a_refused_folder_is_free_again(finished_copy: Path, tiny: Callable[..., Experiment]) -> None:
+    with pytest.raises(InputError, match="holds a run already"):
+        run(tiny(), out=finished_copy)
+    assert run(tiny(), out=finished_copy, resume=True).summary["rounds_done"] == 2

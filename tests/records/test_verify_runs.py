@@ -1,0 +1,159 @@
+"""verify finds what was changed on disk, and where two runs part."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from refprotofl.errors import DataError, InputError
+from refprotofl.experiment import Experiment
+from refprotofl.methods import RefProtoClient
+from refprotofl.models import build_model
+from refprotofl.records.folder import read_experiment
+from refprotofl.records.states import load_state, save_state
+from refprotofl.records.verify import first_difference, verify_run
+from refprotofl.run import Finished, run
+from refprotofl.state import digest_run, digest_state
+from refprotofl.wire import Message
+
+
+@pytest.fixture(scope="session")
+def initial(undisturbed: Finished) -> str:
+    return digest_state(dict(build_model(read_experiment(undisturbed.folder)).read_backbone()))
+
+
+def sign(manifest: dict[str, object]) -> dict[str, object]:
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return {"sha256": hashlib.sha256(json.dumps(rest).encode()).hexdigest(), **rest}
+
+
+def test_an_intact_run_passes(undisturbed: Finished, initial: str) -> None:
+    found = verify_run(undisturbed.folder, initial)
+    assert (found.round, found.state_digest) == (2, undisturbed.summary["state_digest"])
+    assert found.clients_with_state == 2
+
+
+def test_the_digest_is_that_of_server_and_clients_in_order(undisturbed: Finished) -> None:
+    checkpoint = undisturbed.folder / "checkpoint"
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    states = [load_state(checkpoint / manifest["server"]["file"], manifest["server"]["sha256"])]
+    for client in ("0", "1"):
+        record = manifest["clients"][client]
+        states.append(load_state(checkpoint / "clients" / record["file"], record["sha256"]))
+    server, *clients = map(digest_state, states)
+    assert digest_run(server, clients) == undisturbed.summary["state_digest"]
+    assert digest_run(server, clients[::-1]) != undisturbed.summary["state_digest"]
+
+
+def test_a_client_never_asked_counts_with_its_initial_state(
+    tiny: Callable[..., Experiment], tmp_path: Path, initial: str
+) -> None:
+    finished = run(tiny(clients=3, fraction=0.34, rounds=1), out=tmp_path / "run")
+    found = verify_run(finished.folder, initial)
+    assert found.clients_with_state == 1
+    assert found.state_digest == finished.summary["state_digest"]
+    with pytest.raises(DataError):
+        verify_run(finished.folder, "00" * 32)
+
+
+@pytest.mark.parametrize("owner", ["server", "client"])
+def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, initial: str, owner: str) -> None:
+    checkpoint = finished_copy / "checkpoint"
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    record = manifest["server"] if owner == "server" else manifest["clients"]["1"]
+    path = (checkpoint if owner == "server" else checkpoint / "clients") / record["file"]
+    state = load_state(path, record["sha256"])
+    name = next(name for name, value in state.items() if isinstance(value, Tensor) and value.is_floating_point())
+    state[name] = torch.nextafter(state[name], state[name] + 1)
+    record["sha256"], record["digest"] = save_state(path, state), digest_state(state)
+    (checkpoint / "manifest.json").write_text(json.dumps(sign(manifest)))
+    with pytest.raises(DataError, match=r"states of round 2 give .* but its manifest says"):
+        verify_run(finished_copy, initial)
+
+
+def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, initial: str) -> None:
+    path = finished_copy / "events.jsonl"
+    digest = json.loads((finished_copy / "summary.json").read_text())["state_digest"]
+    path.write_text(path.read_text().replace(digest, "f" * 64))
+    with pytest.raises(DataError, match=r"events\.jsonl says ffff"):
+        verify_run(finished_copy, initial)
+
+
+def test_a_round_that_was_committed_but_not_told_needs_a_resume(cut_off: Path, initial: str) -> None:
+    (cut_off / "events.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"lacks round 1.*--resume"):
+        verify_run(cut_off, initial)
+
+
+def test_a_run_without_a_round_has_nothing_to_verify(finished_copy: Path, initial: str) -> None:
+    (finished_copy / "checkpoint" / "manifest.json").unlink()
+    with pytest.raises(InputError, match="no committed round"):
+        verify_run(finished_copy, initial)
+
+
+def test_equal_runs_agree(undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+    again = run(tiny(), out=tmp_path / "again")
+    assert again.summary["state_digest"] == undisturbed.summary["state_digest"]
+    assert first_difference(undisturbed.folder, again.folder) is None
+
+
+def test_agreement_is_told_as_far_as_it_goes(undisturbed: Finished, cut_off: Path) -> None:
+    assert first_difference(undisturbed.folder, cut_off) == "They agree for 1 rounds; one has 2, the other 1."
+
+
+@pytest.mark.parametrize(
+    ("verb", "field"), [("prototypes", "public_prototypes"), ("train", "adapter")], ids=["prototypes", "train"]
+)
+def test_the_first_message_that_differs_is_named(
+    undisturbed: Finished,
+    tiny: Callable[..., Experiment],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    field: str,
+) -> None:
+    """The last bit of one value of client 1 in round 2: everything after it differs too."""
+    honest = getattr(RefProtoClient, verb)
+
+    def perturbed(self: RefProtoClient, round: int, message: Message) -> Message:
+        answer = honest(self, round, message)
+        if (self.seat.number, round) == (1, 2):
+            values = answer[field] if isinstance(answer[field], Tensor) else answer[field].values
+            values.view(torch.int32).view(-1)[0] ^= 1
+        return answer
+
+    monkeypatch.setattr(RefProtoClient, verb, perturbed)
+    other = run(tiny(), out=tmp_path / "other")
+    assert other.summary["state_digest"] != undisturbed.summary["state_digest"]
+    difference = first_difference(undisturbed.folder, other.folder)
+    assert difference is not None
+    assert difference.startswith(f"Round 2, {verb} up, client 1: {field}: ")
+
+
+def test_a_private_state_that_differs_is_named_though_no_message_does(
+    undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = RefProtoClient.train
+
+    def perturbed(self: RefProtoClient, round: int, message: Message) -> Message:
+        answer = honest(self, round, message)
+        if (self.seat.number, round) == (0, 2):
+            self.state["a_secret"] = 1
+        return answer
+
+    monkeypatch.setattr(RefProtoClient, "train", perturbed)
+    difference = first_difference(undisturbed.folder, run(tiny(), out=tmp_path / "other").folder)
+    assert difference is not None
+    assert difference.startswith("Round 2, state of client: 0: ")
+
+
+def test_runs_of_different_experiments_are_told_apart_by_their_keys(
+    undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    other = run(tiny(seed=1, rounds=1, train={"lr": 0.5}), out=tmp_path / "other")
+    difference = first_difference(undisturbed.folder, other.folder)
+    assert difference == "The experiments differ in rounds, seed, train.lr."
