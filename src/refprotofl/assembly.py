@@ -13,13 +13,14 @@ from refprotofl.data import FederatedData, federate, load_dataset
 from refprotofl.engines.host import ClientHost
 from refprotofl.errors import InputError
 from refprotofl.evaluation import TestSet
-from refprotofl.experiment import Experiment, Input
+from refprotofl.experiment import Experiment
 from refprotofl.methods import fill_options, find_method
 from refprotofl.methods.base import Seat, Server
 from refprotofl.methods.training import Samples
 from refprotofl.models import SplitModel, build_model
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.state import State, digest_state
+from refprotofl.tables import Input
 
 
 @dataclass(frozen=True)

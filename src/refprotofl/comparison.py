@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refprotofl.assembly import resolve
+from refprotofl.data import federate, load_dataset
 from refprotofl.errors import InputError
 from refprotofl.evaluation import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.methods import METHODS, find_method
+from refprotofl.methods.costs import Cost, evaluate, symbols
+from refprotofl.models import Parts, build_model
 from refprotofl.presets import load_experiment
 from refprotofl.report.statistics import Estimate, estimate
 from refprotofl.run import Watcher, Workers, run
@@ -34,6 +39,32 @@ class Row:
     facts: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class CostRow:
+    """What one method shares and sends, a client and round."""
+
+    name: str
+    line: str
+    shared: Parts
+    formula: Cost
+    up: int
+    down: int
+
+
+def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
+    """Every method's cost for this experiment's model and data."""
+    dataset = load_dataset(experiment.dataset, data, experiment.seed)
+    resolved = resolve(experiment, federate(experiment, dataset))
+    rows = []
+    for name, method in METHODS.items():
+        shared, formula = method.shared(resolved), method.cost(resolved)
+        model = build_model(resolved, method.extra_outputs(resolved))
+        values = symbols(resolved, sum(model.sizes(shared)))
+        up, down = evaluate(formula.up, values), evaluate(formula.down, values)
+        rows.append(CostRow(name, method.line, shared, formula, up, down))
+    return rows
+
+
 def plan(
     file: Path | None,
     preset: str | None,
@@ -55,6 +86,7 @@ def plan(
     for seed in seeds:
         for name in methods:
             method, *switches = name.split(":") if ":" in name and "=" in name else [name]
+            find_method(method)
             chosen = [*settings, f'method="{method}"', f"seed={seed}", *switches]
             experiment = load_experiment(file, preset, chosen)
             cells.append(Cell(name, experiment, out / experiment.hash[:16]))

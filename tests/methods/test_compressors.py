@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl import streams
-from refprotofl.experiment import Compress, Experiment
+from refprotofl.experiment import Experiment
 from refprotofl.methods import compressors, sharing
 from refprotofl.methods.base import Refused
 from refprotofl.methods.link import Link, open_link
+from refprotofl.tables import Compress
 from refprotofl.wire import Sparse, decode, encode
 from refprotofl.wire.indices import encode_indices
 from refprotofl.wire.ledger import Ledger

@@ -57,6 +57,26 @@ def compare(
         out.print(f"Runs are in {out_dir}", soft_wrap=True)
 
 
+@app.command(epilog="Example: refprotofl methods --preset paper --set share=full")
+def methods(file: File = None, preset: Preset = None, settings: Settings = None, data: DataDir = None) -> None:
+    """List all methods: what each shares, and how many values a client sends and gets in a round."""
+    from refprotofl.comparison import cost_rows
+    from refprotofl.presets import load_experiment
+
+    table = Table(title="Values a client and round, as a formula and for this model", title_justify="left")
+    for heading in ("method", "what it does", "shared", "up", "", "down", ""):
+        table.add_column(heading, justify="left" if heading else "right")
+    for row in cost_rows(load_experiment(file, preset, settings or ()), data):
+        numbers = (row.formula.up, f"{row.up:,}", row.formula.down, f"{row.down:,}")
+        table.add_row(row.name, row.line, ", ".join(row.shared) or "-", *numbers)
+    show(table)
+    out.print(
+        "P shared parameters, K parameters kept, m embedding width, C classes, N clients, D public images; "
+        "a client is taken to hold every class. Compressors, one-off messages and evaluation come on top.",
+        soft_wrap=True,
+    )
+
+
 def _split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 

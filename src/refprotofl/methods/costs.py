@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from refprotofl.experiment import Experiment
+from refprotofl.methods.apud import number_to_send
 
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -30,8 +31,37 @@ def weights(experiment: Experiment) -> Cost:
     return Cost("P", "P")
 
 
+def refprotofl(experiment: Experiment) -> Cost:
+    """With every class in the public set; what it lacks comes with its class id and count."""
+    table = experiment.refprotofl
+    anchors = " + C*m" if table.erpa else ""
+    return Cost(("K" if table.apud else "P") + anchors, "P" + anchors)
+
+
+def fednova(experiment: Experiment) -> Cost:
+    return Cost("P + 2" if experiment.fednova.mu else "P + 1", "P")
+
+
+def prototypes(experiment: Experiment) -> Cost:
+    return Cost("C*m", "C*m")
+
+
 def nothing(experiment: Experiment) -> Cost:
     return Cost("0", "0")
+
+
+def symbols(experiment: Experiment, shared: int) -> dict[str, int]:
+    """The symbols' values, with this many shared parameters."""
+    num_classes = experiment.known_input.num_classes
+    share = experiment.refprotofl.share
+    return {
+        "P": shared,
+        "K": shared if share is None else number_to_send(share, shared),
+        "m": experiment.model.embedding,
+        "C": num_classes,
+        "N": experiment.clients,
+        "D": (experiment.public.per_class or 0) * len(experiment.public.classes or ()),
+    }
 
 
 def evaluate(formula: str, symbols: Mapping[str, int]) -> int:

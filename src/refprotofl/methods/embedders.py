@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import FAST
 from refprotofl.methods.training import Samples
 from refprotofl.plugins import is_reference, load_object
+from refprotofl.tables import FAST
 from refprotofl.wire import Message
 
 COMPONENTS = 64

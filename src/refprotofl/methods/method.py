@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment, Scalar
+from refprotofl.experiment import Experiment
 from refprotofl.methods.base import Client, Server
+from refprotofl.methods.costs import Cost, weights
 from refprotofl.models import ADAPTER, ALL, Parts
 from refprotofl.plugins import load_object
+from refprotofl.tables import Scalar
 
 GUIDE = "docs/add-a-method.md shows how"
 
@@ -26,6 +28,7 @@ class Method:
     client: type[Client]
     shared: Callable[[Experiment], Parts] = by_share
     extra_outputs: Callable[[Experiment], int] = lambda experiment: 0
+    cost: Callable[[Experiment], Cost] = weights
     pooled: bool = False  # no federation: the server is given all clients' samples in place of the public set
     options: Mapping[str, Scalar] = field(default_factory=dict)  # what [own] may set, with its defaults
 

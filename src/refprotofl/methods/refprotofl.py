@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment, RefProtoFL
+from refprotofl.experiment import Experiment
 from refprotofl.methods import apud, erpa, guards, masked, sharing
 from refprotofl.methods.base import LOST, Client, Cohort, Refused, Server
 from refprotofl.methods.link import held, hold, nobody
@@ -26,6 +26,7 @@ from refprotofl.methods.prototypes import (
 from refprotofl.methods.training import Penalty, Samples, cross_entropy, embed, train
 from refprotofl.models import Parts, SplitModel
 from refprotofl.state import State
+from refprotofl.tables import RefProtoFL
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.ledger import Kind
 

@@ -3,7 +3,9 @@
 import difflib
 
 from refprotofl.errors import InputError
+from refprotofl.methods import costs
 from refprotofl.methods.centralised import CentralisedClient, CentralisedServer
+from refprotofl.methods.costs import Cost
 from refprotofl.methods.fast import FASTClient, FASTServer
 from refprotofl.methods.fedavg import FedAvgClient, FedAvgServer
 from refprotofl.methods.fedgh import FedGHClient, FedGHServer
@@ -29,10 +31,13 @@ METHODS = {
         RefProtoServer,
         RefProtoClient,
         lambda _: ADAPTER,
+        cost=costs.refprotofl,
     ),
     "fedavg": Method("weights averaged by data size", FedAvgServer, FedAvgClient),
     "fedprox": Method("FedAvg with a pull towards the received weights", FedAvgServer, FedProxClient),
-    "fednova": Method("FedAvg with updates normalised by local progress", FedNovaServer, FedNovaClient),
+    "fednova": Method(
+        "FedAvg with updates normalised by local progress", FedNovaServer, FedNovaClient, cost=costs.fednova
+    ),
     "lg-fedavg": Method("private backbones, averaged adapter", FedAvgServer, FedAvgClient, lambda _: ADAPTER),
     "fedper": Method("shared body, private heads", FedAvgServer, FedAvgClient, lambda _: BODY),
     "fedrep": Method("shared body, private heads, trained in turn", FedAvgServer, FedRepClient, lambda _: BODY),
@@ -41,16 +46,44 @@ METHODS = {
         FedPACServer,
         FedPACClient,
         lambda _: BODY,
+        cost=lambda _: Cost("P + C*(m + 1) + C*m + C + C*m + 1", "P + C*m + C*(m + 1)"),
     ),
-    "fedproto": Method("only class prototypes, averaged", FedProtoServer, FedProtoClient, lambda _: ()),
-    "fedgh": Method("a head trained on the server from prototypes", FedGHServer, FedGHClient, lambda _: HEAD),
-    "fedtgp": Method("only class prototypes, trained apart by the server", FedTGPServer, FedTGPClient, lambda _: ()),
-    "fedproc": Method("FedAvg with contrast to global prototypes", FedProcServer, FedProcClient),
+    "fedproto": Method(
+        "only class prototypes, averaged", FedProtoServer, FedProtoClient, lambda _: (), cost=costs.prototypes
+    ),
+    "fedgh": Method(
+        "a head trained on the server from prototypes",
+        FedGHServer,
+        FedGHClient,
+        lambda _: HEAD,
+        cost=lambda _: Cost("C*(m + 1)", "C*(m + 1)"),
+    ),
+    "fedtgp": Method(
+        "only class prototypes, trained apart by the server",
+        FedTGPServer,
+        FedTGPClient,
+        lambda _: (),
+        cost=costs.prototypes,
+    ),
+    "fedproc": Method(
+        "FedAvg with contrast to global prototypes",
+        FedProcServer,
+        FedProcClient,
+        cost=lambda _: Cost("P + C*m", "P + C*m"),
+    ),
     "fedpcl": Method(
-        "a frozen backbone, prototypes of all clients in contrast", FedPCLServer, FedPCLClient, lambda _: ()
+        "a frozen backbone, prototypes of all clients in contrast",
+        FedPCLServer,
+        FedPCLClient,
+        lambda _: (),
+        cost=lambda _: Cost("C*m", "(N + 1)*C*m + N*C"),
     ),
     "fedprotokd": Method(
-        "logits and prototypes of public images, distilled", FedProtoKDServer, FedProtoKDClient, lambda _: ()
+        "logits and prototypes of public images, distilled",
+        FedProtoKDServer,
+        FedProtoKDClient,
+        lambda _: (),
+        cost=lambda _: Cost("D*(C + m)", "D*(C + 1) + C*m"),
     ),
     "vhl": Method(
         "FedAvg with a set of noise that draws all clients' features together",
@@ -64,9 +97,10 @@ METHODS = {
         CentralisedServer,
         CentralisedClient,
         lambda _: ALL,
+        cost=costs.nothing,
         pooled=True,
     ),
-    "local": Method("no federation: every client alone", LocalServer, LocalClient, lambda _: ()),
+    "local": Method("no federation: every client alone", LocalServer, LocalClient, lambda _: (), cost=costs.nothing),
 }
 
 

@@ -47,9 +47,6 @@ def read_values(message: Message, name: str, shape: Sequence[int]) -> Tensor:
     return values
 
 
-# ---- down ----
-
-
 def requests(server: Server, round: int, shared: Tensor, extra: Message | None = None) -> Callable[[int], Message]:
     """What each client is sent: `extra` and the shared vector, or under STC the step to it from the last one."""
     extra = extra or {}
@@ -85,9 +82,6 @@ def load_shared(client: Client, message: Message) -> Tensor:
     client.model.write_private(client.state)
     client.model.write(client.parts, received)
     return received
-
-
-# ---- up ----
 
 
 def write_update(client: Client, round: int, received: Tensor, trained: Tensor) -> Message:

@@ -10,9 +10,9 @@ from torch.nn import functional
 from torch.optim.sgd import sgd
 
 from refprotofl.errors import RefProtoFLError
-from refprotofl.experiment import Train
 from refprotofl.methods import guards
 from refprotofl.models import ALL, Parts, SplitModel
+from refprotofl.tables import Train
 
 EVALUATION_BATCH = 512
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl import streams
-from refprotofl.experiment import Experiment, Train
+from refprotofl.experiment import Experiment
 from refprotofl.methods.training import FreshSgd
+from refprotofl.tables import Train
 
 Generator = Literal["gaussian", "conv"]
 

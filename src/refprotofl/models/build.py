@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from refprotofl import streams
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment, Model
+from refprotofl.experiment import Experiment
 from refprotofl.models.resnet import WIDTH, resnet18
 from refprotofl.models.small import cnn, mlp
 from refprotofl.models.split import SplitModel
 from refprotofl.plugins import is_reference, load_object
+from refprotofl.tables import Model
 
 NAMES = ("resnet18", "cnn", "mlp")
 
