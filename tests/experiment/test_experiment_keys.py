@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from refprotofl.complaints import keys
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment, differences
+from refprotofl.experiment import METHOD_TABLES, Experiment, differences
 
 
 @pytest.mark.parametrize(
@@ -160,15 +160,22 @@ def other_values(field: FieldInfo, value: Any) -> list[Any]:
 
 
 def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
-    base = Experiment().plain()
     seen = {Experiment().hash}
     for key, field in keys(Experiment).items():
+        table = key.partition(".")[0]
+        owner = {"own": "module:Class"}.get(table, table) if table in METHOD_TABLES else "refprotofl"
+        base = Experiment(method=owner).plain()  # a method's table only counts for that method
+        seen.add(Experiment(method=owner).hash)
         if key == "input":
             changes = [with_value(base, key, INPUT)]
+        elif key == "own":
+            changes = [with_value(base, key, {"option": 1})]
         else:
             changes = [with_value(base, key, value) for value in other_values(field, leaves(base)[key])]
         # Some values need company: other methods share all of the model, ef21 counts participants.
-        company = {"method": "local", "refprotofl": {**base["refprotofl"], "normalise": "participants"}}
+        company = {"method": "local"} if key == "share" else {}
+        if owner == "refprotofl":
+            company["refprotofl"] = {**base["refprotofl"], "normalise": "participants"}
         for plain in [*changes, *({**plain, **company} for plain in changes)]:
             try:
                 changed = Experiment.parse(plain)

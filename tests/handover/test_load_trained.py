@@ -7,7 +7,7 @@ import torch
 from refprotofl import data
 from refprotofl.errors import DataError, InputError
 from refprotofl.handover import load_trained
-from refprotofl.models import build_model
+from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.states import load_state
 
@@ -20,8 +20,8 @@ def test_private_backbones_and_one_shared_adapter(mlp_run):
     models = [load_trained(mlp_run, client).model for client in range(3)]
     record = manifest(mlp_run)["server"]
     shared = load_state(mlp_run / "checkpoint" / record["file"], record["sha256"])["adapter"]
-    assert all(torch.equal(model.read_adapter(), shared) for model in models)
-    first, second = (model.read_backbone()["backbone.1.weight"] for model in models[:2])
+    assert all(torch.equal(model.read(ADAPTER), shared) for model in models)
+    first, second = (model.read_private(ADAPTER)["backbone.1.weight"] for model in models[:2])
     assert not torch.equal(first, second)
     assert not any(module.training for model in models for module in model.modules())
 
@@ -37,10 +37,10 @@ def test_what_is_known_of_it(mlp_run):
 def test_local_clients_have_their_own_adapters_and_the_initial_one_before_training(local_run):
     trained_clients = {client for event in read_events(local_run) for client in event.get("participants", [])}
     initial = build_model(read_experiment(local_run))
-    adapters = [load_trained(local_run, client).model.read_adapter() for client in range(3)]
+    adapters = [load_trained(local_run, client).model.read(ADAPTER) for client in range(3)]
     assert 0 < len(trained_clients) < 3
     for client, adapter in enumerate(adapters):
-        assert torch.equal(adapter, initial.read_adapter()) == (client not in trained_clients)
+        assert torch.equal(adapter, initial.read(ADAPTER)) == (client not in trained_clients)
 
 
 def test_the_data_set_is_not_loaded(mlp_run, monkeypatch):

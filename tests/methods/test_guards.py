@@ -9,7 +9,7 @@ from torch import Tensor
 
 from refprotofl.errors import GuardError, RunError
 from refprotofl.methods import apud, erpa, guards, training
-from refprotofl.models import SplitModel
+from refprotofl.models import ADAPTER, SplitModel
 
 OWN_BACKBONES = """
 import torch
@@ -80,10 +80,10 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
 ) -> None:
     honest = training.train
 
-    def adapter_only(model: SplitModel, *rest: Any) -> training.Trained:
-        before = model.read_backbone()
-        trained = honest(model, *rest)
-        model.write_backbone(before)
+    def adapter_only(model: SplitModel, *rest: Any, **options: Any) -> training.Trained:
+        before = model.read_private(ADAPTER)
+        trained = honest(model, *rest, **options)
+        model.write_private(before)
         return trained
 
     monkeypatch.setattr("refprotofl.methods.refprotofl.train", adapter_only)

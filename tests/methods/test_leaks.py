@@ -12,8 +12,7 @@ from torch import Tensor
 
 from refprotofl import assembly
 from refprotofl.assembly import load_federation
-from refprotofl.methods import RefProtoClient
-from refprotofl.models.split import BACKBONE
+from refprotofl.methods.refprotofl import RefProtoClient
 from refprotofl.records.clients import ClientStore
 from refprotofl.state import State
 from refprotofl.wire import Message, Sparse, decode, encode
@@ -24,6 +23,8 @@ FACTORS = np.random.default_rng(0).integers(0, 2**63, RUN, dtype=np.uint64) * np
 WORDS = {torch.float32: np.uint32, torch.float16: np.uint16, torch.bfloat16: np.uint16}
 
 Words = NDArray[np.unsignedinteger[Any]]
+
+BACKBONE = "backbone."
 
 
 def runs(words: Words) -> NDArray[np.uint64]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from refprotofl.methods.training import Diverged, Samples, embed, train
-from refprotofl.models import SplitModel
+from refprotofl.methods.training import Diverged, Samples, cross_entropy, embed, train
+from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.models.small import mlp
 from refprotofl.tables import Train
 
@@ -41,7 +41,7 @@ def test_training_agrees_with_torchs_sgd_on_all_batches_the_last_included(
 ) -> None:
     table = Train(local_epochs=2, batch_size=batch_size, lr=0.05, momentum=momentum, weight_decay=weight_decay)
     ours, theirs, data = model(), model(), samples()
-    trained = train(ours, data, table, np.random.default_rng(2), penalty)
+    trained = train(ours, data, table, np.random.default_rng(2), loss=cross_entropy(ours, penalty))
 
     optimiser = torch.optim.SGD(theirs.parameters(), 0.05, momentum, weight_decay=weight_decay)
     order, losses = np.random.default_rng(2), []
@@ -71,16 +71,16 @@ def test_momentum_does_not_outlive_a_round() -> None:
     stranger.load_state_dict(once.state_dict())
     for one in (once, stranger):
         train(one, data, table, np.random.default_rng(3))
-    assert once.read_adapter().equal(stranger.read_adapter())
+    assert once.read(ADAPTER).equal(stranger.read(ADAPTER))
 
 
 def test_what_does_not_require_a_gradient_is_left_as_it_is() -> None:
     frozen = model()
     frozen.backbone.requires_grad_(False)
-    before = frozen.read_backbone()
+    before = frozen.read_private(ADAPTER)
     train(frozen, samples(), Train(weight_decay=0.1), np.random.default_rng(0))
-    assert all(value.equal(before[name]) for name, value in frozen.read_backbone().items())
-    assert not frozen.read_adapter().equal(model().read_adapter())
+    assert all(value.equal(before[name]) for name, value in frozen.read_private(ADAPTER).items())
+    assert not frozen.read(ADAPTER).equal(model().read(ADAPTER))
 
 
 @pytest.mark.parametrize("batch_size", [4, 1000])  # with a single batch the loss itself is still finite

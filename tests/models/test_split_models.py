@@ -9,7 +9,7 @@ from torch import nn
 
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.models import SplitModel, build_model
+from refprotofl.models import ADAPTER, SplitModel, build_model
 from refprotofl.models.norms import LocalBatchNorm, norm_layer
 from refprotofl.models.resnet import resnet18
 from refprotofl.models.small import cnn, mlp
@@ -44,8 +44,8 @@ def count(module: nn.Module) -> int:
 )
 def test_the_adapter_behind_512_features_has_so_many_parameters(embedding: int, classes: int, size: int) -> None:
     model = SplitModel(nn.Identity(), 512, embedding, classes, [0.5], [0.5])
-    assert len(model.read_adapter()) == sum(model.adapter_sizes) == size
-    assert model.adapter_sizes == [512 * embedding, embedding, embedding * classes, classes]
+    assert len(model.read(ADAPTER)) == sum(model.sizes(ADAPTER)) == size
+    assert model.sizes(ADAPTER) == [512 * embedding, embedding, embedding * classes, classes]
 
 
 @pytest.mark.parametrize(
@@ -97,37 +97,37 @@ def test_group_norm_takes_the_most_groups_up_to_32_that_divide(channels: int, gr
 def test_the_adapter_vector_is_feature_weight_feature_bias_head_weight_head_bias_row_by_row() -> None:
     model = SplitModel(nn.Flatten(), 3, 2, 2, [0.0], [1.0])
     vector = torch.arange(14.0)
-    model.write_adapter(vector)
+    model.write(ADAPTER, vector)
     assert model.feature.weight.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert model.feature.bias.tolist() == [6, 7]
     assert model.head.weight.tolist() == [[8, 9], [10, 11]]
     assert model.head.bias.tolist() == [12, 13]
-    assert model.read_adapter().equal(vector)
+    assert model.read(ADAPTER).equal(vector)
 
 
 def test_what_is_read_is_a_copy() -> None:
     model = build_model(experiment())
-    adapter, backbone = model.read_adapter(), model.read_backbone()
-    model.write_adapter(torch.zeros_like(adapter))
-    model.write_backbone({name: torch.zeros_like(value) for name, value in backbone.items()})
+    adapter, backbone = model.read(ADAPTER), model.read_private(ADAPTER)
+    model.write(ADAPTER, torch.zeros_like(adapter))
+    model.write_private({name: torch.zeros_like(value) for name, value in backbone.items()})
     assert adapter.abs().sum() > 0
     assert sum(float(value.abs().sum()) for value in backbone.values()) > 0
-    model.write_adapter(adapter)
-    model.write_backbone(backbone)
-    assert model.read_adapter().equal(adapter)
-    assert all(value.equal(backbone[name]) for name, value in model.read_backbone().items())
+    model.write(ADAPTER, adapter)
+    model.write_private(backbone)
+    assert model.read(ADAPTER).equal(adapter)
+    assert all(value.equal(backbone[name]) for name, value in model.read_private(ADAPTER).items())
 
 
 def test_adapter_and_backbone_are_the_whole_model_and_do_not_overlap() -> None:
     model = build_model(experiment(norm="batch-local"))
     backbone = {name for name in model.state_dict() if name.startswith("backbone.")}
-    assert set(model.read_backbone()) == backbone
-    assert len(model.read_adapter()) == count(model) - count(model.backbone)
+    assert set(model.read_private(ADAPTER)) == backbone
+    assert len(model.read(ADAPTER)) == count(model) - count(model.backbone)
 
 
 def test_the_embedding_is_behind_the_features_relu_and_the_head_reads_it() -> None:
     model = SplitModel(nn.Flatten(), 2, 2, 1, [0.0], [1.0])
-    model.write_adapter(torch.tensor([1.0, 0, 0, 1, 0, 0, 1, 1, 0.5]))
+    model.write(ADAPTER, torch.tensor([1.0, 0, 0, 1, 0, 0, 1, 1, 0.5]))
     inputs = torch.tensor([[[[3.0, -4.0]]]])
     assert model.embed(inputs).tolist() == [[3, 0]]
     assert model(inputs).tolist() == [[3.5]]
@@ -187,7 +187,7 @@ def test_building_a_model_leaves_torchs_generator_alone_and_does_not_read_it() -
     torch.manual_seed(5)
     one = build_model(experiment())
     assert torch.rand(3).equal(expected)
-    assert build_model(experiment()).read_adapter().equal(one.read_adapter())
+    assert build_model(experiment()).read(ADAPTER).equal(one.read(ADAPTER))
 
 
 # ---- one's own backbone ----

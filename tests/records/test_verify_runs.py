@@ -11,8 +11,8 @@ from torch import Tensor
 
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
-from refprotofl.methods import RefProtoClient
-from refprotofl.models import build_model
+from refprotofl.methods.refprotofl import RefProtoClient
+from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state, save_state
 from refprotofl.records.verify import first_difference, verify_run
@@ -23,7 +23,7 @@ from refprotofl.wire import Message
 
 @pytest.fixture(scope="session")
 def initial(undisturbed: Finished) -> str:
-    return digest_state(dict(build_model(read_experiment(undisturbed.folder)).read_backbone()))
+    return digest_state(dict(build_model(read_experiment(undisturbed.folder)).read_private(ADAPTER)))
 
 
 def sign(manifest: dict[str, object]) -> dict[str, object]:

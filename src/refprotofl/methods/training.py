@@ -165,6 +165,8 @@ def train_part(
 def embed(model: SplitModel, images: Tensor) -> Tensor:
     """Embeddings in evaluation mode, (N, m), in large batches."""
     model.eval()
+    if not len(images):  # not every backbone takes an empty batch
+        return torch.zeros(0, model.feature.out_features)
     return torch.cat([model.embed(model.prepare(batch)) for batch in images.split(EVALUATION_BATCH)])
 
 
