@@ -1,5 +1,6 @@
 """The experiment's keys: what is wrong with them is told in a sentence, and every one of them is in the hash."""
 
+import copy
 import json
 import random
 from typing import Any, get_args
@@ -131,14 +132,23 @@ def test_an_experiment_cannot_be_changed() -> None:
 INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
 
 
+# Values that are valid only beside others.
+COMPANY: dict[str, dict[str, Any]] = {
+    "share": {"method": "fedavg"},
+    "refprotofl.uplink-budget": {"refprotofl.keep": None},
+    "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
+    "compress.name": {"refprotofl.apud": False},
+}
+
+
 def with_value(base: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    plain = json.loads(json.dumps(base))
+    plain = copy.deepcopy(base)
     *tables, last = key.split(".")
     inner = plain
     for table in tables:
         inner = inner.setdefault(table, {})
     inner[last] = value
-    return plain  # type: ignore[no-any-return]
+    return plain
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -172,11 +182,9 @@ def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
             changes = [with_value(base, key, {"option": 1})]
         else:
             changes = [with_value(base, key, value) for value in other_values(field, leaves(base)[key])]
-        # Some values need company: other methods share all of the model, ef21 counts participants.
-        company = {"method": "local"} if key == "share" else {}
-        if owner == "refprotofl":
-            company["refprotofl"] = {**base["refprotofl"], "normalise": "participants"}
-        for plain in [*changes, *({**plain, **company} for plain in changes)]:
+        for companion, value in COMPANY.get(key, {}).items():
+            changes += [with_value(plain, companion, value) for plain in changes]
+        for plain in changes:
             try:
                 changed = Experiment.parse(plain)
             except InputError:

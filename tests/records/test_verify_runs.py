@@ -22,8 +22,9 @@ from refprotofl.wire import Message
 
 
 @pytest.fixture(scope="session")
-def initial(undisturbed: Finished) -> str:
-    return digest_state(dict(build_model(read_experiment(undisturbed.folder)).read_private(ADAPTER)))
+def initial(undisturbed: Finished) -> list[str]:
+    experiment = read_experiment(undisturbed.folder)
+    return [digest_state(dict(build_model(experiment).read_private(ADAPTER)))] * experiment.clients
 
 
 def sign(manifest: dict[str, object]) -> dict[str, object]:
@@ -31,7 +32,7 @@ def sign(manifest: dict[str, object]) -> dict[str, object]:
     return {"sha256": hashlib.sha256(json.dumps(rest).encode()).hexdigest(), **rest}
 
 
-def test_an_intact_run_passes(undisturbed: Finished, initial: str) -> None:
+def test_an_intact_run_passes(undisturbed: Finished, initial: list[str]) -> None:
     found = verify_run(undisturbed.folder, initial)
     assert (found.round, found.state_digest) == (2, undisturbed.summary["state_digest"])
     assert found.clients_with_state == 2
@@ -50,18 +51,18 @@ def test_the_digest_is_that_of_server_and_clients_in_order(undisturbed: Finished
 
 
 def test_a_client_never_asked_counts_with_its_initial_state(
-    tiny: Callable[..., Experiment], tmp_path: Path, initial: str
+    tiny: Callable[..., Experiment], tmp_path: Path, initial: list[str]
 ) -> None:
     finished = run(tiny(clients=3, fraction=0.34, rounds=1), out=tmp_path / "run")
-    found = verify_run(finished.folder, initial)
+    found = verify_run(finished.folder, initial[:1] * 3)
     assert found.clients_with_state == 1
     assert found.state_digest == finished.summary["state_digest"]
     with pytest.raises(DataError):
-        verify_run(finished.folder, "00" * 32)
+        verify_run(finished.folder, ["00" * 32] * 3)
 
 
 @pytest.mark.parametrize("owner", ["server", "client"])
-def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, initial: str, owner: str) -> None:
+def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, initial: list[str], owner: str) -> None:
     checkpoint = finished_copy / "checkpoint"
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     record = manifest["server"] if owner == "server" else manifest["clients"]["1"]
@@ -75,7 +76,7 @@ def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, 
         verify_run(finished_copy, initial)
 
 
-def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, initial: str) -> None:
+def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, initial: list[str]) -> None:
     path = finished_copy / "events.jsonl"
     digest = json.loads((finished_copy / "summary.json").read_text())["state_digest"]
     path.write_text(path.read_text().replace(digest, "f" * 64))
@@ -83,13 +84,13 @@ def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, i
         verify_run(finished_copy, initial)
 
 
-def test_a_round_that_was_committed_but_not_told_needs_a_resume(cut_off: Path, initial: str) -> None:
+def test_a_round_that_was_committed_but_not_told_needs_a_resume(cut_off: Path, initial: list[str]) -> None:
     (cut_off / "events.jsonl").write_text("")
     with pytest.raises(DataError, match=r"lacks round 1.*--resume"):
         verify_run(cut_off, initial)
 
 
-def test_a_run_without_a_round_has_nothing_to_verify(finished_copy: Path, initial: str) -> None:
+def test_a_run_without_a_round_has_nothing_to_verify(finished_copy: Path, initial: list[str]) -> None:
     (finished_copy / "checkpoint" / "manifest.json").unlink()
     with pytest.raises(InputError, match="no committed round"):
         verify_run(finished_copy, initial)

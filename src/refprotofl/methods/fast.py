@@ -33,8 +33,7 @@ class FASTServer(Server):
         self.counts = torch.zeros(experiment.clients, self.num_classes, dtype=torch.int64)
         self.quotas = torch.zeros_like(self.counts)  # of labels made by hand
         self.told = torch.zeros(experiment.clients, len(labelling.COUNTS), dtype=torch.int64)
-        self.pool, self.pool_labels = torch.zeros(0, 0), torch.zeros(0, dtype=torch.int64)
-        self.pool_owners = torch.zeros(0, dtype=torch.int64)
+        self.pool, self.pool_labels, self.pool_owners = torch.zeros(0, 0), torch.zeros(0).long(), torch.zeros(0).long()
 
     @property
     def state_names(self) -> Sequence[str]:
