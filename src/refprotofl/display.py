@@ -31,21 +31,18 @@ def title(experiment: Experiment) -> str:
     )
 
 
+def _bar(console: Console, status: str) -> Progress:
+    """A live bar, which only a terminal shows."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(status))
+    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+
+
 class ProgressWatcher(Watcher):
     """A live bar on a terminal, a line for each evaluation elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
+        self._bar = _bar(console, "{task.fields[status]}")
         self._task = self._bar.add_task("round", total=None, status="")
         self._answers = 0
         self._uplink = 0
@@ -97,16 +94,7 @@ class GridWatcher:
     def __init__(self, console: Console, rounds: Sequence[int]) -> None:
         self._console = console
         self._rounds = rounds
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("rounds"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
+        self._bar = _bar(console, "rounds")
         self._task = self._bar.add_task("", total=sum(rounds))
         self._bar.start()
 

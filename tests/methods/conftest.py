@@ -13,7 +13,8 @@ from hypothesis import settings
 
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
-from refprotofl.methods.refprotofl import RefProtoClient, RefProtoServer
+from refprotofl.methods.refprotofl import RefProtoServer
+from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.states import load_state

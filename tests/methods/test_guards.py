@@ -86,7 +86,7 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
         model.write_private(before)
         return trained
 
-    monkeypatch.setattr("refprotofl.methods.refprotofl.train", adapter_only)
+    monkeypatch.setattr("refprotofl.methods.refprotofl_client.train", adapter_only)
     with pytest.raises(RunError, match="Round 1, client 0: training left the backbone exactly as it was"):
         simulate()
 

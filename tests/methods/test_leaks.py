@@ -12,7 +12,7 @@ from torch import Tensor
 
 from refprotofl import assembly
 from refprotofl.assembly import load_federation
-from refprotofl.methods.refprotofl import RefProtoClient
+from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.clients import ClientStore
 from refprotofl.state import State
 from refprotofl.wire import Message, Sparse, decode, encode

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl import assembly
-from refprotofl.methods.refprotofl import RefProtoClient
+from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.records.states import load_state
 from refprotofl.run import draw_cohort

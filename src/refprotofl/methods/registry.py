@@ -20,7 +20,8 @@ from refprotofl.methods.fedrep import FedRepClient
 from refprotofl.methods.fedtgp import FedTGPClient, FedTGPServer
 from refprotofl.methods.local import LocalClient, LocalServer
 from refprotofl.methods.method import Method, load_method
-from refprotofl.methods.refprotofl import RefProtoClient, RefProtoServer
+from refprotofl.methods.refprotofl import RefProtoServer
+from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.methods.vhl import VHLClient
 from refprotofl.models import ADAPTER, ALL, BODY, HEAD
 from refprotofl.plugins import is_reference
