@@ -50,7 +50,7 @@ class Round:
     losses: dict[int, Floats]  # participant -> (steps, 2) cross-entropy and alignment loss of each batch
 
 
-# ---- The model ----
+# The model
 
 
 def embed(images: Tensor, backbone: Sequence[Tensor], feature: Sequence[Tensor]) -> Tensor:
@@ -80,7 +80,7 @@ def tensors(arrays: Sequence[Floats], trainable: bool = False) -> list[Tensor]:
     return [torch.tensor(array, requires_grad=trainable) for array in arrays]
 
 
-# ---- APUD: send the adapter parameters that moved most ----
+# APUD: send the adapter parameters that moved most
 
 
 def apud_client(local: Floats, broadcast: Floats, keep: float) -> tuple[Floats, Flags]:
@@ -112,7 +112,7 @@ def apud_server(broadcast: Floats, uploads: Sequence[tuple[Floats, Flags, int]])
     return adapter
 
 
-# ---- ERPA: align embeddings with anchors that all clients share ----
+# ERPA: align embeddings with anchors that all clients share
 
 
 def class_mean(embeddings: Floats, labels: Integers, label: int) -> Floats:
@@ -223,7 +223,7 @@ def erpa_client_train(
     return new_backbone, local_adapter, np.array(losses, dtype=np.float32)
 
 
-# ---- RefProtoFL ----
+# RefProtoFL
 
 
 def run(
@@ -271,7 +271,7 @@ def run(
     return history  # Line 17: the last adapter, and the private backbones without which it cannot classify
 
 
-# ---- A demonstration ----
+# A demonstration
 
 
 def accuracy(backbone: Sequence[Floats], adapter: Floats, width: int, test: Dataset) -> float:

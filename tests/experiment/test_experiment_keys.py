@@ -127,7 +127,7 @@ def test_an_experiment_cannot_be_changed() -> None:
         Experiment().seed = 3  # type: ignore[misc]
 
 
-# ---- the hash ----
+# The hash
 
 INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
 

@@ -37,7 +37,7 @@ def federations(draw: st.DrawFn) -> tuple[Tensor, list[tuple[Tensor, Tensor, flo
     return reference, [(torch.tensor(values), torch.tensor(mask), float(weight)) for values, mask, weight in uploads]
 
 
-# ---- which coordinates go ----
+# Which coordinates go
 
 
 def test_the_two_clients_of_the_worked_example_choose_their_largest_movements() -> None:
@@ -81,7 +81,7 @@ def test_the_number_sent_is_the_share_rounded_down_but_one_at_least(keep: float,
     assert apud.number_to_send(keep, size) == number
 
 
-# ---- the other rules of selection ----
+# The other rules of selection
 
 
 @given(st.lists(st.floats(0, 1e3, width=32), min_size=2, max_size=60), st.data())
@@ -181,7 +181,7 @@ def test_equal_remainders_go_to_the_earlier_tensor() -> None:
     assert apud.split_by_tensor(10, [65_536, 128, 1_280, 10]) == [10, 0, 0, 0]
 
 
-# ---- aggregation ----
+# Aggregation
 
 
 def slowly(

@@ -53,7 +53,7 @@ def read(simulation, one):
     return compressors.expand(table, one.message, SIZE, draw).double()
 
 
-# ---- with every method ----
+# With every method
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -104,7 +104,7 @@ def test_four_bits_are_half_of_eight(simulated):
     assert four.communication["uplink"]["parameters"] == 4 * SIZE
 
 
-# ---- memories ----
+# Memories
 
 
 def test_the_rest_stays_with_the_client_and_comes_later(simulated):
@@ -149,7 +149,7 @@ def test_fednova_with_ef21_divides_an_absent_clients_change_by_its_own_progress(
     assert torch.allclose(state["shared"].double(), last.double() + step, atol=1e-6, rtol=0)
 
 
-# ---- STC's downlink ----
+# STC's downlink
 
 
 @pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
@@ -183,7 +183,7 @@ def test_stcs_server_owes_what_its_steps_left_out(simulated):
     assert len(state["step"][state["step"] != 0].abs().unique()) == 1
 
 
-# ---- losses ----
+# Losses
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_with_ef21_a_client_whose_answer_did_not_arrive_starts_anew_on_both_side
         assert same_bits(memory[client], went_on.client_state(client)["memory"])
 
 
-# ---- a stop and a resume ----
+# A stop and a resume
 
 
 class Stop(Exception):
@@ -261,7 +261,7 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_p
     assert resumed["communication"] == undisturbed["communication"]
 
 
-# ---- what is refused ----
+# What is refused
 
 
 @pytest.mark.parametrize("method", ["local", "fedproto", "fedgh"])

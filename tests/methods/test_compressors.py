@@ -39,7 +39,7 @@ def send(table, change, memory=None, **stream):
     return arrived, compressors.expand(table, arrived, len(change), draw(table.name, **stream)), memory
 
 
-# ---- feedback ----
+# Feedback
 
 
 @pytest.mark.parametrize("name", ["top-k-ef", "stc"])
@@ -104,7 +104,7 @@ def test_without_feedback_nothing_is_remembered(name):
     assert send(Compress(name=name), vector(1), memory)[2] is memory
 
 
-# ---- values ----
+# Values
 
 
 def test_top_k_sends_the_largest_and_nothing_else():
@@ -202,7 +202,7 @@ def test_two_levels_share_a_byte():
     assert compressors.unpack_pairs(compressors.pack_pairs(every), 15).equal(every)
 
 
-# ---- bytes ----
+# Bytes
 
 HEAD = 3  # magic, version, number of fields
 
@@ -254,7 +254,7 @@ def test_the_ledger_counts_parameters_however_they_are_packed(table, parameters,
     }  # fmt: skip
 
 
-# ---- what a server does not accept ----
+# What a server does not accept
 
 
 def code(*places, size=8):

@@ -189,7 +189,7 @@ def test_seven_values_are_below_the_threshold_and_constants_are_no_leak() -> Non
     assert not found(torch.arange(8.0).flip(0))
 
 
-# ---- samples ----
+# Samples
 
 
 def samples(simulation: Any) -> Iterator[tuple[int, bytes]]:

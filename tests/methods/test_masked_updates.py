@@ -46,7 +46,7 @@ def compose(
     )
 
 
-# ---- packing ----
+# Packing
 
 
 @pytest.mark.parametrize("feedback", ["none", "ef", "ef21"])
@@ -136,7 +136,7 @@ def test_a_scale_that_makes_the_change_infinite_is_refused() -> None:
         masked.unpack(table(value_type="int8"), decode(encode(message)), torch.zeros(SIZE))
 
 
-# ---- error feedback ----
+# Error feedback
 
 
 @pytest.mark.parametrize("select", ["top", "random", "probabilistic"])
@@ -188,7 +188,7 @@ def test_ef21_contracts_to_a_constant_change() -> None:
     assert errors[4] < 1e-9  # four quarters
 
 
-# ---- the uplink budget ----
+# The uplink budget
 
 
 @given(st.integers(1, 200), st.data())
@@ -251,7 +251,7 @@ def test_a_budget_that_carries_everything_sends_everything() -> None:
     assert masked.unpack(table(uplink_budget=100_000), message, reference).mask.all()
 
 
-# ---- the scope of selection ----
+# The scope of selection
 
 
 @given(

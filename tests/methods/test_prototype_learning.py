@@ -45,7 +45,7 @@ def means(rows: list[list[float]], counts: list[int]) -> ClassMeans:
     return ClassMeans(torch.tensor(rows), torch.tensor(counts))
 
 
-# ---- messages ----
+# Messages
 
 
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), st.booleans(), st.booleans())
@@ -93,7 +93,7 @@ def test_with_ten_classes_of_128_fedproto_sends_1280_values_and_fedgh_1290() -> 
         assert (up["parameters"], up["prototype_values"], up["other_values"]) == (0, 1280, others)
 
 
-# ---- averages ----
+# Averages
 
 
 def test_two_clients_average_to_2_uniformly_and_to_3_by_count() -> None:
@@ -120,7 +120,7 @@ def test_pairs_are_every_held_prototype_by_client_and_class() -> None:
     assert counts.tolist() == [5, 6, 7]
 
 
-# ---- losses ----
+# Losses
 
 
 def test_the_pull_averages_over_batch_and_embedding_or_over_the_batch_alone() -> None:
@@ -163,7 +163,7 @@ def test_running_means_are_of_the_last_epoch_alone() -> None:
     assert seen.means(2).counts.tolist() == [2, 0]
 
 
-# ---- the server's training ----
+# The server's training
 
 
 def test_the_server_steps_down_without_momentum() -> None:
@@ -179,7 +179,7 @@ def test_a_server_whose_training_explodes_says_so() -> None:
         learning.fit([x], lambda rows: x.pow(4).sum(), 3, np.random.default_rng(0), learning.Steps(1000.0, 20, 8))
 
 
-# ---- every method, run ----
+# Every method, run
 
 
 def options(method: str, frozen: str) -> dict[str, Any]:

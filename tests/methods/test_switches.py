@@ -40,7 +40,7 @@ def weights(simulation: Any) -> dict[int, float]:
     return {one.client: float(one.message["samples"]) for one in simulation.tap.select("up", "join")}
 
 
-# ---- the method as the paper has it ----
+# The method as the paper has it
 
 
 def test_by_default_a_round_is_two_exchanges_with_a_tenth_of_the_adapter_up(simulated: Any) -> None:
@@ -90,7 +90,7 @@ def average(simulation: Any, number: int, normalise: str) -> Tensor:
     return result.float()
 
 
-# ---- erpa, align, warm-up, timing ----
+# Erpa, align, warm-up, timing
 
 
 def test_without_erpa_there_are_no_prototypes_and_no_public_set_is_shipped(simulated: Any) -> None:
@@ -165,7 +165,7 @@ def test_uncovered_classes_get_the_mean_of_the_clients_prototypes_weighted_by_th
     assert checked == 10 - round(10 * coverage)
 
 
-# ---- apud, select, scope, error feedback, value types ----
+# Apud, select, scope, error feedback, value types
 
 
 def test_without_apud_the_whole_adapter_goes(simulated: Any) -> None:
@@ -258,7 +258,7 @@ def test_narrower_values_shrink_the_uplink_and_nothing_else(simulated: Any) -> N
         assert run.adapter().allclose(runs["float32"].adapter(), atol=0.02)
 
 
-# ---- downlink ----
+# Downlink
 
 
 def test_a_sparse_downlink_gives_the_same_bits_for_fewer_bytes(simulated: Any) -> None:
@@ -284,7 +284,7 @@ def test_who_missed_a_round_gets_the_dense_adapter_and_who_did_not_gets_the_chan
     assert seen == {True, False}
 
 
-# ---- the uplink budget ----
+# The uplink budget
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# ---- sizes ----
+# Sizes
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_group_norm_takes_the_most_groups_up_to_32_that_divide(channels: int, gr
     assert layer.num_groups == groups
 
 
-# ---- the split ----
+# The split
 
 
 def test_the_adapter_vector_is_feature_weight_feature_bias_head_weight_head_bias_row_by_row() -> None:
@@ -142,7 +142,7 @@ def test_images_are_normalised_by_channel() -> None:
     assert images.flatten().tolist() == [0, 0, 255, 255]  # not written into
 
 
-# ---- batch norm that stays local ----
+# Batch norm that stays local
 
 
 @pytest.mark.parametrize(("name", "shape"), [("mlp", (1, 8, 8)), ("cnn", (1, 8, 8)), ("resnet18", (1, 8, 8))])
@@ -172,7 +172,7 @@ def test_larger_batches_are_normalised_as_torch_does() -> None:
     assert ours.running_mean.equal(theirs.running_mean)
 
 
-# ---- initial weights ----
+# Initial weights
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
@@ -190,7 +190,7 @@ def test_building_a_model_leaves_torchs_generator_alone_and_does_not_read_it() -
     assert build_model(experiment()).read(ADAPTER).equal(one.read(ADAPTER))
 
 
-# ---- one's own backbone ----
+# One's own backbone
 
 OWN = """
 import torch

@@ -29,7 +29,7 @@ def floats(*values: object) -> NDArray[np.float32]:
     return np.array(values, dtype=np.float32)
 
 
-# ---- APUD: methods.md 8.2, items 4 to 6 ----
+# APUD: methods.md 8.2, items 4 to 6
 
 
 def test_two_clients_send_two_of_four_coordinates() -> None:
@@ -73,7 +73,7 @@ def test_number_sent_is_the_floor_but_at_least_one(keep: float, sent: int) -> No
     assert mask.sum() == sent
 
 
-# ---- ERPA: methods.md 8.2, items 7 and 8 ----
+# ERPA: methods.md 8.2, items 7 and 8
 
 
 def test_external_prototypes_are_uniform_and_global_ones_count_weighted() -> None:
@@ -123,7 +123,7 @@ def test_client_prototypes_are_means_after_the_relu_and_public_data_comes_first(
     assert {label: (row.tolist(), count) for label, (row, count) in of_private.items()} == {1: ([3, 3], 2)}
 
 
-# ---- A whole round ----
+# A whole round
 
 
 def one_weight_federation(keep: float, rounds: int = 1) -> Any:

@@ -65,7 +65,7 @@ class Form:
     read: Callable[[Compress, Message, int, Draw], Tensor]
 
 
-# ---- top-k, top-k-ef, ef21: the largest values and where they are ----
+# Top-k, top-k-ef, ef21: the largest values and where they are
 
 
 def _write_top(table: Compress, vector: Tensor, draw: Draw) -> Message:
@@ -85,7 +85,7 @@ def _read_top(table: Compress, message: Message, size: int, draw: Draw) -> Tenso
     return torch.zeros(size).index_copy(0, sent.indices, sent.values)
 
 
-# ---- random-k: where they are follows from the stream, which both sides have ----
+# Random-k: where they are follows from the stream, which both sides have
 
 
 def _random_places(table: Compress, size: int, draw: Draw) -> Tensor:
@@ -103,7 +103,7 @@ def _read_random(table: Compress, message: Message, size: int, draw: Draw) -> Te
     return torch.zeros(size).index_copy(0, _random_places(table, size, draw), values)
 
 
-# ---- stc: the largest, all of one magnitude ----
+# Stc: the largest, all of one magnitude
 
 
 def ternarise(vector: Tensor, share: float) -> Tensor:
@@ -145,7 +145,7 @@ def _read_stc(table: Compress, message: Message, size: int, draw: Draw) -> Tenso
     return read_ternary(message, size, apud.number_to_send(table.keep, size))
 
 
-# ---- qsgd: all values, each rounded at random to a level of its bucket's norm ----
+# Qsgd: all values, each rounded at random to a level of its bucket's norm
 
 
 def quantise(vector: Tensor, levels: int, bucket: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:

@@ -122,7 +122,7 @@ def _draw(experiment: Experiment, client: int, round: int) -> compressors.Draw:
     return partial(streams.stream, experiment.seed, experiment.compress.name, client=client, round=round)
 
 
-# ---- the next broadcast ----
+# The next broadcast
 
 
 def step(server: Server, reference: Tensor, changes: Iterable[tuple[int, Tensor]]) -> Tensor:
