@@ -141,7 +141,7 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
     images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
     test_images, test_labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
     method, names = find_method(experiment.method), experiment.backbones
-    shelf = DiskShelf(checkpoint / "shelf")
+    shelf, memo = DiskShelf(checkpoint / "shelf"), dict[str, torch.Tensor]()
 
     def seat(number: int) -> Seat:
         own = np.searchsorted(data.test_indices, data.own_test_indices[number])
@@ -153,6 +153,7 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
             model=federation.models[names[number]],
             parts=method.shared(experiment),
             shelf=shelf,
+            memo=memo,
         )
 
     store = ClientStore(checkpoint / "clients", [federation.initial[name] for name in names], records)

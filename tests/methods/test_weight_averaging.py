@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from refprotofl.comparison import cost_rows
+from refprotofl.errors import GuardError
+from refprotofl.evaluation import backbone_features
 from refprotofl.experiment import Experiment
 from refprotofl.methods.fednova import progress
 from refprotofl.methods.fedprox import proximal_pull
@@ -145,6 +147,32 @@ def test_there_is_a_global_model_where_nothing_is_private(tmp_path: Path, share:
     assert (summary["accuracy"]["global"] is not None) == exists
     if exists:
         assert set(summary["accuracy_per_client"]["personal"]) == {summary["accuracy"]["global"]}
+
+
+def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def counted(model: SplitModel, images: torch.Tensor) -> torch.Tensor:
+        seen.append(model.read(("backbone",)))
+        return backbone_features(model, images)
+
+    monkeypatch.setattr("refprotofl.methods.base.backbone_features", counted)
+    finish(tmp_path / "full", method="fedavg", share="full")
+    assert len(seen) == 1 + 3  # the aggregated one, then each client's own after training
+    assert not seen[0].equal(seen[1])
+    seen.clear()
+    finish(tmp_path / "adapter", method="fedavg")
+    assert len(seen) == 3  # private backbones, each once for both adapters
+
+
+def test_training_that_leaves_the_shared_weights_alone_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refprotofl.methods.fedavg.train", lambda *rest, **options: None)
+    with pytest.raises(GuardError, match="training did not change the shared weights"):
+        finish(tmp_path / "run", method="fedavg", share="full")
 
 
 def test_public_images_to_train_on_change_the_training_and_count_as_samples(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from refprotofl.methods import guards
 from refprotofl.methods.link import open_link
 from refprotofl.methods.training import Samples
 from refprotofl.models import Parts, SplitModel
-from refprotofl.state import State
+from refprotofl.state import State, digest_value
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
 
@@ -197,6 +197,7 @@ class Seat:
     model: SplitModel
     parts: Parts  # shared with the others
     shelf: Shelf
+    memo: dict[str, Tensor]  # common to all clients of a place: features under the newest shared backbone
 
 
 class Client(ABC):
@@ -278,6 +279,16 @@ class Client(ABC):
         """Puts what training left into a model that has the private part already, for `personal_before`."""
         self.model.write(self.parts, self.state["trained"])  # type: ignore[arg-type]
 
+    def test_features(self, newest: Tensor) -> Tensor:
+        """What the backbone makes of the test images, (T, width); a backbone that all have is asked once for all."""
+        if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
+            return backbone_features(self.model, self.seat.test.images)
+        memo, key = self.seat.memo, digest_value(newest)
+        if key not in memo:
+            memo.clear()
+            memo[key] = backbone_features(self.model, self.seat.test.images)
+        return memo[key]
+
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
@@ -285,7 +296,7 @@ class Client(ABC):
         self.model.write_private(self.state)
         self.model.write(self.parts, newest)
         test = self.seat.test
-        features = backbone_features(self.model, test.images)
+        features = self.test_features(newest)
         counts = count_correct(adapter_predictions(self.model, features, self.num_classes, anchors, defined), test)
         if self.state.get("trained_round") == round:
             self.load_trained()

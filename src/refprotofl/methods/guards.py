@@ -23,7 +23,7 @@ def backbone_moved(before_and_after: Sequence[tuple[Tensor, Tensor]]) -> None:
 def part_moved(before: Tensor, after: Tensor, part: str) -> None:
     """What a phase of training is for must have changed."""
     if before.equal(after):
-        raise GuardError(f"training left the {part} exactly as it was")
+        raise GuardError(f"training did not change the {part}")
 
 
 def announced_number_sent(mask: Tensor, keep: int) -> None:

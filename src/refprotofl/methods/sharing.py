@@ -11,7 +11,7 @@ from torch import Tensor
 
 from refprotofl import streams
 from refprotofl.experiment import Experiment
-from refprotofl.methods import compressors
+from refprotofl.methods import compressors, guards
 from refprotofl.methods.base import Client, Cohort, Lost, Refused, Server
 from refprotofl.methods.link import held, hold
 from refprotofl.models import SplitModel
@@ -86,6 +86,7 @@ def load_shared(client: Client, message: Message) -> Tensor:
 
 def write_update(client: Client, round: int, received: Tensor, trained: Tensor) -> Message:
     """What a client sends up after training."""
+    guards.part_moved(received, trained, "shared weights")
     if client.experiment.compress.name == "none":
         return {"shared": trained}
     if client.experiment.compress.name == "stc":
