@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -135,7 +134,7 @@ def pooled_samples(experiment: Experiment, data: FederatedData) -> Samples:
     return Samples(images, labels, torch.from_numpy(rows))
 
 
-def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict[str, Any]]) -> ClientHost:
+def build_host(federation: Federation, checkpoint: Path) -> ClientHost:
     """A place for clients, whose private states lie in `checkpoint`."""
     experiment, data = federation.experiment, federation.data
     images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
@@ -156,20 +155,17 @@ def build_host(federation: Federation, checkpoint: Path, records: dict[int, dict
             memo=memo,
         )
 
-    store = ClientStore(checkpoint / "clients", [federation.initial[name] for name in names], records)
+    store = ClientStore(checkpoint / "clients", [federation.initial[name] for name in names])
     return ClientHost(method.client, seat, store)
 
 
-def worker_specification(
-    experiment: Experiment, data_dir: Path | None, checkpoint: Path, records: dict[int, dict[str, Any]]
-) -> bytes:
+def worker_specification(experiment: Experiment, data_dir: Path | None, checkpoint: Path) -> bytes:
     """All that a worker process needs to build its host."""
     return json.dumps(
         {
             "experiment": experiment.plain(),
             "data": None if data_dir is None else str(data_dir),
             "checkpoint": str(checkpoint.absolute()),
-            "records": records,
         }
     ).encode()
 
@@ -179,5 +175,4 @@ def build_worker_host(specification: bytes) -> ClientHost:
     plain = json.loads(specification)
     data_dir = None if plain["data"] is None else Path(plain["data"])
     federation = load_federation(Experiment.parse(plain["experiment"]), data_dir)
-    records = {int(client): record for client, record in plain["records"].items()}
-    return build_host(federation, Path(plain["checkpoint"]), records)
+    return build_host(federation, Path(plain["checkpoint"]))

@@ -15,6 +15,7 @@ from refprotofl import assembly
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.host import Engine
 from refprotofl.engines.inprocess import InProcessEngine
+from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.engines.workers import WorkerEngine
 from refprotofl.evaluation import PROTOCOLS, accuracies, accuracy
 from refprotofl.experiment import Experiment
@@ -106,12 +107,10 @@ def worker_count(workers: Workers, experiment: Experiment) -> int:
 
 def open_engine(federation: assembly.Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int) -> Engine:
     if workers == 1:
-        return InProcessEngine(assembly.build_host(federation, checkpoint.folder, checkpoint.records))
-    specification = assembly.worker_specification(
-        federation.experiment, data_dir, checkpoint.folder, checkpoint.records
-    )
+        return InProcessEngine(assembly.build_host(federation, checkpoint.folder))
+    specification = assembly.worker_specification(federation.experiment, data_dir, checkpoint.folder)
     sizes = [len(indices) for indices in federation.data.client_indices]
-    engine = WorkerEngine(assembly.build_worker_host, specification, sizes, workers)
+    engine = WorkerEngine(assembly.build_worker_host, [specification] * workers, sizes)
     try:
         engine.wait_until_ready()
     except BaseException:
@@ -149,6 +148,7 @@ class Loop:
         self.folder = folder
         self.watcher = watcher
         self.progress = checkpoint.progress
+        self.whereabouts = Whereabouts(checkpoint.records)
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
 
     def begin(self, workers: int) -> None:
@@ -197,12 +197,13 @@ class Loop:
                 "evaluate": seconds["evaluate"] + time.perf_counter() - trained,
             },
         )
-        written = self.engine.commit(round)
+        written = self.whereabouts.settle(self.engine, round)
         state = self.server.state
+        digest = self.checkpoint.digest(state, written)
         event = {
             "event": "round",
             "round": round,
-            "state_digest": self.checkpoint.digest(state, written),
+            "state_digest": digest,
             "asked": list(asked),
             "participants": list(cohort.clients),
             "messages": cohort.digests,
@@ -212,7 +213,7 @@ class Loop:
             "seconds": time.perf_counter() - begin,
         }
         events.append(event)
-        self.checkpoint.commit(state, written, self.progress, events)
+        self.checkpoint.commit(state, written, digest, self.progress, events)
         self.folder.append(events)
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 
@@ -222,6 +223,7 @@ class Loop:
             kinds |= compressors.kinds(sum(self.server.model.sizes(self.server.parts)))
         return EngineCohort(
             self.engine,
+            self.whereabouts,
             self.ledger,
             kinds,
             round,

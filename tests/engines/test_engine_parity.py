@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from refprotofl.assembly import Federation, build_host, load_federation
-from refprotofl.engines.host import ClientHost, Records, Result, Task
+from refprotofl.engines.host import ClientHost, Result, Task
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import Checkpoint
@@ -76,8 +76,9 @@ class ShuffledEngine:
         self._waiting.clear()
         return self._results.pop(ticket)
 
-    def commit(self, round: int) -> Records:
-        return self._host.commit(round)
+    def forget(self) -> None:
+        self._waiting.clear()
+        self._results.clear()
 
     def close(self) -> None: ...
 
@@ -91,7 +92,7 @@ def test_any_order_of_completion(
     def open_shuffled(
         federation: Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int
     ) -> ShuffledEngine:
-        host = build_host(federation, checkpoint.folder, checkpoint.records)
+        host = build_host(federation, checkpoint.folder)
         engines.append(ShuffledEngine(host, random.Random(seed)))
         return engines[0]
 

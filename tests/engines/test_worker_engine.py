@@ -1,6 +1,5 @@
 """The worker engine by itself, with clients that only echo."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -12,20 +11,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from refprotofl.engines.host import Result, Task
-from refprotofl.engines.workers import WorkerEngine, balanced
+from refprotofl.engines.workers import WorkerEngine
 from refprotofl.errors import RunError
+from refprotofl.state import Kept
 
-SIZES = st.lists(st.integers(0, 50), min_size=1, max_size=7)
 MEGABYTE = 1 << 20
 
 ECHO = """
     import os, time
     from refprotofl.engines.host import Result
-    from refprotofl.errors import InputError, RunError
+    from refprotofl.errors import InputError
+    from refprotofl.state import Kept
 
     class Host:
         def __init__(self, greeting):
@@ -35,11 +33,10 @@ ECHO = """
                 os._exit(7)
             if task.verb == "sleep":
                 time.sleep(60)
-            return Result(self.greeting + task.payload, seconds=float(task.client))
-        def commit(self, round):
-            if round == 13:
-                raise RunError("The disk is full.")
-            return {os.getpid(): {"round": round}}
+            if task.verb == "nap":
+                time.sleep(0.2)
+            kept = Kept(task.kept.file + "+", str(os.getpid()), str(time.monotonic_ns()))
+            return Result(self.greeting + task.payload, kept)
 
     def build(specification):
         if specification == b"refuse":
@@ -49,43 +46,20 @@ ECHO = """
 
 
 PARENT = """
-import sys, time
+import sys, threading, time
 sys.path.insert(0, sys.argv[1])
 import echoing_host
 from refprotofl.engines.host import Task
 from refprotofl.engines.workers import WorkerEngine
 
 if __name__ == "__main__":
-    engine = WorkerEngine(echoing_host.build, b"", [1], 1)
+    engine = WorkerEngine(echoing_host.build, [b""], [1])
     engine.wait_until_ready()
-    engine.submit(Task(0, "sleep", 1, b""))
+    ticket = engine.submit(Task(0, "sleep", 1))
+    threading.Thread(target=engine.result, args=(ticket,), daemon=True).start()
     print(engine._processes[0].pid, flush=True)
     time.sleep(60)
 """
-
-
-def loads(home: list[int], sizes: list[int], workers: int) -> list[int]:
-    return [sum(size for size, place in zip(sizes, home, strict=True) if place == worker) for worker in range(workers)]
-
-
-@settings(deadline=None)
-@given(SIZES, st.integers(1, 3))
-def test_the_busiest_worker_has_at_most_four_thirds_of_the_best_split(sizes: list[int], workers: int) -> None:
-    home = balanced(sizes, workers)
-    assert len(home) == len(sizes)
-    assert set(home) <= set(range(workers))
-    splits = itertools.product(range(workers), repeat=len(sizes))
-    best = min(max(loads(list(split), sizes, workers)) for split in splits)
-    assert 3 * max(loads(home, sizes, workers)) <= 4 * best
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=200), st.integers(1, 32))
-def test_no_worker_is_idle_while_another_has_two_clients(sizes: list[int], workers: int) -> None:
-    home = balanced(sizes, workers)
-    if len(sizes) >= workers:
-        assert set(home) == set(range(workers))
-    assert home == balanced(sizes, workers)
 
 
 def within(seconds: float, work: Callable[[], object]) -> None:
@@ -111,8 +85,8 @@ def open_engine(hosts: Path) -> Iterator[Callable[..., WorkerEngine]]:
         patch.syspath_prepend(hosts)
         import echoing_host
 
-        def opener(workers: int, specification: bytes = b"") -> WorkerEngine:
-            opened.append(WorkerEngine(echoing_host.build, specification, [1] * 4, workers))
+        def opener(workers: int, specification: bytes = b"", sizes: tuple[int, ...] = (1, 1, 1, 1)) -> WorkerEngine:
+            opened.append(WorkerEngine(echoing_host.build, [specification] * workers, sizes))
             return opened[-1]
 
         yield opener
@@ -127,11 +101,29 @@ def pair(open_engine: Callable[..., WorkerEngine]) -> WorkerEngine:
     return engine
 
 
-def test_answers_wait_for_their_tickets(pair: WorkerEngine) -> None:
-    tickets = [pair.submit(Task(client, "echo", 1, b"%d" % client)) for client in range(4)]
+def test_answers_wait_for_their_tickets_and_tell_where_the_state_is(pair: WorkerEngine) -> None:
+    tasks = [Task(client, "echo", 1, b"%d" % client, Kept(f"file {client}")) for client in range(4)]
+    tickets = [pair.submit(task) for task in tasks]
     answers = [pair.result(ticket) for ticket in reversed(tickets)]
     assert [answer.payload for answer in answers] == [b"hello 3", b"hello 2", b"hello 1", b"hello 0"]
-    assert [answer.seconds for answer in answers] == [3.0, 2.0, 1.0, 0.0]
+    assert [answer.kept.file for answer in answers if answer.kept] == ["file 3+", "file 2+", "file 1+", "file 0+"]
+
+
+def test_the_client_with_most_data_is_first(open_engine: Callable[..., WorkerEngine]) -> None:
+    engine = open_engine(1, sizes=(5, 20, 20, 100, 7))
+    engine.wait_until_ready()
+    tickets = {client: engine.submit(Task(client, "echo", 1)) for client in range(5)}
+    kept = {client: engine.result(ticket).kept for client, ticket in tickets.items()}
+    assert sorted(kept, key=lambda client: int(kept[client].digest)) == [3, 1, 2, 4, 0]  # type: ignore[union-attr]
+
+
+def test_an_idle_worker_takes_what_the_other_has_no_time_for(pair: WorkerEngine) -> None:
+    slow = pair.submit(Task(0, "nap", 1))
+    quick = [pair.submit(Task(client % 4, "echo", 1)) for client in range(1, 8)]
+    makers = [pair.result(ticket).kept for ticket in (slow, *quick)]
+    assert len({kept.sha256 for kept in makers[1:] if kept}) == 1  # all by the one that did not nap
+    assert makers[0] is not None
+    assert makers[0].sha256 not in {kept.sha256 for kept in makers[1:] if kept}
 
 
 def test_messages_larger_than_a_pipe_do_not_block(pair: WorkerEngine) -> None:
@@ -147,18 +139,13 @@ def test_messages_larger_than_a_pipe_do_not_block(pair: WorkerEngine) -> None:
     assert len(results) == 8
 
 
-def test_a_commit_reaches_every_worker_and_drops_what_nobody_waits_for(pair: WorkerEngine) -> None:
-    for client in range(4):
-        pair.submit(Task(client, "echo", 2, bytes(MEGABYTE)))
-    written = pair.commit(2)
-    assert len(written) == 2  # each worker gave its own number
-    assert all(record == {"round": 2} for record in written.values())
+def test_what_nobody_waits_for_any_more_is_not_done_or_thrown_away(pair: WorkerEngine) -> None:
+    first, *_ = [pair.submit(Task(client, "echo", 2, bytes(MEGABYTE))) for client in range(4)]
+    pair.result(first)  # by now others are under way
+    pair.forget()
     assert pair.result(pair.submit(Task(0, "echo", 3, b"again"))).payload == b"hello again"
-
-
-def test_a_commit_that_fails_in_a_worker_fails(pair: WorkerEngine) -> None:
-    with pytest.raises(RunError, match=r"The disk is full\."):
-        pair.commit(13)
+    assert not pair._results
+    assert not pair._waiting
 
 
 def test_a_worker_that_ends_is_told_with_its_exit_code(pair: WorkerEngine) -> None:
@@ -179,6 +166,7 @@ def test_closing_does_not_wait_for_a_busy_worker(open_engine: Callable[..., Work
     engine.wait_until_ready()
     (process,) = engine._processes
     engine.submit(Task(0, "sleep", 1, b""))
+    engine._feed()
     within(10, engine.close)
     assert process.exitcode == -signal.SIGKILL
 

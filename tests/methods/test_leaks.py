@@ -14,7 +14,7 @@ from refprotofl import assembly
 from refprotofl.assembly import load_federation
 from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.clients import ClientStore
-from refprotofl.state import State
+from refprotofl.state import Held, Kept, State
 from refprotofl.wire import Message, Sparse, decode, encode
 
 RUN = 8  # so many consecutive values of a backbone are a leak
@@ -80,16 +80,16 @@ def backbones(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[State]]:
     seen: dict[int, list[State]] = defaultdict(list)
 
     class Open(ClientStore):
-        def load(self, client: int) -> State:
-            state = super().load(client)
+        def load(self, client: int, kept: Kept) -> Held:
+            held = super().load(client, kept)
             if not seen[client]:
-                seen[client].append(state)  # the initial one
-            return state
+                seen[client].append(held.state)  # the initial one
+            return held
 
-        def keep(self, client: int, state: State) -> None:
+        def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
             if state.get("trained_round") != seen[client][-1].get("trained_round"):
                 seen[client].append(state)
-            super().keep(client, state)
+            return super().keep(client, round, state, held, kept)
 
     monkeypatch.setattr(assembly, "ClientStore", Open)
     return seen

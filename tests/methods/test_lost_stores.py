@@ -11,11 +11,12 @@ from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.records.states import load_state
 from refprotofl.run import draw_cohort
-from refprotofl.state import State
+from refprotofl.state import Held, Kept, State
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.tensors import same_bits
 
 UNLUCKY = 2
+AFTER_ROUND_1 = "000002-1.safetensors"
 
 
 def greetings(simulation: Any) -> list[tuple[int, int]]:
@@ -30,11 +31,8 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """After round 1 the unlucky client's private state is gone."""
 
     class Forgetful(ClientStore):
-        def commit(self, round: int) -> Any:
-            written = super().commit(round)
-            if round == 1:
-                self._states[UNLUCKY] = dict(self._initial[UNLUCKY])
-            return written
+        def base(self, client: int, kept: Kept) -> State:
+            return super().base(client, Kept() if kept.file == AFTER_ROUND_1 else kept)
 
     monkeypatch.setattr(assembly, "ClientStore", Forgetful)
 
@@ -74,12 +72,12 @@ def test_who_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: 
 @pytest.mark.parametrize("lost", ["everything", "the public set"])
 def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     class Forgetful(ClientStore):
-        def commit(self, round: int) -> Any:
-            written = super().commit(round)
-            if round == 1:
-                kept = {name: value for name, value in self._states[UNLUCKY].items() if name != "public"}
-                self._states[UNLUCKY] = kept if lost == "the public set" else dict(self._initial[UNLUCKY])
-            return written
+        def base(self, client: int, kept: Kept) -> State:
+            if kept.file != AFTER_ROUND_1:
+                return super().base(client, kept)
+            if lost == "everything":
+                return self._initial[client]
+            return {name: value for name, value in super().base(client, kept).items() if name != "public"}
 
     monkeypatch.setattr(assembly, "ClientStore", Forgetful)
     went_on = simulate(error_feedback="ef21", normalise="participants")
@@ -102,13 +100,13 @@ def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(
             shelves.append(self)
 
     class Tidy(ClientStore):
-        def commit(self, round: int) -> Any:
-            if round == 1:
+        def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
+            if round == 1 and client == 3 and "trained" in state:
                 (shelf,) = shelves
                 (file,) = shelf._folder.iterdir()
                 file.unlink()
                 shelf._messages.clear()
-            return super().commit(round)
+            return super().keep(client, round, state, held, kept)
 
     monkeypatch.setattr(assembly, "DiskShelf", Watched)
     monkeypatch.setattr(assembly, "ClientStore", Tidy)
@@ -138,11 +136,12 @@ def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_tra
     class Forgetful(ClientStore):
         lost = False
 
-        def keep(self, client: int, state: State) -> None:
+        def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
             sent_prototypes = state.get("adapter_round") == 1 and "trained" not in state
             if client == UNLUCKY and sent_prototypes and not self.lost:
-                self.lost, state = True, dict(self._initial[UNLUCKY])
-            super().keep(client, state)
+                self.lost = True
+                return Kept()
+            return super().keep(client, round, state, held, kept)
 
     monkeypatch.setattr(assembly, "ClientStore", Forgetful)
     went_on = simulate({"rounds": 2})

@@ -1,13 +1,19 @@
 """The clients of one round as the server sees them: asked through an engine, every byte on record."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from refprotofl.engines.host import FATAL, Engine, Result, Task
+from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.errors import RunError
 from refprotofl.state import digest_state, digest_value
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
+
+AHEAD = 64  # requests under way beyond the answer that is waited for: enough to choose from, and memory stays bounded
+RECENT = 8  # different requests of a phase that are remembered in their encoded form
 
 Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
 
@@ -29,12 +35,29 @@ def field_digests(message: Message) -> dict[str, str]:
     return digests
 
 
+class _Requests:
+    """A phase's requests, encoded; one that goes to several clients is encoded once."""
+
+    def __init__(self, message: Message | Callable[[int], Message]) -> None:
+        self._message = message
+        self._recent: dict[int, tuple[Message, bytes, dict[str, str]]] = {}  # by the message's identity
+
+    def to(self, client: int) -> tuple[Message, bytes, dict[str, str]]:
+        request = self._message(client) if callable(self._message) else self._message
+        if id(request) not in self._recent:
+            if len(self._recent) == RECENT:
+                del self._recent[next(iter(self._recent))]
+            self._recent[id(request)] = (request, encode(request), field_digests(request))
+        return self._recent[id(request)]
+
+
 class EngineCohort:
     """Implements `methods.base.Cohort` over any engine."""
 
     def __init__(
         self,
         engine: Engine,
+        whereabouts: Whereabouts,
         ledger: Ledger,
         kinds: Mapping[str, Kind | Counted],
         round: int,
@@ -46,6 +69,7 @@ class EngineCohort:
         self.failures: list[dict[str, Any]] = []
         self.digests: Digests = {}
         self._engine = engine
+        self._whereabouts = whereabouts
         self._ledger = ledger
         self._kinds = kinds
         self._clients = sorted(clients)
@@ -77,22 +101,25 @@ class EngineCohort:
         once: bool = False,
     ) -> Iterator[tuple[int, Message]]:
         purpose: Purpose = "one_off" if once else self._purpose
-        tickets = []
-        encoded: dict[int, tuple[Message, bytes, dict[str, str]]] = {}
-        asked = self._clients if to is None else sorted(set(self._clients) & set(to))
-        for client in tuple(asked):
-            request = message(client) if callable(message) else message
-            if id(request) not in encoded:
-                encoded[id(request)] = (request, encode(request), field_digests(request))
-            _, data, digests = encoded[id(request)]
-            self._record("down", verb, client, purpose, request, data, digests)
-            tickets.append((client, self._engine.submit(Task(client, verb, self.round, data))))
-        for client, ticket in tickets:
+        asked = iter(tuple(self._clients) if to is None else sorted(set(self._clients) & set(to)))
+        requests = _Requests(message)
+        ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order
+        while True:
+            for client in islice(asked, AHEAD - len(ahead)):
+                request, data, digests = requests.to(client)
+                self._record("down", verb, client, purpose, request, data, digests)
+                task = Task(client, verb, self.round, data, self._whereabouts.of(client))
+                ahead.append((client, self._engine.submit(task)))
+            if not ahead:
+                return
+            client, ticket = ahead.popleft()
             answer = self._read(client, verb, purpose, self._engine.result(ticket))
             if answer is not None:
                 yield client, answer
 
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
+        if result.kept is not None:
+            self._whereabouts.move(client, result.kept)
         if result.error is not None:
             if result.fatal:
                 raise FATAL[result.fatal](f"Round {self.round}, client {client}: {result.error.rstrip('.')}.")

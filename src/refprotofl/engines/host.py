@@ -1,50 +1,54 @@
 """The place where clients live: it decodes a request, lets the client answer and keeps its private state."""
 
-import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from refprotofl.errors import DataError, GuardError, InputError, RunError
 from refprotofl.methods.base import Client, Seat
-from refprotofl.state import State
+from refprotofl.state import Held, Kept, State
 from refprotofl.wire import decode, encode
-
-Records = dict[int, dict[str, Any]]  # of each client whose state was written: file, hash and digest
 
 # The user's input, a damaged store, a full disk, a broken promise: not a matter of one client losing its turn.
 FATAL = {kind.__name__: kind for kind in (InputError, DataError, RunError, GuardError)}
 
+SETTLE = "settle"  # no request to a client, but to its place: bring its state into one file
+
 
 @dataclass(frozen=True)
 class Task:
+    """A request to a client, and where its state lies."""
+
     client: int
     verb: str
     round: int
-    payload: bytes
+    payload: bytes = b""
+    kept: Kept = field(default_factory=Kept)
 
 
 @dataclass(frozen=True)
 class Result:
-    """An answer, or why there is none; `fatal` names an error that stops the run."""
+    """An answer and where the client's state lies now, or why there is none.
+
+    `fatal` names an error that stops the run.
+    """
 
     payload: bytes = b""
+    kept: Kept | None = None
     error: str | None = None
     trace: str = ""
     fatal: str | None = None
-    seconds: float = 0.0
 
 
 class Store(Protocol):
     """The clients' private states."""
 
-    def load(self, client: int) -> State: ...
+    def load(self, client: int, kept: Kept) -> Held: ...
 
-    def keep(self, client: int, state: State) -> None: ...
+    def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept: ...
 
-    def commit(self, round: int) -> Records:
-        """Writes what changed since the last commit."""
+    def settle(self, client: int, round: int, kept: Kept) -> Kept: ...
 
 
 class Engine(Protocol):
@@ -55,7 +59,8 @@ class Engine(Protocol):
 
     def result(self, ticket: int) -> Result: ...
 
-    def commit(self, round: int) -> Records: ...
+    def forget(self) -> None:
+        """Nobody will call for the results that were not called for yet."""
 
     def close(self) -> None: ...
 
@@ -67,17 +72,19 @@ class ClientHost:
         self._store = store
 
     def answer(self, task: Task) -> Result:
-        started = time.perf_counter()
         try:
-            client = self._client_class(self._seat(task.client), dict(self._store.load(task.client)))
-            payload = encode(client.answer(task.verb, task.round, decode(task.payload)))
+            if task.verb == SETTLE:
+                return Result(kept=self._store.settle(task.client, task.round, task.kept))
+            return self._ask(task)
         except Exception as problem:
             reason = str(problem) or type(problem).__name__
             kind = type(problem).__name__
             return Result(error=reason, trace=traceback.format_exc(), fatal=kind if kind in FATAL else None)
-        if task.verb != "evaluate":
-            self._store.keep(task.client, client.state)
-        return Result(payload, seconds=time.perf_counter() - started)
 
-    def commit(self, round: int) -> Records:
-        return self._store.commit(round)
+    def _ask(self, task: Task) -> Result:
+        held = self._store.load(task.client, task.kept)
+        client = self._client_class(self._seat(task.client), dict(held.state))
+        payload = encode(client.answer(task.verb, task.round, decode(task.payload)))
+        if task.verb == "evaluate":
+            return Result(payload)
+        return Result(payload, self._store.keep(task.client, task.round, client.state, held, task.kept))

@@ -1,6 +1,6 @@
 """Clients in this very process, one after the other."""
 
-from refprotofl.engines.host import ClientHost, Records, Result, Task
+from refprotofl.engines.host import ClientHost, Result, Task
 
 
 class InProcessEngine:
@@ -17,9 +17,8 @@ class InProcessEngine:
     def result(self, ticket: int) -> Result:
         return self._host.answer(self._tasks.pop(ticket))
 
-    def commit(self, round: int) -> Records:
-        self._tasks.clear()  # what a dropped client was still to be asked
-        return self._host.commit(round)
+    def forget(self) -> None:
+        self._tasks.clear()
 
     def close(self) -> None:
         self._tasks.clear()

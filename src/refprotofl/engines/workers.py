@@ -1,7 +1,8 @@
 """Clients in worker processes, one compute thread each.
 
-Every client lives in one worker, so its private state stays there. A worker has one task at a time: the parent never
-waits to send while the worker waits to send, whatever the messages' size.
+Any worker may answer for any client. An idle one takes, of the requests that wait, that of the client with most data:
+so all finish at about the same time, however unequal the clients and the cores are. A worker has one task at a time: the
+parent never waits to send while the worker waits to send, whatever the messages' size.
 """
 
 import json
@@ -17,37 +18,28 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from refprotofl.engines.host import ClientHost, Records, Result, Task
+from refprotofl.engines.host import ClientHost, Result, Task
 from refprotofl.errors import RefProtoFLError, RunError
+from refprotofl.state import Kept
 
 BuildHost = Callable[[bytes], ClientHost]
 _HEADER = struct.Struct("<I")
-_COMMIT = "commit"
-_READY = "ready"
-
-
-def balanced(sizes: Sequence[int], workers: int) -> list[int]:
-    """The worker of each client: the largest first, each to whom has least so far."""
-    loads = [0] * workers
-    home = [0] * len(sizes)
-    for client in sorted(range(len(sizes)), key=lambda client: (-sizes[client], client)):
-        home[client] = loads.index(min(loads))
-        loads[home[client]] += sizes[client]
-    return home
 
 
 class WorkerEngine:
-    def __init__(self, build_host: BuildHost, specification: bytes, sizes: Sequence[int], workers: int) -> None:
+    """`sizes`: how much data each client has."""
+
+    def __init__(self, build_host: BuildHost, specifications: Sequence[bytes], sizes: Sequence[int]) -> None:
         self._sizes = sizes
-        self._home = balanced(sizes, workers)
-        self._queues: list[list[tuple[int, Task]]] = [[] for _ in range(workers)]
-        self._busy: list[int | None] = [None] * workers  # the ticket that a worker is at
+        self._waiting: dict[int, Task] = {}  # by ticket
+        self._busy: list[int | None] = [None] * len(specifications)  # the ticket that a worker is at
+        self._unwanted: set[int] = set()
         self._results: dict[int, Result] = {}
         self._issued = 0
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes: list[SpawnProcess] = []
-        for _ in range(workers):
+        for specification in specifications:
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, build_host, specification), daemon=True)
             with _interrupts_ignored():
@@ -63,35 +55,24 @@ class WorkerEngine:
                 raise RunError(f"A worker could not start: {header['error']}")
 
     def submit(self, task: Task) -> int:
+        """The task starts when a result is called for: by then all that belong together are here to choose from."""
         self._issued += 1
-        worker = self._home[task.client]
-        self._queues[worker].append((self._issued, task))
-        self._feed(worker)
+        self._waiting[self._issued] = task
         return self._issued
 
     def result(self, ticket: int) -> Result:
         while ticket not in self._results:
+            self._feed()
             ready = wait([self._pipes[worker] for worker, busy in enumerate(self._busy) if busy is not None])
             for pipe in ready:
                 self._collect(self._pipes.index(pipe))  # type: ignore[arg-type]
+        self._feed()  # whoever asked may take its time with the answer
         return self._results.pop(ticket)
 
-    def commit(self, round: int) -> Records:
-        for queue in self._queues:
-            queue.clear()  # what a dropped client was still to be asked
-        for worker, busy in enumerate(self._busy):
-            if busy is not None:
-                self._collect(worker)
+    def forget(self) -> None:
+        self._waiting.clear()
         self._results.clear()
-        for worker in range(len(self._pipes)):
-            self._send(worker, {"verb": _COMMIT, "round": round})
-        written: Records = {}
-        for worker in range(len(self._pipes)):
-            header, _ = self._receive(worker)
-            if header.get("error"):
-                raise RunError(header["error"])
-            written |= {int(client): record for client, record in header["records"].items()}
-        return written
+        self._unwanted.update(ticket for ticket in self._busy if ticket is not None)
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -102,22 +83,23 @@ class WorkerEngine:
                 process.kill()
                 process.join()
 
-    def _feed(self, worker: int) -> None:
-        """Gives an idle worker its next task: of those waiting, the client with most data first."""
-        queue = self._queues[worker]
-        if self._busy[worker] is not None or not queue:
-            return
-        ticket, task = max(queue, key=lambda waiting: (self._sizes[waiting[1].client], -waiting[0]))
-        queue.remove((ticket, task))
-        self._busy[worker] = ticket
-        self._send(worker, {"verb": task.verb, "client": task.client, "round": task.round}, task.payload)
+    def _feed(self) -> None:
+        for worker, busy in enumerate(self._busy):
+            if busy is None and self._waiting:
+                ticket = max(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], -ticket))
+                task = self._waiting.pop(ticket)
+                self._busy[worker] = ticket
+                self._send(worker, {**asdict(task), "payload": None}, task.payload)
 
     def _collect(self, worker: int) -> None:
         header, payload = self._receive(worker)
         ticket, self._busy[worker] = self._busy[worker], None
         assert ticket is not None
-        self._results[ticket] = Result(payload, **header)
-        self._feed(worker)
+        if ticket in self._unwanted:
+            self._unwanted.remove(ticket)
+        else:
+            kept = None if header["kept"] is None else Kept(**header["kept"])
+            self._results[ticket] = Result(**{**header, "payload": payload, "kept": kept})
 
     def _send(self, worker: int, header: dict[str, Any], payload: bytes = b"") -> None:
         try:
@@ -173,23 +155,14 @@ def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None
     except RefProtoFLError as problem:
         pipe.send_bytes(_frame({"error": str(problem)}))
         return
-    pipe.send_bytes(_frame({_READY: True}))
+    pipe.send_bytes(_frame({}))
     while True:
         try:
             header, payload = _unframe(pipe.recv_bytes())
-            pipe.send_bytes(_handle(host, header, payload))
+            result = host.answer(Task(**{**header, "payload": payload, "kept": Kept(**header["kept"])}))
+            pipe.send_bytes(_frame({**asdict(result), "payload": None}, result.payload))
         except (EOFError, OSError):
             return
-
-
-def _handle(host: ClientHost, header: dict[str, Any], payload: bytes) -> bytes:
-    if header["verb"] == _COMMIT:
-        try:
-            return _frame({"records": host.commit(header["round"])})
-        except RefProtoFLError as problem:
-            return _frame({"error": str(problem)})
-    result = asdict(host.answer(Task(header["client"], header["verb"], header["round"], payload)))
-    return _frame(result, result.pop("payload"))
 
 
 def _die_with_parent() -> None:

@@ -1,18 +1,21 @@
 """A checkpoint: the server's state, the clients' states and a manifest. A round exists only if the manifest says so."""
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from refprotofl.errors import DataError
 from refprotofl.records.clients import private_folder
-from refprotofl.records.files import remove_parts, sha256, write_whole
+from refprotofl.records.files import remove_parts, sha256, sync_files, write_whole
 from refprotofl.records.states import load_state, save_state
 from refprotofl.state import State, digest_run, digest_state
 
 SCHEMA = 1
+
+Records = dict[int, dict[str, str]]  # of each client that has a state of its own: file, hash and digest
 
 
 @dataclass
@@ -33,14 +36,10 @@ class Checkpoint:
         self.shelf = private_folder(folder / "shelf")
         self._initial_digests = initial_digests  # of each client before it ever trained
         self._manifest = read_manifest(folder)
+        self.records: Records = {int(client): record for client, record in self._manifest.get("clients", {}).items()}
         remove_parts(self.folder)
         remove_parts(self.shelf)
         self._remove_orphans()
-
-    @property
-    def records(self) -> dict[int, dict[str, Any]]:
-        """Of each client that has a state of its own: file, hash and digest."""
-        return {int(client): record for client, record in self._manifest.get("clients", {}).items()}
 
     @property
     def progress(self) -> Progress:
@@ -62,36 +61,40 @@ class Checkpoint:
             return None
         return load_state(self.folder / self._manifest["server"]["file"], self._manifest["server"]["sha256"])
 
-    def digest(self, server: State, written: Mapping[int, Mapping[str, Any]]) -> str:
+    def digest(self, server: State, written: Records) -> str:
         """The state digest with these states in place of the committed ones."""
-        records = self.records | dict(written)
-        clients = [records.get(client, {}).get("digest", own) for client, own in enumerate(self._initial_digests)]
-        return digest_run(digest_state(server), clients)
+        digests = list(self._initial_digests)
+        for client, record in (self.records | written).items():
+            digests[client] = record["digest"]
+        return digest_run(digest_state(server), digests)
 
     def commit(
-        self, server: State, written: Mapping[int, Mapping[str, Any]], progress: Progress, events: list[dict[str, Any]]
+        self, server: State, written: Records, state_digest: str, progress: Progress, events: list[dict[str, Any]]
     ) -> None:
-        """Makes the round exist: the manifest is replaced last, in one step."""
+        """Makes the round exist: the manifest is replaced last, in one step, when all that it names is safe."""
+        sync_files(self.clients, (record["file"] for record in written.values()))
         file = f"server-{progress.round}.safetensors"
+        records = self.records | written
         manifest = {
             "schema": SCHEMA,
             "progress": vars(progress),
-            "state_digest": self.digest(server, written),
+            "state_digest": state_digest,
             "server": {"file": file, "sha256": save_state(self.folder / file, server), "digest": digest_state(server)},
-            "clients": {str(client): dict(record) for client, record in sorted((self.records | dict(written)).items())},
+            "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
         }
-        signed = {"sha256": _digest(manifest), **manifest}
-        write_whole(self.folder / "manifest.json", json.dumps(signed, indent=1).encode())
-        self._manifest = manifest
+        body = json.dumps(manifest)
+        signed = f'{{"sha256": "{sha256(body.encode())}", {body[1:]}'
+        write_whole(self.folder / "manifest.json", signed.encode())
+        self._manifest, self.records = manifest, records
         self._remove_orphans()
 
     def _remove_orphans(self) -> None:
         """Files of earlier rounds, and of a round that never became one."""
         live = {record["file"] for record in self.records.values()}
-        for file in self.clients.iterdir():
-            if file.name not in live:
-                file.unlink()
+        for name in os.listdir(self.clients):
+            if name not in live:
+                (self.clients / name).unlink()
         server = self._manifest["server"]["file"] if self._manifest else ""
         for file in self.folder.glob("server-*"):
             if file.name != server:

@@ -3,21 +3,27 @@
 import errno
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from refprotofl.errors import InputError, RunError
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replaces `path` in one step; a crash leaves the old file or the new one, never a part."""
+def write_whole(path: Path, data: bytes, sync: bool = True) -> None:
+    """Replaces `path` in one step; a crash leaves the old file or the new one, never a part.
+
+    Without `sync` that holds for a crash of the process only, until `sync_files` was called.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         part.replace(path)
-        sync_folder(path.parent)
+        if sync:
+            sync_folder(path.parent)
     except OSError as problem:
         raise write_error(path, problem) from None
     finally:
@@ -34,6 +40,18 @@ def write_error(path: Path, problem: OSError) -> RunError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(f"The disk is full: cannot write {path}. Free some space; a run then goes on with --resume.")
     return RunError(f"Cannot write {path}: {problem.strerror or problem}.")
+
+
+def sync_files(folder: Path, names: Iterable[str]) -> None:
+    """Makes files that were written to `folder` survive a power cut."""
+    path = folder
+    try:
+        for path in (folder / name for name in names):
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        sync_folder(folder)
+    except OSError as problem:
+        raise write_error(path, problem) from None
 
 
 def sync_folder(folder: Path) -> None:
