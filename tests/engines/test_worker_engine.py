@@ -143,9 +143,10 @@ def test_what_nobody_waits_for_any_more_is_not_done_or_thrown_away(pair: WorkerE
     first, *_ = [pair.submit(Task(client, "echo", 2, bytes(MEGABYTE))) for client in range(4)]
     pair.result(first)  # by now others are under way
     pair.forget()
-    assert pair.result(pair.submit(Task(0, "echo", 3, b"again"))).payload == b"hello again"
     assert not pair._results
     assert not pair._waiting
+    assert pair._busy == [None, None]  # nobody writes a state any more
+    assert pair.result(pair.submit(Task(0, "echo", 3, b"again"))).payload == b"hello again"
 
 
 def test_a_worker_that_ends_is_told_with_its_exit_code(pair: WorkerEngine) -> None:

@@ -33,7 +33,6 @@ class WorkerEngine:
         self._sizes = sizes
         self._waiting: dict[int, Task] = {}  # by ticket
         self._busy: list[int | None] = [None] * len(specifications)  # the ticket that a worker is at
-        self._unwanted: set[int] = set()
         self._results: dict[int, Result] = {}
         self._issued = 0
         context = multiprocessing.get_context("spawn")
@@ -71,8 +70,10 @@ class WorkerEngine:
 
     def forget(self) -> None:
         self._waiting.clear()
+        for worker, busy in enumerate(self._busy):
+            if busy is not None:
+                self._collect(worker)  # lest it writes a state after the round's end
         self._results.clear()
-        self._unwanted.update(ticket for ticket in self._busy if ticket is not None)
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -95,11 +96,8 @@ class WorkerEngine:
         header, payload = self._receive(worker)
         ticket, self._busy[worker] = self._busy[worker], None
         assert ticket is not None
-        if ticket in self._unwanted:
-            self._unwanted.remove(ticket)
-        else:
-            kept = None if header["kept"] is None else Kept(**header["kept"])
-            self._results[ticket] = Result(**{**header, "payload": payload, "kept": kept})
+        kept = None if header["kept"] is None else Kept(**header["kept"])
+        self._results[ticket] = Result(**{**header, "payload": payload, "kept": kept})
 
     def _send(self, worker: int, header: dict[str, Any], payload: bytes = b"") -> None:
         try:
