@@ -1,8 +1,8 @@
 """Clients in worker processes, one compute thread each.
 
 Any worker may answer for any client. An idle one takes, of the requests that wait, that of the client with most data:
-so all finish at about the same time, however unequal the clients and the cores are. A worker has one task at a time: the
-parent never waits to send while the worker waits to send, whatever the messages' size.
+so all finish at about the same time, however unequal the clients and the cores are. A worker has one task at a time:
+the parent never waits to send while the worker waits to send, whatever the messages' size.
 """
 
 import json
