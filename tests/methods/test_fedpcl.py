@@ -47,6 +47,18 @@ def test_backbone_and_its_statistics_stay_while_the_layers_behind_it_learn(simul
         assert moved == {"feature.weight", "feature.bias", "head.weight", "head.bias"}
 
 
+def test_the_example_freezes_what_an_earlier_run_has_learnt(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrained = simulate({"method": "centralised", "rounds": 1})
+    monkeypatch.setenv("PRETRAINED_RUN", str(pretrained.folder))
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    done = simulate({"method": "fedpcl", "rounds": 1, "model": {"name": "pretrained_backbone:frozen"}})
+    learnt = load_trained(pretrained.folder, 0).model.backbone.state_dict()
+    found = load_trained(done.folder, 1).model.backbone.state_dict()
+    initial = assembly.load_federation(pretrained.experiment, None).model.backbone.state_dict()
+    assert all(found[name].equal(learnt[name]) for name in learnt)
+    assert not all(found[name].equal(initial[name]) for name in learnt)
+
+
 def test_every_client_gets_the_global_prototypes_and_everyones(simulate: Any, backbones: str) -> None:
     done = simulate({"method": "fedpcl", "model": {"name": f"{backbones}:pixels"}})
     phases = [(one.round, one.phase) for one in done.tap.select("up") if one.client == 0]
