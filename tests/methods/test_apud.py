@@ -243,6 +243,25 @@ def test_aggregation_agrees_with_a_slow_loop_over_coordinates(
     assert same_bits(reference, before)
 
 
+@pytest.mark.parametrize("normalise", ["senders", "participants"])
+@given(case=federations())
+def test_touching_only_what_was_sent_gives_the_bits_of_whole_vectors_added_up(
+    normalise: Literal["senders", "participants"], case: tuple[Tensor, list[tuple[Tensor, Tensor, float]]]
+) -> None:
+    reference, uploads = case
+    before = reference.double()
+    moved = torch.zeros_like(before)
+    senders = torch.zeros_like(before)
+    for values, mask, weight in uploads:
+        moved += torch.where(mask, weight * (values.double() - before), 0.0)
+        senders += mask.double() * weight
+    total = senders if normalise == "senders" else torch.full_like(senders, sum(weight for _, _, weight in uploads))
+    expected = torch.where(senders > 0, (before + moved / total).float(), reference)
+    assert same_bits(apud.aggregate(reference, uploads, normalise), expected)
+    sent = [(mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads]
+    assert same_bits(apud.aggregate_sent(reference, iter(sent), normalise), expected)
+
+
 def test_a_coordinate_that_nobody_sent_keeps_even_the_sign_of_its_zero() -> None:
     reference = torch.tensor([-0.0, 1e-45, 0.1])
     nothing = (torch.ones(3), torch.zeros(3, dtype=torch.bool), 5.0)

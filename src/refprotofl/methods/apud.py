@@ -71,16 +71,26 @@ def aggregate(
     `uploads` are (values (d,), mask (d,), weight). With `participants` the weights are those of everyone who
     took part, so that a coordinate sent by few moves little.
     """
-    moved = torch.zeros_like(reference, dtype=torch.float64)
-    senders = torch.zeros_like(moved)
+    listed = ((mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads)
+    return aggregate_sent(reference, listed, normalise)
+
+
+def aggregate_sent(
+    reference: Tensor,
+    uploads: Iterable[tuple[Tensor, Tensor, float]],
+    normalise: Literal["senders", "participants"] = "senders",
+) -> Tensor:
+    """`aggregate` of (indices (sent,), values (sent,), weight): only what was sent is touched, no index twice."""
+    before = reference.to(torch.float64)
+    moved, senders = torch.zeros_like(before), torch.zeros_like(before)
     participants = 0.0
-    for values, mask, weight in uploads:
-        change = weight * (values.to(torch.float64) - reference.to(torch.float64))
-        moved += torch.where(mask, change, 0.0)
-        senders += mask * float(weight)
+    for indices, values, weight in uploads:
+        change = weight * (values.to(torch.float64) - before.index_select(0, indices))
+        moved.index_add_(0, indices, change)
+        senders.index_add_(0, indices, torch.full_like(change, weight))
         participants += weight
     total = senders if normalise == "senders" else torch.full_like(senders, participants)
-    averaged = reference.to(torch.float64) + moved / total.clamp(min=torch.finfo(torch.float64).tiny)
+    averaged = before + moved / total.clamp(min=torch.finfo(torch.float64).tiny)
     return torch.where(senders > 0, averaged.to(reference.dtype), reference)
 
 

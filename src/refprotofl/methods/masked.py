@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -17,11 +18,27 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 @dataclass(frozen=True)
 class Update:
-    """One client's upload as the server reads it; only the masked coordinates count."""
+    """One client's upload as the server reads it: what was sent, and on demand what it makes of the whole vector."""
 
-    values: Tensor  # (d,)
-    change: Tensor  # (d,), 0 where nothing was sent
-    mask: Tensor  # (d,)
+    reference: Tensor  # (d,)
+    indices: Tensor  # (sent,), ascending
+    sent_values: Tensor  # (sent,)
+    sent_change: Tensor  # (sent,)
+
+    @property
+    def values(self) -> Tensor:
+        """(d,), the reference where nothing was sent."""
+        return self.reference.index_copy(0, self.indices, self.sent_values)
+
+    @property
+    def change(self) -> Tensor:
+        """(d,), 0 where nothing was sent."""
+        return torch.zeros_like(self.reference).index_copy_(0, self.indices, self.sent_change)
+
+    @property
+    def mask(self) -> Tensor:
+        """(d,), what was sent."""
+        return torch.zeros(len(self.reference), dtype=torch.bool).index_fill_(0, self.indices, True)
 
 
 def sends_prototypes(table: RefProtoFL, round: int) -> bool:
@@ -60,7 +77,8 @@ def compose(
         keep = apud.number_to_send(table.share, len(local))
     else:
         left = (table.uplink_budget or 0) - spent
-        keep = largest_that_fits(lambda keep: len(encode(attempt(keep)[0])) <= left, len(local))
+        value_bytes = _DTYPES[table.value_type].itemsize
+        keep = largest_within(lambda keep: len(encode(attempt(keep)[0])), left, len(local), value_bytes)
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
     return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
@@ -114,21 +132,42 @@ def unpack(table: RefProtoFL, message: Message, reference: Tensor) -> Update:
         raise Refused(f"{name} is not a sparse vector of size {len(reference)}")
     if sent.values.dtype != _DTYPES[table.value_type]:
         raise Refused(f"{name} is {sent.values.dtype}, not {table.value_type}")
-    mask = torch.zeros(len(reference), dtype=torch.bool)
-    mask[sent.indices] = True
+    before = reference.index_select(0, sent.indices)
     if name == "adapter":
-        values = reference.index_copy(0, sent.indices, sent.values)
-        return Update(values, values - reference, mask)
+        return Update(reference, sent.indices, sent.values, sent.values - before)
     wide = _widen(sent.values, message.get("scale"))
     if not torch.isfinite(wide).all():
         raise Refused(f"scale = {message['scale']} makes changes that are not finite")
-    change = torch.zeros_like(reference).index_copy(0, sent.indices, wide)
-    return Update(reference + change, change, mask)
+    return Update(reference, sent.indices, before + wide, wide)
 
 
 def whole(reference: Tensor, change: Tensor) -> Update:
     """An update of every coordinate, as a compressor gives it."""
-    return Update(reference + change, change, torch.ones_like(reference, dtype=torch.bool))
+    return Update(reference, torch.arange(len(reference)), reference + change, change)
+
+
+def largest_within(size: Callable[[int], int], limit: int, most: int, value_bytes: int) -> int:
+    """The `keep` that `largest_that_fits` finds for sizes up to `limit`, with fewer looks at sizes.
+
+    Sizes grow nearly evenly, so a few looks find keeps whose sizes are just below and just above the limit. Bisection
+    need only look between them: it ends at the same keep, unless sizes dip by more than `slack` on their way up.
+    """
+    slack = 8 + limit // 1024  # another grid for the indices may save some 20 bytes of 20 kB
+    size, per_value = cache(size), value_bytes + 0.5  # an index takes about half a byte
+    low, high = 0, most + 1  # up to `low` all is taken to fit, from `high` on nothing
+    keep = max(1, min(most, int(limit / per_value)))
+    for _ in range(6):
+        over = size(keep) - limit
+        if over < -slack:
+            low = keep
+        elif over > slack:
+            high = keep
+        low_is_near, high_is_near = (0 < end <= most and abs(size(end) - limit) <= 3 * slack for end in (low, high))
+        aim = 2 * slack if low_is_near else -2 * slack
+        last, keep = keep, max(low + 1, min(high - 1, keep + round((aim - over) / per_value)))
+        if keep in (last, high) or (low_is_near and high_is_near):
+            break
+    return largest_that_fits(lambda keep: keep <= low or (keep < high and size(keep) <= limit), most)
 
 
 def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:

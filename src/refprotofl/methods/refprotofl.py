@@ -121,7 +121,7 @@ class RefProtoServer(Server):
 
     def read_masked(self, client: int, answer: Message) -> masked.Update:
         update = masked.unpack(self.table, answer, self.adapter)
-        share, sent = self.table.share, int(update.mask.sum())
+        share, sent = self.table.share, len(update.indices)
         if share is not None and sent != apud.number_to_send(share, len(self.adapter)):
             raise Refused(f"{sent} coordinates were sent, not the announced share of {share}")
         if self.table.error_feedback == "ef21":
@@ -132,8 +132,8 @@ class RefProtoServer(Server):
         """The next adapter, Eq. (7), summed up as the updates come."""
         if self.compresses or self.table.error_feedback == "ef21":
             return sharing.step(self, self.adapter, ((client, update.change) for client, update in updates))
-        uploads = ((update.values, update.mask, float(self.samples[client])) for client, update in updates)
-        return apud.aggregate(self.adapter, uploads, self.table.normalise)
+        uploads = ((update.indices, update.sent_values, float(self.samples[client])) for client, update in updates)
+        return apud.aggregate_sent(self.adapter, uploads, self.table.normalise)
 
     def check_budget(self, cohort: Cohort, client: int) -> None:
         budget, sent = self.table.uplink_budget, cohort.sent(client)

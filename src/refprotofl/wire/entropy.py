@@ -11,8 +11,12 @@ _TWO_OVER_LN_2 = 2.8853900817779268
 
 def least_bits(sizes: Integers, marks: Integers) -> Integers:
     """About log2 C(n, k) for each cell of n places with k marks: n H(k / n), to the nearest bit."""
-    bits = _times_log2(sizes) - _times_log2(marks) - _times_log2(sizes - marks)
-    return np.rint(bits).astype(np.int64)
+    if sizes.max(initial=0) < _TABLE.size:  # marks never exceed sizes
+        bits = _TABLE[sizes] - _TABLE[marks] - _TABLE[sizes - marks]
+    else:
+        whole, marked, unmarked = _times_log2(np.stack([sizes, marks, sizes - marks]))
+        bits = whole - marked - unmarked
+    return np.asarray(np.rint(bits, out=bits).astype(np.int64))
 
 
 def _times_log2(numbers: Integers) -> NDArray[np.float64]:
@@ -27,3 +31,6 @@ def _times_log2(numbers: Integers) -> NDArray[np.float64]:
     series = ratios * (1 + squares * (1 / 3 + squares * (1 / 5 + squares / 7)))
     logarithms = exponents - 0.5 + _TWO_OVER_LN_2 * series
     return numbers * logarithms
+
+
+_TABLE = _times_log2(np.arange(1 << 14))  # one look-up instead of a dozen operations; rows and columns are this small

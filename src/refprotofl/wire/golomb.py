@@ -21,56 +21,53 @@ def parameters(sizes: Integers, marks: Integers) -> Integers:
 
 def write(places: Integers, sizes: Integers, marks: Integers) -> Bits:
     """Ascending places, the cells laid end to end, as bits; `marks` says how many belong to each cell."""
-    starts, parameter = _spread(sizes, marks)
+    parameter, width, short = (np.repeat(each, marks) for each in _remainder_code(sizes, marks))
     before = np.empty_like(places)
     before[1:] = places[:-1]
-    first = _first_of_cell(marks)
-    before[first] = starts[first] - 1
+    held = marks > 0
+    before[(np.cumsum(marks) - marks)[held]] = (np.cumsum(sizes) - sizes)[held] - 1
     quotients, remainders = np.divmod(places - before - 1, parameter)
 
-    width = bit_length(parameter) - 1
-    short = (2 << width) - parameter  # remainders below this take `width` bits, the others one more
     long = remainders >= short
     remainders[long] += short[long]
-    unary = np.zeros(int(quotients.sum()) + places.size, np.uint8)
-    unary[np.cumsum(quotients + 1) - 1] = 1
+    ends = np.cumsum(quotients + 1)
+    unary = np.zeros(int(ends[-1]) if ends.size else 0, np.uint8)
+    unary[ends - 1] = 1
     last_bits = (remainders[long] & 1).astype(np.uint8)
     return np.concatenate([fields(np.where(long, remainders >> 1, remainders), width), last_bits, unary])
 
 
 def read(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
     """The places that `write` was given; each is within its cell."""
-    starts, parameter = _spread(sizes, marks)
-    width = bit_length(parameter) - 1
-    if int(width.sum()) + width.size > bits.left:
+    divisors, widths, shorts = _remainder_code(sizes, marks)
+    total = int(marks.sum())
+    if int(widths @ marks) + total > bits.left:
         raise WireError("truncated: the index code ends early")
-    remainders = bits.fields(width)
-    short = (2 << width) - parameter
+    remainders = bits.fields(np.repeat(widths, marks))
+    short = np.repeat(shorts, marks)
     long = remainders >= short
     last_bits = bits.take(int(np.count_nonzero(long)))
     remainders[long] = 2 * remainders[long] + last_bits - short[long]
 
-    most = sizes // parameters(sizes, marks)  # the sum of a cell's quotients cannot be more
-    ends = bits.ones(width.size, width.size + int(most.sum()))
-    quotients = np.diff(ends, prepend=-1) - 1
-    cells = np.repeat(np.arange(sizes.size), marks)
-    if (np.bincount(cells, quotients, sizes.size) > most).any():
+    most = sizes // divisors  # the sum of a cell's quotients cannot be more
+    ends = bits.ones(total, total + int(most.sum()))
+    held = marks > 0
+    last = np.cumsum(marks)[held] - 1  # the last mark of each cell that has any
+    if (np.diff(ends[last], prepend=-1) - marks[held] > most[held]).any():
         raise WireError("malformed: an index outside of the tensor")
-    steps = quotients * parameter + remainders + 1
+    steps = np.diff(ends, prepend=-1) - 1  # the quotients
+    steps *= np.repeat(divisors, marks)
+    steps += remainders + 1
     reached = np.cumsum(steps)
-    first = _first_of_cell(marks)
-    places: Integers = reached - np.repeat((reached - steps)[first], marks[marks > 0]) + starts - 1
-    if (places >= starts + sizes[cells]).any():
+    offsets = np.cumsum(sizes)[held] - sizes[held] - 1 - np.append(0, reached[last])[:-1]
+    if (reached[last] + offsets - np.cumsum(sizes)[held] >= 0).any():
         raise WireError("malformed: an index outside of the tensor")
+    places: Integers = reached + np.repeat(offsets, marks[held])
     return places
 
 
-def _spread(sizes: Integers, marks: Integers) -> tuple[Integers, Integers]:
-    """For each mark, where its cell starts and its cell's parameter."""
-    starts = np.cumsum(sizes) - sizes
-    return np.repeat(starts, marks), np.repeat(parameters(sizes, marks), marks)
-
-
-def _first_of_cell(marks: Integers) -> Integers:
-    """Which marks are the first of their cell."""
-    return (np.cumsum(marks) - marks)[marks > 0]
+def _remainder_code(sizes: Integers, marks: Integers) -> tuple[Integers, Integers, Integers]:
+    """Of each cell, its parameter, the least bits of a remainder, and which remainders take no more than these."""
+    parameter = parameters(sizes, marks)
+    width = bit_length(parameter) - 1
+    return parameter, width, (2 << width) - parameter

@@ -74,24 +74,38 @@ class Grid:
 
     def cells(self, indices: Integers) -> Integers:
         """Each coordinate's cell."""
-        rows, columns = np.divmod(indices, self.width)
-        return (self.rows.levels[rows] << self.columns.depth) + self.columns.levels[columns]
+        rows, columns = self._lines(indices)
+        return (self.rows.levels << self.columns.depth)[rows] + self.columns.levels[columns]
 
     def places(self, indices: Integers) -> Integers:
         """Each coordinate's place in the new order."""
-        rows, columns = np.divmod(indices, self.width)
-        column_levels = self.columns.levels[columns]
-        cells = (self.rows.levels[rows] << self.columns.depth) + column_levels
-        across = self.columns.sizes[column_levels]
-        places: Integers = self.starts[cells] + self.rows.ranks[rows] * across + self.columns.ranks[columns]
+        rows, columns = self._lines(indices)
+        levels = 1 << self.columns.depth
+        # Where each row's coordinates of each column level start: few numbers, so that marks need few look-ups.
+        starts = self.starts.reshape(-1, levels)[self.rows.levels] + np.outer(self.rows.ranks, self.columns.sizes)
+        places: Integers = starts.ravel()[rows * levels + self.columns.levels[columns]] + self.columns.ranks[columns]
         return places
 
     def indices(self, places: Integers, marks: Integers) -> Integers:
         """The coordinates at ascending `places`, `marks` of them in each cell."""
-        cells = np.repeat(np.arange(self.sizes.size), marks)
-        row_levels, column_levels = cells >> self.columns.depth, cells & ((1 << self.columns.depth) - 1)
-        down, across = np.divmod(places - self.starts[cells], self.columns.sizes[column_levels])
-        rows = self.rows.by_level[self.rows.starts[row_levels] + down]
-        columns = self.columns.by_level[self.columns.starts[column_levels] + across]
-        indices: Integers = rows * self.width + columns
+        columns_of = np.tile(self.columns.sizes, self.rows.sizes.size)
+        down, across = np.divmod(places - np.repeat(self.starts, marks), np.repeat(columns_of, marks))
+        row_starts = np.repeat(self.rows.starts, self.columns.sizes.size)
+        column_starts = np.tile(self.columns.starts, self.rows.sizes.size)
+        rows = (self.rows.by_level * self.width)[np.repeat(row_starts, marks) + down]
+        indices: Integers = rows + self.columns.by_level[np.repeat(column_starts, marks) + across]
         return indices
+
+    def _lines(self, indices: Integers) -> tuple[Integers, Integers]:
+        """Each coordinate's row and column; most widths are powers of two, which need no division."""
+        if self.width & (self.width - 1):
+            return np.divmod(indices, self.width)
+        return indices >> (self.width.bit_length() - 1), indices & (self.width - 1)
+
+
+def same_grid(left: Grid | None, right: Grid | None) -> bool:
+    """Whether both sort the same rows and columns into the same levels."""
+    if left is None or right is None:
+        return left is right
+    pairs = ((left.rows, right.rows), (left.columns, right.columns))
+    return all(one.depth == other.depth and np.array_equal(one.levels, other.levels) for one, other in pairs)

@@ -101,6 +101,10 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 
 def _check_finite(tensor: Tensor) -> None:
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    if not tensor.is_floating_point():
+        return
+    # numpy is ten times as fast, but has no bfloat16 and is slow with float16.
+    wide = tensor.dtype in (torch.float32, torch.float64)
+    if not (np.isfinite(tensor.numpy()) if wide else torch.isfinite(tensor)).all():
         bad = int(torch.count_nonzero(~torch.isfinite(tensor)))
         raise WireError(f"{bad} of {tensor.numel()} values are NaN or infinite; every value must be finite")
