@@ -1,5 +1,14 @@
-"""Every test computes as a run does: with one thread."""
+"""Every test computes as a run does on a machine without GPU: with one thread of the CPU.
+
+With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/test_devices.py tries it too.
+"""
+
+import os
 
 import torch
 
 torch.set_num_threads(1)
+
+if "REFPROTOFL_TEST_DEVICE" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    torch.backends.mps.is_available = lambda: False

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from refprotofl.data import FederatedData, federate, load_dataset
+from refprotofl.devices import CPU, make_repeatable
 from refprotofl.engines.host import ClientHost
 from refprotofl.errors import InputError
 from refprotofl.evaluation import TestSet
@@ -17,6 +20,7 @@ from refprotofl.methods import fill_options, find_method
 from refprotofl.methods.base import Seat, Server
 from refprotofl.methods.training import Samples
 from refprotofl.models import SplitModel, build_model
+from refprotofl.process import keep_freed_memory
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.state import State, digest_state
 from refprotofl.tables import Input
@@ -28,24 +32,36 @@ class Federation:
 
     experiment: Experiment
     data: FederatedData
-    models: Mapping[str, SplitModel]  # by the backbone's name
+    models: Mapping[str, SplitModel]  # by the backbone's name, on the device
     initial: Mapping[str, State]  # what a client with that backbone starts from
+    device: torch.device = CPU
 
     @property
     def model(self) -> SplitModel:
         """The server's: that of client 0."""
         return self.models[self.experiment.backbones[0]]
 
+    @cached_property
+    def train_images(self) -> Tensor:
+        """Of the whole set, (N, channels, H, W) uint8 on the device."""
+        return torch.from_numpy(self.data.dataset.train_images).to(self.device)
 
-def load_federation(experiment: Experiment, data_dir: Path | None) -> Federation:
-    experiment = with_options(experiment)
+    @cached_property
+    def test_images(self) -> Tensor:
+        """Those that are evaluated, (T, channels, H, W) uint8 on the device."""
+        return torch.from_numpy(self.data.test_images).to(self.device)
+
+
+def load_federation(experiment: Experiment, data_dir: Path | None, device: torch.device = CPU) -> Federation:
+    experiment = with_options(experiment).model_copy(update={"device": device.type})
     check_backbones(experiment)
     check_compressor(experiment)
     dataset = load_dataset(experiment.dataset, data_dir, experiment.seed)
     data = federate(experiment, dataset)
     resolved = resolve(experiment, data)
     models = build_models(resolved)
-    return Federation(resolved, data, models, initial_states(resolved, models))
+    initial = initial_states(resolved, models)
+    return Federation(resolved, data, {name: model.to(device) for name, model in models.items()}, initial, device)
 
 
 def with_options(experiment: Experiment) -> Experiment:
@@ -115,7 +131,7 @@ def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
 def build_server(federation: Federation) -> Server:
     experiment, data = federation.experiment, federation.data
     method = find_method(experiment.method)
-    public = pooled_samples(experiment, data) if method.pooled else public_samples(data)
+    public = pooled_samples(federation) if method.pooled else public_samples(data)
     return method.server(experiment, federation.model, public, method.shared(experiment))
 
 
@@ -126,29 +142,29 @@ def public_samples(data: FederatedData) -> Samples | None:
     return Samples(images, labels, torch.arange(len(labels)))
 
 
-def pooled_samples(experiment: Experiment, data: FederatedData) -> Samples:
+def pooled_samples(federation: Federation) -> Samples:
     """What all clients train on, in one place."""
-    public = [data.public_indices] if experiment.public.train_on else []
+    data = federation.data
+    public = [data.public_indices] if federation.experiment.public.train_on else []
     rows = np.sort(np.concatenate([*data.client_indices, *public]))
-    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
-    return Samples(images, labels, torch.from_numpy(rows))
+    labels = torch.from_numpy(data.dataset.train_labels)
+    return Samples(federation.train_images, labels, torch.from_numpy(rows))
 
 
 def build_host(federation: Federation, checkpoint: Path) -> ClientHost:
     """A place for clients, whose private states lie in `checkpoint`."""
     experiment, data = federation.experiment, federation.data
-    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
-    test_images, test_labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    labels, test_labels = torch.from_numpy(data.dataset.train_labels), torch.from_numpy(data.test_labels)
     method, names = find_method(experiment.method), experiment.backbones
-    shelf, memo = DiskShelf(checkpoint / "shelf"), dict[str, torch.Tensor]()
+    shelf, memo = DiskShelf(checkpoint / "shelf"), dict[str, Tensor]()
 
     def seat(number: int) -> Seat:
         own = np.searchsorted(data.test_indices, data.own_test_indices[number])
         return Seat(
             number=number,
             experiment=experiment,
-            samples=Samples(images, labels, torch.from_numpy(data.client_indices[number])),
-            test=TestSet(test_images, test_labels, torch.from_numpy(own)),
+            samples=Samples(federation.train_images, labels, torch.from_numpy(data.client_indices[number])),
+            test=TestSet(federation.test_images, test_labels, torch.from_numpy(own)),
             model=federation.models[names[number]],
             parts=method.shared(experiment),
             shelf=shelf,
@@ -159,20 +175,25 @@ def build_host(federation: Federation, checkpoint: Path) -> ClientHost:
     return ClientHost(method.client, seat, store)
 
 
-def worker_specification(experiment: Experiment, data_dir: Path | None, checkpoint: Path) -> bytes:
+def worker_specification(
+    experiment: Experiment, data_dir: Path | None, checkpoint: Path, device: torch.device = CPU
+) -> bytes:
     """All that a worker process needs to build its host."""
     return json.dumps(
         {
             "experiment": experiment.plain(),
             "data": None if data_dir is None else str(data_dir),
             "checkpoint": str(checkpoint.absolute()),
+            "device": str(device),
         }
     ).encode()
 
 
 def build_worker_host(specification: bytes) -> ClientHost:
     torch.set_num_threads(1)
+    keep_freed_memory()
     plain = json.loads(specification)
-    data_dir = None if plain["data"] is None else Path(plain["data"])
-    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir)
+    data_dir, device = None if plain["data"] is None else Path(plain["data"]), torch.device(plain["device"])
+    make_repeatable(device)
+    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir, device)
     return build_host(federation, Path(plain["checkpoint"]))

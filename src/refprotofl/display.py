@@ -52,6 +52,7 @@ class ProgressWatcher(Watcher):
 
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
+        where += "" if experiment.device == "cpu" else f" on {experiment.device}"
         self._console.print(f"[bold]{escape(title(experiment))}[/bold], clients run {where}", soft_wrap=True)
         if rounds_done:
             self._console.print(f"Going on after round {rounds_done} of {escape(str(folder))}", soft_wrap=True)

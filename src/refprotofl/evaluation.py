@@ -19,16 +19,17 @@ PROTOCOLS = ("personal", "personal_before", "global", "own", "personal_prototype
 class TestSet:
     """The evaluated test images and, among them, those with the client's own class mix."""
 
-    images: Tensor  # (T, channels, H, W) uint8
+    images: Tensor  # (T, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (T,)
     own: Tensor  # positions in 0..T-1
 
 
 @torch.no_grad()
 def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
-    """(T, width): the costly part, shared by all adapters that are tried on one backbone."""
+    """(T, width), on the device: the costly part, shared by all adapters that are tried on one backbone."""
     model.eval()
-    return torch.cat([model.backbone(model.prepare(batch)) for batch in images.split(BATCH)])
+    batches = images.to(model.device).split(BATCH)
+    return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
 
 
 @torch.no_grad()
@@ -46,9 +47,10 @@ def adapter_predictions(
     embeddings = torch.relu(model.feature(features))  # (T, m)
     predicted = {"": model.head(embeddings)[:, :num_classes].argmax(dim=1)}
     if anchors is not None and defined is not None and defined.any():
+        anchors, defined = anchors.to(model.device), defined.to(model.device)
         distances = torch.cdist(embeddings, torch.where(defined.unsqueeze(1), anchors, 0.0))  # (T, C)
         predicted["_prototype"] = distances.masked_fill(~defined, torch.inf).argmin(dim=1)
-    return predicted
+    return {rule: classes.cpu() for rule, classes in predicted.items()}
 
 
 def accuracy(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> float:

@@ -56,6 +56,7 @@ class Experiment(Table):
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["adapter", "full"] = Field("adapter", description="adapter or full")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="auto, cpu, cuda or mps")
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
@@ -130,9 +131,9 @@ class Experiment(Table):
             raise InputError(explain(error, cls)) from None
 
     def plain(self) -> dict[str, Any]:
-        """Nested plain values; tables of other methods than the experiment's have no say in it and are left out."""
+        """Nested plain values; left out is what has no say: the device, and the tables of other methods."""
         used = "own" if is_reference(self.method) else self.method
-        return self.model_dump(mode="json", by_alias=True, exclude=set(METHOD_TABLES) - {used})
+        return self.model_dump(mode="json", by_alias=True, exclude={"device", *METHOD_TABLES} - {used})
 
     @property
     def hash(self) -> str:

@@ -1,9 +1,7 @@
 """The loop: sample, round, evaluate, record, checkpoint."""
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from refprotofl import assembly
+from refprotofl import assembly, devices
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.host import Engine
 from refprotofl.engines.inprocess import InProcessEngine
@@ -22,6 +20,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods import compressors
 from refprotofl.methods.base import Server
 from refprotofl.models import ALL
+from refprotofl.process import keep_freed_memory, one_compute_thread
 from refprotofl.records.card import machine_card
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
@@ -71,8 +70,11 @@ def run(
     watcher = watcher or Watcher()
     data_dir = None if data is None else Path(data)
     folder = RunFolder(Path(out) if out is not None else default_folder(experiment))
+    keep_freed_memory()
     with ExitStack() as cleanup, one_compute_thread():
-        federation = assembly.load_federation(experiment, data_dir)
+        device = devices.choose(experiment.device)
+        cleanup.callback(devices.make_repeatable(device))
+        federation = assembly.load_federation(experiment, data_dir, device)
         server = assembly.build_server(federation)
         folder.open(federation.experiment, resume)
         cleanup.callback(folder.close)
@@ -84,7 +86,7 @@ def run(
         committed = checkpoint.server_state()
         if committed is not None:
             server.restore(committed)
-        count = worker_count(workers, federation.experiment)
+        count = worker_count(workers, federation.experiment, device)
         engine = open_engine(federation, checkpoint, data_dir, count)
         cleanup.callback(engine.close)
         loop = Loop(federation, server, engine, checkpoint, folder, watcher)
@@ -98,36 +100,25 @@ def default_folder(experiment: Experiment) -> Path:
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{name}-seed{experiment.seed}"
 
 
-def worker_count(workers: Workers, experiment: Experiment) -> int:
-    if workers == "auto":
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(available, experiment.clients)
-    return min(workers, experiment.clients)
+def worker_count(workers: Workers, experiment: Experiment, device: torch.device) -> int:
+    return min(devices.places(device) if workers == "auto" else workers, experiment.clients)
 
 
 def open_engine(federation: assembly.Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int) -> Engine:
     if workers == 1:
         return InProcessEngine(assembly.build_host(federation, checkpoint.folder))
-    specification = assembly.worker_specification(federation.experiment, data_dir, checkpoint.folder)
+    specifications = [
+        assembly.worker_specification(federation.experiment, data_dir, checkpoint.folder, device)
+        for device in devices.dealt(federation.device, workers)
+    ]
     sizes = [len(indices) for indices in federation.data.client_indices]
-    engine = WorkerEngine(assembly.build_worker_host, [specification] * workers, sizes)
+    engine = WorkerEngine(assembly.build_worker_host, specifications, sizes)
     try:
         engine.wait_until_ready()
     except BaseException:
         engine.close()
         raise
     return engine
-
-
-@contextmanager
-def one_compute_thread() -> Iterator[None]:
-    """Every engine computes with one thread, so that sums come out the same; the caller's setting returns."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Loop:
@@ -159,6 +150,7 @@ class Loop:
                     "event": "resume" if self.progress.round else "start",
                     "rounds_done": self.progress.round,
                     "workers": workers,
+                    "device": devices.describe(self.federation.device, workers),
                     "partition": vars(self.federation.data.partition_notes),
                     "machine": machine_card(),
                 }
@@ -245,8 +237,7 @@ class Loop:
         }
         means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
         if (model := self.server.global_model()) is not None:
-            data = self.federation.data
-            images, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+            images, labels = self.federation.test_images, torch.from_numpy(self.federation.data.test_labels)
             means["global"] = accuracy(model, images, labels, self.experiment.known_input.num_classes)
         return {
             "event": "evaluation",

@@ -172,6 +172,8 @@ def other_values(field: FieldInfo, value: Any) -> list[Any]:
 def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
     seen = {Experiment().hash}
     for key, field in keys(Experiment).items():
+        if key == "device":  # where it is computed is not part of the experiment
+            continue
         table = key.partition(".")[0]
         owner = {"own": "module:Class"}.get(table, table) if table in METHOD_TABLES else "refprotofl"
         base = Experiment(method=owner).plain()  # a method's table only counts for that method

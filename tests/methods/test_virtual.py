@@ -8,7 +8,7 @@ import torch
 
 from refprotofl import streams
 from refprotofl.methods import virtual
-from refprotofl.methods.virtual import _virtual_set, likeness, shifted, virtual_batches
+from refprotofl.methods.virtual import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
 
 
 @pytest.mark.parametrize("generator", ["gaussian", "conv"])
@@ -58,7 +58,7 @@ def test_nudging_makes_a_decoders_pixels_less_alike(monkeypatch):
 def test_a_shifted_image_is_a_crop_of_the_bordered_one():
     images = torch.arange(1, 129, dtype=torch.uint8).view(2, 1, 8, 8)
     batch = images[[0] * 40 + [1] * 40]
-    found = shifted(batch, np.random.default_rng(0))
+    found = shifted(batch, draw_shifts(len(batch), (8, 8), np.random.default_rng(0)))
     assert found.shape == batch.shape
     seen = set()
     for before, after in zip(batch, found, strict=True):

@@ -25,6 +25,12 @@ Settings = Annotated[
 DataDir = Annotated[
     Path | None, typer.Option("--data", help="Where data sets lie; else $REFPROTOFL_DATA or the user's cache.")
 ]
+Workers = Annotated[
+    str, typer.Option(help="Processes that clients run in: a number, or auto for one on each core or GPU.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="auto, cpu, cuda or mps; auto is a GPU where there is one.", show_default=False)
+]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 
 out = Console()

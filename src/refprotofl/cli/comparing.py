@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, app, notes, out, show
-from refprotofl.cli.running import read_workers
+from refprotofl.cli.app import DataDir, Device, File, Preset, Settings, Workers, app, notes, out, show
+from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import InputError
 from refprotofl.units import percent, size
 
@@ -31,9 +31,8 @@ def compare(
         "runs/compare"
     ),
     data: DataDir = None,
-    workers: Annotated[
-        str, typer.Option(help="Processes that clients run in: a number, or auto for all cores.")
-    ] = "auto",
+    workers: Workers = "auto",
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
@@ -41,7 +40,8 @@ def compare(
     from refprotofl.comparison import plan, run_cells, tabulate
     from refprotofl.display import GridWatcher
 
-    cells = plan(file, preset, settings or (), _split(methods), _read_seeds(seeds), out_dir)
+    chosen = with_device(settings or [], device)
+    cells = plan(file, preset, chosen, _split(methods), _read_seeds(seeds), out_dir)
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     try:
         results = list(

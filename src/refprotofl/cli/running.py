@@ -8,12 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, RunFolder, Settings, app, complain, notes, out, show
+from refprotofl.cli.app import (
+    INTERRUPTED,
+    DataDir,
+    Device,
+    File,
+    Preset,
+    RunFolder,
+    Settings,
+    Workers,
+    app,
+    complain,
+    notes,
+    out,
+    show,
+)
 from refprotofl.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.run import Workers
+    from refprotofl.run import Workers as Count
 
 
 @app.command(
@@ -26,14 +40,13 @@ def run(
     out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder; a new one under runs/ else.")] = None,
     data: DataDir = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    workers: Annotated[
-        str, typer.Option(help="Processes that clients run in: a number, or auto for all cores.")
-    ] = "auto",
+    workers: Workers = "auto",
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
     count = read_workers(workers)
-    experiment = _experiment_of(file, preset, settings, out_dir, resume)
+    experiment = _experiment_of(file, preset, settings or [], device, out_dir, resume)
     from refprotofl.display import ProgressWatcher, print_summary
     from refprotofl.run import default_folder
     from refprotofl.run import run as run_experiment
@@ -61,7 +74,7 @@ def _go_on(folder: Path, data: Path | None) -> str:
     return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place])
 
 
-def read_workers(text: str) -> "Workers":
+def read_workers(text: str) -> "Count":
     if text == "auto":
         return "auto"
     if not text.isdecimal() or int(text) < 1:
@@ -70,9 +83,10 @@ def read_workers(text: str) -> "Workers":
 
 
 def _experiment_of(
-    file: Path | None, preset: str | None, settings: list[str] | None, out_dir: Path | None, resume: bool
+    file: Path | None, preset: str | None, settings: list[str], device: str | None, out_dir: Path | None, resume: bool
 ) -> "Experiment":
-    """The experiment that was named; a run to go on with names its own."""
+    """The experiment that was named; a run to go on with names its own, apart from the device."""
+    from refprotofl.experiment import Experiment
     from refprotofl.presets import load_experiment
     from refprotofl.records.folder import read_experiment
 
@@ -80,8 +94,13 @@ def _experiment_of(
         raise InputError("--resume needs --out with the folder of the run to go on with.")
     unnamed = file is None and preset is None and not settings
     if resume and unnamed and out_dir is not None and (out_dir / "experiment.json").exists():
-        return read_experiment(out_dir)
-    return load_experiment(file, preset, settings or ())
+        return Experiment.parse({**read_experiment(out_dir).plain(), "device": device or "auto"})
+    return load_experiment(file, preset, with_device(settings, device))
+
+
+def with_device(settings: list[str], device: str | None) -> list[str]:
+    """The settings with what --device says, which wins."""
+    return settings if device is None else [*settings, f"device={device}"]
 
 
 @app.command(epilog="Example: refprotofl partition --preset small --set alpha=0.1 --out partition.png")

@@ -7,8 +7,8 @@ from refprotofl.errors import InputError
 from refprotofl.handover import exported, onnx_graph
 from refprotofl.handover.card import model_card
 from refprotofl.handover.trained import Trained
+from refprotofl.process import one_compute_thread
 from refprotofl.records.files import write_whole
-from refprotofl.run import one_compute_thread
 
 ModelFormat = Literal["safetensors", "onnx"]
 

@@ -18,8 +18,8 @@ from refprotofl.evaluation import backbone_features
 from refprotofl.handover.sources import read_source
 from refprotofl.handover.trained import Trained
 from refprotofl.models import SplitModel
+from refprotofl.process import one_compute_thread
 from refprotofl.records.files import write_whole
-from refprotofl.run import one_compute_thread
 
 TableFormat = Literal["csv", "json"]
 

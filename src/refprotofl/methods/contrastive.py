@@ -11,7 +11,7 @@ def supcon(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
 
     `rows` (N, m) have length 1; the positives of a row are the other rows of its label. A row without any counts 0.
     """
-    own = torch.eye(len(rows), dtype=torch.bool)
+    own = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
     similar = (rows @ rows.T / temperature).masked_fill(own, FAR)  # (N, N)
     log_shares = similar - similar.logsumexp(dim=1, keepdim=True)
     positive = (labels.unsqueeze(1) == labels) & ~own  # (N, N)

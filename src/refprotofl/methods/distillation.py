@@ -52,6 +52,7 @@ def learn_from(client: Client, round: int, images: Tensor, message: Message, tab
     if table.distil == 0:
         return
     client.model.write_private(client.state)
+    targets, weights = targets.to(client.model.device), weights.to(client.model.device)
 
     def loss(inputs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         taught = table.distil * taught_loss(client.model(inputs), targets[rows], weights[rows], table.temperature)

@@ -134,7 +134,7 @@ class FASTClient(Client):
 
     def embed(self, places: Tensor, encoder: Message) -> Tensor:
         """Embeddings of some of the client's samples; a PCA that no one sent is fitted on them."""
-        images, name = self.samples.images[self.samples.rows[places]], self.experiment.fast.embedder
+        images, name = self.samples.images_of(self.samples.rows[places]).cpu(), self.experiment.fast.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
     def train(self, round: int, message: Message) -> Message:

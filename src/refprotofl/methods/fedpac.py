@@ -90,14 +90,14 @@ class FedPACClient(Client):
     def train(self, round: int, message: Message) -> Message:
         received = sharing.load_shared(self, message)
         samples, table, options = self.training_samples(), self.experiment.train, self.experiment.fedpac
-        embeddings = embed(self.model, samples.images[samples.rows])
+        embeddings = embed(self.model, samples.own_images)
         statistics, own = head_statistics(embeddings, samples.own_labels, self.num_classes)
         order = self.stream("batches", round)
         head_table = table.model_copy(update={"local_epochs": options.head_epochs, "lr": options.head_lr})
         train_part(self.model, HEAD, samples, head_table, order)
         anchors, defined = self.anchors(message, own)
         pull = learning.Pull(options.align, "fedpac.align")
-        loss = cross_entropy(self.model, pull.penalty(anchors, defined))
+        loss = cross_entropy(self.model, pull.penalty(anchors, defined, self.model.device))
         trained = train_part(self.model, BODY, samples, table, order, loss=loss)
         guards.alignment_happened(trained.penalty, options.align, defined[samples.own_labels], pull.key)
         answer = sharing.write_update(self, round, received, self.keep_trained(round))

@@ -87,6 +87,7 @@ class FedPCLClient(Client):
     def contrastive_loss(self, anchors: Tensor, defined: Tensor, sets: Tensor) -> Loss:
         """Against the global prototypes and, on average, against every client's; the head learns beside it."""
         temperature = self.experiment.fedpcl.temperature
+        anchors, defined, sets = (one.to(self.model.device) for one in (anchors, defined, sets))
 
         def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             self.model.backbone.eval()  # its statistics are frozen too

@@ -75,6 +75,7 @@ class FedProcClient(Client):
 
     def hybrid_loss(self, share: float, anchors: Tensor, defined: Tensor) -> Loss:
         temperature = self.experiment.fedproc.temperature
+        anchors, defined = anchors.to(self.model.device), defined.to(self.model.device)
 
         def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             embeddings = self.model.embed(inputs)  # (B, m)

@@ -18,7 +18,7 @@ from refprotofl.methods import distillation, erpa, prototypes, trained_prototype
 from refprotofl.methods import prototype_learning as learning
 from refprotofl.methods.base import LOST, Client, Cohort, Server
 from refprotofl.methods.prototypes import read_matrix
-from refprotofl.methods.training import Samples, embed
+from refprotofl.methods.training import Samples, classify, embed
 from refprotofl.models import ALL, Parts, SplitModel
 from refprotofl.state import State
 from refprotofl.streams import stream
@@ -34,7 +34,7 @@ class FedProtoKDServer(Server):
         if public is None:
             raise InputError('method = "fedprotokd" teaches over public images: public.per-class must be above 0.')
         self.table = experiment.fedprotokd
-        self.images, self.labels = public.images[public.rows], public.own_labels
+        self.images, self.labels = public.own_images.to(model.device), public.own_labels
         self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
         self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
         self.generator = trained_prototypes.initial(experiment.seed, *self.anchors.shape)
@@ -91,12 +91,14 @@ class FedProtoKDServer(Server):
         """Distils the merged logits (n, C) into the server's model, whose own logits are the next targets."""
         self.model.write_private(self.weights)
         self.model.train()
-        pull = learning.Pull(self.table.weight, "fedprotokd.weight").penalty(self.anchors, self.defined)
+        device = self.model.device
+        pull = learning.Pull(self.table.weight, "fedprotokd.weight").penalty(self.anchors, self.defined, device)
+        targets, importance, classes = (one.to(device) for one in (merged, self.importance, self.labels))
 
         def loss(rows: Tensor) -> Tensor:
             embeddings = self.model.embed(self.model.prepare(self.images[rows]))
-            logits, labels = self.model.head(embeddings), self.labels[rows]
-            taught = distillation.taught_loss(logits, merged[rows], self.importance[rows], self.table.temperature)
+            logits, labels = self.model.head(embeddings), classes[rows]
+            taught = distillation.taught_loss(logits, targets[rows], importance[rows], self.table.temperature)
             pulled = pull(embeddings, labels) if pull else torch.zeros(())
             return taught + functional.cross_entropy(logits, labels) + pulled
 
@@ -104,8 +106,7 @@ class FedProtoKDServer(Server):
         steps = learning.Steps(self.table.server_lr, self.table.model_epochs, self.table.server_batch)
         learning.fit(self.model.parameters_of(ALL), loss, len(self.labels), order, steps)
         self.weights = self.model.read_private(())
-        with torch.no_grad():
-            self.targets = self.model.head(embed(self.model, self.images))
+        self.targets = classify(self.model, embed(self.model, self.images))
 
     def evaluation(self) -> Message:
         return prototypes.write_anchors(self.anchors, self.defined)
@@ -126,8 +127,7 @@ class FedProtoKDClient(Client):
         pull = learning.Pull(self.experiment.fedprotokd.weight, "fedprotokd.weight")
         learning.train_towards(self, round, anchors, defined, pull)
         embeddings = embed(self.model, public[0])
-        with torch.no_grad():
-            return {"logits": self.model.head(embeddings), "features": embeddings}
+        return {"logits": classify(self.model, embeddings), "features": embeddings}
 
     def read_anchors(self, message: Message) -> tuple[Tensor, Tensor]:
         return prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)

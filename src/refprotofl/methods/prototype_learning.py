@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from refprotofl.devices import CPU
 from refprotofl.errors import RunError
 from refprotofl.methods import erpa, guards
 from refprotofl.methods.base import Client
@@ -25,9 +26,10 @@ class Pull:
     key: str
     reduction: Literal["mse", "squared"] = "mse"  # squared distance averaged over the embedding too, or summed
 
-    def penalty(self, anchors: Tensor, defined: Tensor) -> Penalty | None:
+    def penalty(self, anchors: Tensor, defined: Tensor, device: torch.device = CPU) -> Penalty | None:
         if self.weight == 0 or not defined.any():
             return None
+        anchors, defined = anchors.to(device), defined.to(device)
         weight = self.weight / anchors.shape[1] if self.reduction == "mse" else self.weight
         return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)
 
@@ -49,12 +51,12 @@ class Running:
 
     def means(self, num_classes: int) -> ClassMeans:
         embeddings, labels = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
-        return ClassMeans(*erpa.class_prototypes(embeddings, labels, num_classes))
+        return ClassMeans(*erpa.class_prototypes(embeddings.cpu(), labels.cpu(), num_classes))
 
 
 def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMeans:
     """Class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1."""
-    embeddings = embed(client.model, samples.images[samples.rows])
+    embeddings = embed(client.model, samples.own_images)
     embeddings = functional.normalize(embeddings) if unit else embeddings
     return ClassMeans(*erpa.class_prototypes(embeddings, samples.own_labels, client.num_classes))
 
@@ -65,7 +67,7 @@ def train_towards(
     """Trains the client's own model towards the anchors, (C, m) and (C,); with `running`, gives what it saw."""
     client.model.write_private(client.state)
     samples, table = client.training_samples(), client.experiment.train
-    penalty = pull.penalty(anchors, defined)
+    penalty = pull.penalty(anchors, defined, client.model.device)
     seen = Running(penalty, len(samples), table) if running else None
     loss = cross_entropy(client.model, seen or penalty)
     trained = train(client.model, samples, table, client.stream("batches", round), loss=loss)
@@ -127,10 +129,13 @@ def fit(
     order: np.random.Generator,
     steps: Steps,
 ) -> None:
-    """The server's own training: plain SGD on `loss(rows)` over shuffled batches of the rows 0..samples-1."""
+    """The server's own training: plain SGD on `loss(rows)` over shuffled batches of the rows 0..samples-1.
+
+    The rows are where the parameters are.
+    """
     optimiser = FreshSgd(parameters, Train(lr=steps.lr, momentum=0.0, weight_decay=0.0))
     for _ in range(steps.epochs):
-        for rows in torch.from_numpy(order.permutation(samples)).split(steps.batch):
+        for rows in torch.from_numpy(order.permutation(samples)).to(parameters[0].device).split(steps.batch):
             optimiser.step(loss(rows))
     if not all(torch.isfinite(parameter).all() for parameter in parameters):
         raise RunError(f"the server's training is not finite; a smaller server-lr than {steps.lr} may help")

@@ -92,7 +92,7 @@ class RefProtoClient(Client):
         covered = labels.unique()
         means, _ = erpa.class_prototypes(embed(self.model, images), labels, self.num_classes)  # Eq. (10)
         rows = self.samples.rows[~torch.isin(self.samples.own_labels, covered)]
-        own = embed(self.model, self.samples.images[rows])
+        own = embed(self.model, self.samples.images_of(rows))
         local, counts = erpa.class_prototypes(own, self.samples.labels[rows], self.num_classes)  # Eq. (11)
         return Prototypes(means[covered], local, counts)
 
@@ -113,4 +113,5 @@ class RefProtoClient(Client):
         if self.table.align == 0 or not defined.any():
             return None
         weight = self.table.align / anchors.shape[1]
+        anchors, defined = anchors.to(self.model.device), defined.to(self.model.device)
         return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)

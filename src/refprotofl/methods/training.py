@@ -28,7 +28,7 @@ class Diverged(RefProtoFLError):
 class Samples:
     """A client's samples: rows of the whole set, which is never copied."""
 
-    images: Tensor  # (N, channels, H, W) uint8
+    images: Tensor  # (N, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (N,) int64
     rows: Tensor  # (n,) int64
 
@@ -39,13 +39,21 @@ class Samples:
     def own_labels(self) -> Tensor:
         return self.labels[self.rows]
 
+    @property
+    def own_images(self) -> Tensor:
+        return self.images_of(self.rows)
+
+    def images_of(self, rows: Tensor) -> Tensor:
+        """Those of some rows of the whole set, on the device."""
+        return self.images[rows.to(self.images.device)]
+
     def relabelled(self, own_labels: Tensor) -> "Samples":
         """The same samples with other labels (n,)."""
         return Samples(self.images, self.labels.index_copy(0, self.rows, own_labels), self.rows)
 
     def joined(self, images: Tensor, labels: Tensor) -> "Samples":
         """These samples and some more, as a set of its own."""
-        images = torch.cat([self.images[self.rows], images])
+        images = torch.cat([self.own_images, images.to(self.images.device)])
         labels = torch.cat([self.own_labels, labels])
         return Samples(images, labels, torch.arange(len(labels)))
 
@@ -124,15 +132,17 @@ def train(
     optimiser = FreshSgd(model.parameters_of(parts), table)
     loss = loss or cross_entropy(model)
     model.train()
-    loss_sum, penalty_sum, steps = torch.zeros(()), torch.zeros(()), 0
-    for rows in _batches(samples, table, order):
-        total, penalty = loss(model.prepare(samples.images[rows]), samples.labels[rows])
+    images = samples.images.to(model.device)
+    loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
+    for rows, labels in _batches(samples, table, order, model.device):
+        total, penalty = loss(model.prepare(images[rows]), labels)
         optimiser.step(total, pull)
         loss_sum += total.detach()
         if penalty is not None:
             penalty_sum += penalty.detach()
         steps += 1
-    if not torch.isfinite(loss_sum) or not all(value.isfinite().all() for value in model.parameters()):
+    finite = [loss_sum.isfinite(), *(value.isfinite().all() for value in model.parameters())]
+    if not torch.stack(finite).all():
         raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
     return Trained(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
@@ -163,14 +173,26 @@ def train_part(
 
 @torch.no_grad()
 def embed(model: SplitModel, images: Tensor) -> Tensor:
-    """Embeddings in evaluation mode, (N, m), in large batches."""
+    """Embeddings in evaluation mode, (N, m), in large batches; on the CPU."""
     model.eval()
     if not len(images):  # not every backbone takes an empty batch
         return torch.zeros(0, model.feature.out_features)
-    return torch.cat([model.embed(model.prepare(batch)) for batch in images.split(EVALUATION_BATCH)])
+    batches = images.to(model.device).split(EVALUATION_BATCH)
+    return torch.cat([model.embed(model.prepare(batch)) for batch in batches]).cpu()
 
 
-def _batches(samples: Samples, table: Train, order: np.random.Generator) -> Iterator[Tensor]:
+@torch.no_grad()
+def classify(model: SplitModel, embeddings: Tensor) -> Tensor:
+    """The head's logits of embeddings (N, m), on the CPU as they are."""
+    logits: Tensor = model.head(embeddings.to(model.device))
+    return logits.cpu()
+
+
+def _batches(
+    samples: Samples, table: Train, order: np.random.Generator, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and labels of each batch; they go to the device once an epoch."""
     for _ in range(table.local_epochs):
-        shuffled = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
-        yield from shuffled.split(table.batch_size)
+        rows = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
+        pairs = (whole.to(device).split(table.batch_size) for whole in (rows, samples.labels[rows]))
+        yield from zip(*pairs, strict=True)

@@ -59,7 +59,8 @@ class VHLClient(Client):
 
     def loss(self, round: int, samples: Samples) -> Loss:
         table, size = self.experiment.vhl, self.experiment.train.batch_size
-        batches = virtual_batches(*virtual_set(self.experiment), size, self.stream("virtual-batches", round))
+        draw = self.stream("virtual-batches", round)
+        batches = virtual_batches(*virtual_set(self.experiment), size, draw, self.model.device)
         aligned_steps = table.align_epochs * -(-len(samples) // size)
         return virtual_loss(self.model, table, batches, self.num_classes, aligned_steps)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl import streams
+from refprotofl.devices import CPU
 from refprotofl.experiment import Experiment
 from refprotofl.methods.training import FreshSgd
 from refprotofl.tables import Train
@@ -86,27 +87,42 @@ def likeness(images: Tensor) -> Tensor:
 
 
 def virtual_batches(
-    images: Tensor, labels: Tensor, size: int, draw: np.random.Generator
+    images: Tensor, labels: Tensor, size: int, draw: np.random.Generator, device: torch.device = CPU
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless batches of inputs and virtual labels, shifted and mirrored at random, through the set in random order."""
+    images, labels = images.to(device), labels.to(device)
     while True:
-        for rows in torch.from_numpy(draw.permutation(len(labels))).split(size):
-            moved = shifted(images[rows], draw)
+        order = torch.from_numpy(draw.permutation(len(labels))).split(size)
+        shifts = torch.cat([draw_shifts(len(rows), images.shape[2:], draw) for rows in order])  # at once for all
+        for rows, places in zip(torch.cat(order).to(device).split(size), shifts.to(device).split(size), strict=True):
+            moved = shifted(images[rows], places)
             yield (moved.to(torch.float32) / 255 - MEAN) / STD, labels[rows]
 
 
-def shifted(images: Tensor, draw: np.random.Generator) -> Tensor:
-    """A crop of the image with an eighth of its side as a black border, mirrored half of the time."""
+def draw_shifts(number: int, sides: tuple[int, ...], draw: np.random.Generator) -> Tensor:
+    """Where each crop begins in the bordered image, top and left, and whether it is mirrored: (number, 3)."""
+    limits = [*(2 * edge + 1 for edge in _edges(sides)), 2]
+    return torch.from_numpy(np.stack([draw.integers(0, limit, size=number) for limit in limits], axis=1))
+
+
+def shifted(images: Tensor, shifts: Tensor) -> Tensor:
+    """A crop of each image with an eighth of its side as a black border; `shifts` as `draw_shifts` draws them."""
     number, _, height, width = images.shape
-    edges = (max(1, height // 8), max(1, width // 8))  # 4 of 32 pixels
-    padded = functional.pad(images, (edges[1], edges[1], edges[0], edges[0]))
-    tops, lefts = (torch.from_numpy(draw.integers(0, 2 * edge + 1, size=(number, 1))) for edge in edges)
-    mirrored = torch.from_numpy(draw.integers(0, 2, size=(number, 1)) == 1)
-    places = torch.arange(width)
-    rows = tops + torch.arange(height)  # (B, H)
-    columns = lefts + torch.where(mirrored, places.flip(0), places)  # (B, W)
-    cropped = padded[torch.arange(number)[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, ch)
+    above, beside = _edges((height, width))
+    padded = functional.pad(images, (beside, beside, above, above))
+    tops, lefts, mirrored = shifts.split(1, dim=1)  # (B, 1) each
+    places = torch.arange(width, device=images.device)
+    rows = tops + torch.arange(height, device=images.device)  # (B, H)
+    columns = lefts + torch.where(mirrored == 1, places.flip(0), places)  # (B, W)
+    each = torch.arange(number, device=images.device)[:, None, None]
+    cropped = padded[each, :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, channels)
     return cropped.permute(0, 3, 1, 2)
+
+
+def _edges(sides: tuple[int, ...]) -> tuple[int, int]:
+    """How wide the border is above and beside an image: 4 of 32 pixels."""
+    height, width = sides
+    return max(1, height // 8), max(1, width // 8)
 
 
 def _normal(draw: np.random.Generator, shape: tuple[int, ...]) -> Tensor:

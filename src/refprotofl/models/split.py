@@ -1,7 +1,7 @@
 """A model in three parts: backbone, feature layer, head. Which of them are shared is the method's choice."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,17 @@ class SplitModel(nn.Module):
         self._scale = 1 / (255 * torch.tensor(std, dtype=torch.float32).view(per_channel))
         self._shift = (torch.tensor(mean) / torch.tensor(std)).to(torch.float32).view(per_channel)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `to` goes through: the constants of `prepare` go along, but keep their precision."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._scale, self._shift = self._scale.to(self.device), self._shift.to(self.device)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes; what it reads and writes as vectors and states is on the CPU."""
+        return self.feature.weight.device
+
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 (B, channels, H, W) to the normalised float32 that the backbone takes."""
         return images.to(torch.float32).mul_(self._scale).sub_(self._shift)
@@ -57,11 +68,13 @@ class SplitModel(nn.Module):
 
     def read(self, parts: Parts) -> Tensor:
         """A copy of these parts' parameters as one vector."""
-        return torch.cat([torch.empty(0), *(value.detach().flatten() for value in self.parameters_of(parts))])
+        values = [value.detach().flatten() for value in self.parameters_of(parts)]
+        return torch.cat([torch.empty(0, device=self.device), *values]).cpu()
 
     @torch.no_grad()
     def write(self, parts: Parts, vector: Tensor) -> None:
-        for parameter, values in zip(self.parameters_of(parts), vector.split(self.sizes(parts)), strict=True):
+        pieces = vector.to(self.device).split(self.sizes(parts))
+        for parameter, values in zip(self.parameters_of(parts), pieces, strict=True):
             parameter.copy_(values.view_as(parameter))
 
     @torch.no_grad()
@@ -75,7 +88,7 @@ class SplitModel(nn.Module):
         """A copy of what stays with a client, by name: parameters of parts not shared, and all buffers."""
         buffers = {name for name, _ in self.named_buffers()}
         return {
-            name: value.detach().clone()
+            name: value.detach().to("cpu", copy=True)
             for name, value in self.state_dict().items()
             if name in buffers or name.partition(".")[0] not in shared
         }
