@@ -12,6 +12,7 @@ from torch.optim.sgd import sgd
 from refprotofl.errors import RefProtoFLError
 from refprotofl.methods import guards
 from refprotofl.models import ALL, Parts, SplitModel
+from refprotofl.models.kernels import FUSED_SGD
 from refprotofl.tables import Train
 
 EVALUATION_BATCH = 512
@@ -94,7 +95,7 @@ class FreshSgd:
                 [self._momenta[i] for i in reached],
                 has_sparse_grad=False,
                 foreach=False,
-                fused=True,
+                fused=FUSED_SGD,
                 lr=self._table.lr,
                 momentum=self._table.momentum,
                 weight_decay=self._table.weight_decay,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from refprotofl import streams
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.models.kernels import kernel_of, lay_out
 from refprotofl.models.resnet import WIDTH, resnet18
 from refprotofl.models.small import cnn, mlp
 from refprotofl.models.split import SplitModel
@@ -26,14 +27,16 @@ def build_model(experiment: Experiment, extra_outputs: int = 0, client: int = 0)
     # torch's layers draw from its global generator; the fork keeps the draw named and everyone else's untouched.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key(experiment.seed, "initial-weights") % 2**63)
-        backbone, width = _backbone(experiment.backbones[client], experiment.model, seen.shape)
+        name = experiment.backbones[client]
+        backbone, width = _backbone(name, experiment.model, seen.shape)
+        lay_out(backbone, kernel_of(name, experiment.model))
         outputs = seen.num_classes + extra_outputs
         return SplitModel(backbone, width, experiment.model.embedding, outputs, seen.mean, seen.std)
 
 
 def _backbone(name: str, table: Model, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
     if name == "resnet18":
-        return resnet18(shape[0], table.stem, table.norm), WIDTH
+        return resnet18(shape[0], table.stem, table.norm, kernel_of(name, table).products), WIDTH
     if name == "cnn":
         return cnn(shape, table.norm)
     if name == "mlp":
