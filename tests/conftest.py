@@ -4,11 +4,23 @@ With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/te
 """
 
 import os
+from typing import Any
 
 import torch
+
+import refprotofl.run
+from refprotofl.engines.workers import WorkerEngine
 
 torch.set_num_threads(1)
 
 if "REFPROTOFL_TEST_DEVICE" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.backends.mps.is_available = lambda: False
+
+
+def patient(*arguments: Any, meanwhile: Any) -> WorkerEngine:
+    """Workers do all that is theirs: else a small run would be over in this process before they have started."""
+    return WorkerEngine(*arguments)
+
+
+refprotofl.run.WorkerEngine = patient  # type: ignore[assignment, misc]

@@ -105,20 +105,15 @@ def worker_count(workers: Workers, experiment: Experiment, device: torch.device)
 
 
 def open_engine(federation: assembly.Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int) -> Engine:
+    here = assembly.build_host(federation, checkpoint.folder)
     if workers == 1:
-        return InProcessEngine(assembly.build_host(federation, checkpoint.folder))
+        return InProcessEngine(here)
     specifications = [
         assembly.worker_specification(federation.experiment, data_dir, checkpoint.folder, device)
         for device in devices.dealt(federation.device, workers)
     ]
     sizes = [len(indices) for indices in federation.data.client_indices]
-    engine = WorkerEngine(assembly.build_worker_host, specifications, sizes)
-    try:
-        engine.wait_until_ready()
-    except BaseException:
-        engine.close()
-        raise
-    return engine
+    return WorkerEngine(assembly.build_worker_host, specifications, sizes, meanwhile=here)
 
 
 class Loop:

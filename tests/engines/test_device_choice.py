@@ -90,10 +90,8 @@ def test_each_worker_is_told_its_own_gpu(
     told: list[dict[str, Any]] = []
 
     class Engine:
-        def __init__(self, build_host: object, specifications: list[bytes], sizes: object) -> None:
+        def __init__(self, build_host: object, specifications: list[bytes], sizes: object, meanwhile: object) -> None:
             told.extend(json.loads(specification) for specification in specifications)
-
-        def wait_until_ready(self) -> None: ...
 
     machine(cuda=2)
     monkeypatch.setattr(loop, "WorkerEngine", Engine)

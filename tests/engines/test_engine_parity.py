@@ -15,6 +15,7 @@ import torch
 
 from refprotofl.assembly import Federation, build_host, load_federation
 from refprotofl.engines.host import ClientHost, Result, Task
+from refprotofl.engines.workers import WorkerEngine
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import Checkpoint
@@ -48,6 +49,14 @@ def test_any_number_of_workers(
     assert_the_same(finished, alone)
     start = json.loads((finished.folder / "events.jsonl").read_text().splitlines()[0])
     assert start["workers"] == workers
+    assert multiprocessing.active_children() == []
+
+
+def test_a_run_that_begins_before_its_workers_are_ready(
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "WorkerEngine", WorkerEngine)
+    assert_the_same(run(uneven(), out=tmp_path / "run", workers=2), alone)
     assert multiprocessing.active_children() == []
 
 

@@ -54,7 +54,7 @@ from refprotofl.engines.workers import WorkerEngine
 
 if __name__ == "__main__":
     engine = WorkerEngine(echoing_host.build, [b""], [1])
-    engine.wait_until_ready()
+    engine._hear(0)
     ticket = engine.submit(Task(0, "sleep", 1))
     threading.Thread(target=engine.result, args=(ticket,), daemon=True).start()
     print(engine._processes[0].pid, flush=True)
@@ -68,6 +68,11 @@ def within(seconds: float, work: Callable[[], object]) -> None:
     thread.start()
     thread.join(seconds)
     assert not thread.is_alive(), "the engine hangs"
+
+
+def wait_until_ready(engine: WorkerEngine) -> None:
+    while engine._starting:
+        engine._hear(min(engine._starting))
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +90,11 @@ def open_engine(hosts: Path) -> Iterator[Callable[..., WorkerEngine]]:
         patch.syspath_prepend(hosts)
         import echoing_host
 
-        def opener(workers: int, specification: bytes = b"", sizes: tuple[int, ...] = (1, 1, 1, 1)) -> WorkerEngine:
-            opened.append(WorkerEngine(echoing_host.build, [specification] * workers, sizes))
+        def opener(
+            workers: int, specification: bytes = b"", sizes: tuple[int, ...] = (1, 1, 1, 1), here: bytes | None = None
+        ) -> WorkerEngine:
+            meanwhile = None if here is None else echoing_host.build(here)
+            opened.append(WorkerEngine(echoing_host.build, [specification] * workers, sizes, meanwhile))
             return opened[-1]
 
         yield opener
@@ -97,7 +105,7 @@ def open_engine(hosts: Path) -> Iterator[Callable[..., WorkerEngine]]:
 @pytest.fixture(scope="module")
 def pair(open_engine: Callable[..., WorkerEngine]) -> WorkerEngine:
     engine = open_engine(2, b"hello ")
-    engine.wait_until_ready()
+    wait_until_ready(engine)
     return engine
 
 
@@ -111,10 +119,21 @@ def test_answers_wait_for_their_tickets_and_tell_where_the_state_is(pair: Worker
 
 def test_the_client_with_most_data_is_first(open_engine: Callable[..., WorkerEngine]) -> None:
     engine = open_engine(1, sizes=(5, 20, 20, 100, 7))
-    engine.wait_until_ready()
+    wait_until_ready(engine)
     tickets = {client: engine.submit(Task(client, "echo", 1)) for client in range(5)}
     kept = {client: engine.result(ticket).kept for client, ticket in tickets.items()}
     assert sorted(kept, key=lambda client: int(kept[client].digest)) == [3, 1, 2, 4, 0]  # type: ignore[union-attr]
+
+
+def test_until_a_worker_is_ready_this_process_answers_for_the_small_clients(
+    open_engine: Callable[..., WorkerEngine],
+) -> None:
+    engine = open_engine(1, b"there ", sizes=(5, 20, 3, 100), here=b"here ")
+    tickets = [engine.submit(Task(client, "echo", 1)) for client in range(4)]
+    assert engine.result(tickets[0]).payload == b"here "  # a process takes longer to start than this
+    assert set(engine._waiting) == {tickets[1], tickets[3]}
+    wait_until_ready(engine)
+    assert [engine.result(ticket).payload for ticket in tickets[1:]] == [b"there ", b"here ", b"there "]
 
 
 def test_an_idle_worker_takes_what_the_other_has_no_time_for(pair: WorkerEngine) -> None:
@@ -158,13 +177,13 @@ def test_a_worker_that_ends_is_told_with_its_exit_code(pair: WorkerEngine) -> No
 
 def test_a_worker_that_cannot_start_says_why(open_engine: Callable[..., WorkerEngine]) -> None:
     engine = open_engine(1, b"refuse")
-    with pytest.raises(RunError, match="there is no such thing"):
-        engine.wait_until_ready()
+    with pytest.raises(RunError, match="A worker could not start: there is no such thing"):
+        engine.result(engine.submit(Task(0, "echo", 1)))
 
 
 def test_closing_does_not_wait_for_a_busy_worker(open_engine: Callable[..., WorkerEngine]) -> None:
     engine = open_engine(1)
-    engine.wait_until_ready()
+    wait_until_ready(engine)
     (process,) = engine._processes
     engine.submit(Task(0, "sleep", 1, b""))
     engine._feed()

@@ -1,11 +1,18 @@
-"""Measurements: `bench wire`."""
+"""The group `bench`, how all of its commands print, and `bench wire`."""
 
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, app, show
+from refprotofl.cli.app import DataDir, File, Preset, Settings, app, notes, out, show
+
+if TYPE_CHECKING:
+    from refprotofl.benchmarks.measuring import Report
+
+Repeats = Annotated[int, typer.Option(min=1, help="Passes that the medians are of, after one to warm up.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 bench_app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +27,36 @@ def bench() -> None:
     """Measurements that you can repeat on your machine."""
 
 
+def tell(progress: str) -> None:
+    notes.print(progress, style="dim", highlight=False)
+
+
+def present(report: "Report", as_json: bool) -> None:
+    """A table with the machine under it, or all of it as JSON."""
+    from refprotofl.benchmarks.measuring import conditions
+
+    machine = conditions()
+    if as_json:
+        whole = {"title": report.title, "machine": machine, "rows": list(report.rows), "notes": list(report.notes)}
+        print(json.dumps(whole, indent=2))
+        return
+    table = Table(title=report.title, title_justify="left")
+    for name, value in report.rows[0].items():
+        table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
+    for row in report.rows:
+        table.add_row(*map(_cell, row.values()))
+    show(table)
+    for note in report.notes:
+        out.print(note, highlight=False, markup=False)
+    out.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False, markup=False)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
 @bench_app.command("wire", epilog="Example: refprotofl bench wire --preset small --set dataset=fashion-mnist")
 def bench_wire(
     file: File = None,
@@ -27,20 +64,16 @@ def bench_wire(
     settings: Settings = None,
     data: DataDir = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds trained before the real masks are taken.")] = 3,
+    as_json: AsJson = False,
 ) -> None:
     """Bytes of the mask code beside the entropy bound, on uniform masks and on those of a real run."""
+    from dataclasses import asdict
+
     from refprotofl.benchmarks.masks import masks_of_run
+    from refprotofl.benchmarks.measuring import Report
     from refprotofl.benchmarks.wire import code_table, uniform_masks
     from refprotofl.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
-    table = Table(title="Index code: bytes against log2 C(d, K) / 8", title_justify="left")
-    for heading in ("mask", "d", "K", "bound", "ours", "ratio", "bitmap", "uint32", "encode ms", "decode ms", "code"):
-        table.add_column(heading, justify="left" if heading in ("mask", "code") else "right")
-    for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds)):
-        counts = (row.size, row.marked, round(row.bound_bytes), row.code_bytes)
-        times = (f"{row.encode_ms:.1f}", f"{row.decode_ms:.1f}")
-        ratio = "-" if row.ratio is None else f"{row.ratio:.3f}"
-        plain = (str(row.bitmap_bytes), str(row.uint32_bytes))
-        table.add_row(row.name, *map(str, counts), ratio, *plain, *times, row.variant)
-    show(table)
+    rows = [asdict(row) for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds))]
+    present(Report("Index code: bytes against log2 C(d, K) / 8", rows), as_json)

@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 from click.exceptions import ClickException
 
-from refprotofl.cli import bench, comparing, data, results, running  # noqa: F401 - each registers its commands
+from refprotofl.cli import bench, bench_parts, bench_runs, comparing, data, results, running  # noqa: F401 - register
 from refprotofl.cli.app import INTERRUPTED, app, complain
 from refprotofl.errors import RefProtoFLError, RunError
 

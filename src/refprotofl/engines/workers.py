@@ -2,7 +2,8 @@
 
 Any worker may answer for any client. An idle one takes, of the requests that wait, that of the client with most data:
 so all finish at about the same time, however unequal the clients and the cores are. A worker has one task at a time:
-the parent never waits to send while the worker waits to send, whatever the messages' size.
+the parent never waits to send while the worker waits to send, whatever the messages' size. Processes take seconds to
+start; until the first is ready, the parent answers by itself.
 """
 
 import json
@@ -27,10 +28,18 @@ _HEADER = struct.Struct("<I")
 
 
 class WorkerEngine:
-    """`sizes`: how much data each client has."""
+    """`sizes`: how much data each client has. `meanwhile` answers in this process until a worker is ready."""
 
-    def __init__(self, build_host: BuildHost, specifications: Sequence[bytes], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        build_host: BuildHost,
+        specifications: Sequence[bytes],
+        sizes: Sequence[int],
+        meanwhile: ClientHost | None = None,
+    ) -> None:
         self._sizes = sizes
+        self._meanwhile = meanwhile
+        self._starting = set(range(len(specifications)))
         self._waiting: dict[int, Task] = {}  # by ticket
         self._busy: list[int | None] = [None] * len(specifications)  # the ticket that a worker is at
         self._results: dict[int, Result] = {}
@@ -47,12 +56,6 @@ class WorkerEngine:
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def wait_until_ready(self) -> None:
-        for worker in range(len(self._pipes)):
-            header, _ = self._receive(worker)
-            if header.get("error"):
-                raise RunError(f"A worker could not start: {header['error']}")
-
     def submit(self, task: Task) -> int:
         """The task starts when a result is called for: by then all that belong together are here to choose from."""
         self._issued += 1
@@ -62,9 +65,13 @@ class WorkerEngine:
     def result(self, ticket: int) -> Result:
         while ticket not in self._results:
             self._feed()
-            ready = wait([self._pipes[worker] for worker, busy in enumerate(self._busy) if busy is not None])
+            alone = self._meanwhile is not None and len(self._starting) == len(self._pipes)
+            talking = [pipe for worker, pipe in enumerate(self._pipes) if self._is_to_speak(worker)]
+            ready = wait(talking, timeout=0 if alone else None)
             for pipe in ready:
-                self._collect(self._pipes.index(pipe))  # type: ignore[arg-type]
+                self._hear(self._pipes.index(pipe))  # type: ignore[arg-type]
+            if alone and not ready:
+                self._answer_here()
         self._feed()  # whoever asked may take its time with the answer
         return self._results.pop(ticket)
 
@@ -72,28 +79,43 @@ class WorkerEngine:
         self._waiting.clear()
         for worker, busy in enumerate(self._busy):
             if busy is not None:
-                self._collect(worker)  # lest it writes a state after the round's end
+                self._hear(worker)  # lest it writes a state after the round's end
         self._results.clear()
 
     def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
-        for process in self._processes:
-            process.join(timeout=1)
+        for worker, process in enumerate(self._processes):
+            process.join(timeout=0 if worker in self._starting else 1)
             if process.is_alive():
                 process.kill()
                 process.join()
 
+    def _is_to_speak(self, worker: int) -> bool:
+        return worker in self._starting or self._busy[worker] is not None
+
     def _feed(self) -> None:
-        for worker, busy in enumerate(self._busy):
-            if busy is None and self._waiting:
+        for worker in range(len(self._pipes)):
+            if self._waiting and not self._is_to_speak(worker):
                 ticket = max(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], -ticket))
                 task = self._waiting.pop(ticket)
                 self._busy[worker] = ticket
                 self._send(worker, {**asdict(task), "payload": None}, task.payload)
 
-    def _collect(self, worker: int) -> None:
+    def _answer_here(self) -> None:
+        """For the client with least data, so that workers do not wait long for this process to come back."""
+        assert self._meanwhile is not None
+        ticket = min(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], ticket))
+        self._results[ticket] = self._meanwhile.answer(self._waiting.pop(ticket))
+
+    def _hear(self, worker: int) -> None:
+        """Takes what a worker says: that it is ready, or the result of its task."""
         header, payload = self._receive(worker)
+        if worker in self._starting:
+            if header.get("error"):
+                raise RunError(f"A worker could not start: {header['error']}")
+            self._starting.remove(worker)
+            return
         ticket, self._busy[worker] = self._busy[worker], None
         assert ticket is not None
         kept = None if header["kept"] is None else Kept(**header["kept"])

@@ -1,0 +1,99 @@
+"""The commands of `bench`: a table with the machine under it, or JSON."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import refprotofl.cli  # noqa: F401 - registers the commands
+from refprotofl.benchmarks import overhead, scale
+from refprotofl.benchmarks.measuring import Report
+from refprotofl.cli.app import app
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+
+Bench = Callable[..., Result]
+
+TINY_ADAPTER = ("aggregate", "--uploads", 2, "--size", 300, "--repeats", 1)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    def call(*arguments: object) -> Result:
+        result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return call
+
+
+def test_a_table_comes_with_the_machine(bench: Bench) -> None:
+    shown = bench(*TINY_ADAPTER).stdout
+    assert "times the dense mean" in shown
+    assert re.search(r"cores \d+", " ".join(shown.split()))
+
+
+def test_json_comes_with_the_machine(bench: Bench) -> None:
+    told = json.loads(bench(*TINY_ADAPTER, "--json").stdout)
+    assert {"title", "machine", "rows", "notes"} == told.keys()
+    assert told["machine"]["torch"]
+    assert told["rows"][0]["work"] == "server's round"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "models"),
+    [
+        ((), ["cnn", "resnet18"]),
+        (("--set", "model.name=mlp"), ["mlp"]),
+        (("--preset", "quick"), ["mlp"]),
+    ],
+    ids=["both", "one by name", "the preset's"],
+)
+def test_overhead_is_of_both_models_unless_one_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], models: list[str]
+) -> None:
+    asked: list[Experiment] = []
+
+    def measure(experiments: list[Experiment], *_: Any) -> Report:
+        asked.extend(experiments)
+        return Report("", [{"model": "any"}])
+
+    monkeypatch.setattr(overhead, "measure_overheads", measure)
+    bench("overhead", "--rounds", 7, *arguments)
+    assert [experiment.model.name for experiment in asked] == models
+    assert {experiment.rounds for experiment in asked} == {7}
+
+
+def test_scale_draws_its_points(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[scale.Point] = []
+
+    def measure(point: scale.Point) -> dict[str, Any]:
+        asked.append(point)
+        return {"clients": point.clients, "round_s": 1.0, "round_cpu_s": 0.5, "memory_mb": 2.0}
+
+    monkeypatch.setattr(scale, "measure_in_process", measure)
+    drawn = tmp_path / "scale.png"
+    told = bench("scale", "--clients", "5,20", "--in-a-round", 10, "--json", "--out", drawn)
+    assert [(point.clients, point.participants) for point in asked] == [(5, 5), (20, 10)]
+    assert [row["clients"] for row in json.loads(told.stdout)["rows"]] == [5, 20]
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--clients", "10,many"), r"--clients 10,many: whole numbers"),
+        (("--in-a-round", "0"), r"--in-a-round 0: whole numbers"),
+        (("--out", "scale.gif"), r"\.png, \.pdf, \.svg"),
+    ],
+)
+def test_scale_refuses_what_it_cannot_do_before_it_measures(
+    bench: Bench, arguments: tuple[str, ...], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        bench("scale", *arguments)
