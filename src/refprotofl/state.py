@@ -15,10 +15,9 @@ class Kept:
     """Where a client's newest state lies: a file, none for the initial state, and maybe one of changes to it."""
 
     file: str = ""
-    sha256: str = ""
     digest: str = ""
     changes: str = ""
-    checked: bool = True  # False: written by an earlier process, so its hash is to be looked at
+    checked: bool = True  # False: written by an earlier run, so it may no longer be what it was
 
 
 @dataclass(frozen=True)

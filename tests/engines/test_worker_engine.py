@@ -35,7 +35,7 @@ ECHO = """
                 time.sleep(60)
             if task.verb == "nap":
                 time.sleep(0.2)
-            kept = Kept(task.kept.file + "+", str(os.getpid()), str(time.monotonic_ns()))
+            kept = Kept(task.kept.file + "+", str(time.monotonic_ns()), str(os.getpid()))
             return Result(self.greeting + task.payload, kept)
 
     def build(specification):
@@ -140,9 +140,9 @@ def test_an_idle_worker_takes_what_the_other_has_no_time_for(pair: WorkerEngine)
     slow = pair.submit(Task(0, "nap", 1))
     quick = [pair.submit(Task(client % 4, "echo", 1)) for client in range(1, 8)]
     makers = [pair.result(ticket).kept for ticket in (slow, *quick)]
-    assert len({kept.sha256 for kept in makers[1:] if kept}) == 1  # all by the one that did not nap
+    assert len({kept.changes for kept in makers[1:] if kept}) == 1  # all by the one that did not nap
     assert makers[0] is not None
-    assert makers[0].sha256 not in {kept.sha256 for kept in makers[1:] if kept}
+    assert makers[0].changes not in {kept.changes for kept in makers[1:] if kept}
 
 
 def test_messages_larger_than_a_pipe_do_not_block(pair: WorkerEngine) -> None:

@@ -89,7 +89,7 @@ class Simulation:
 
     def client_state(self, client: int) -> State:
         record = self.checkpoint().records[client]
-        return load_state(self.folder / "checkpoint" / "clients" / record["file"], record["sha256"])
+        return load_state(self.folder / "checkpoint" / "clients" / record["file"], record["digest"])
 
     @property
     def resolved(self) -> Experiment:

@@ -27,7 +27,7 @@ def shared(done):
 
 def labels_kept(done):
     checkpoint = done.checkpoint()
-    states = {n: load_state(checkpoint.clients / one["file"], one["sha256"]) for n, one in checkpoint.records.items()}
+    states = {n: load_state(checkpoint.clients / one["file"], one["digest"]) for n, one in checkpoint.records.items()}
     return {client: state["labels"].long() for client, state in states.items()}
 
 

@@ -44,7 +44,7 @@ def test_the_header_moves_in_every_round_and_is_no_clients(simulated: Any, mode:
     sent = headers(done)
     assert all(not one.equal(other) for one, other in itertools.pairwise(sent))
     for record in done.checkpoint().records.values():
-        own = load_state(done.folder / "checkpoint" / "clients" / record["file"], record["sha256"])
+        own = load_state(done.folder / "checkpoint" / "clients" / record["file"], record["digest"])
         assert own["trained"].shape == sent[3].shape
         assert not own["trained"].equal(sent[3])
 

@@ -85,7 +85,7 @@ def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, monkeypatch: p
     checkpoint = went_on.checkpoint()
     server = went_on.server_state()["memory"]
     for client, record in checkpoint.records.items():
-        own = load_state(checkpoint.clients / record["file"], record["sha256"])["memory"]
+        own = load_state(checkpoint.clients / record["file"], record["digest"])["memory"]
         assert same_bits(server[client], own), f"client {client}"
 
 

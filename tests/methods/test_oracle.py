@@ -124,7 +124,7 @@ def close(value: torch.Tensor, expected: NDArray[np.float32]) -> bool:
 def private_states(simulation: Any) -> dict[int, Any]:
     checkpoint = simulation.checkpoint()
     return {
-        client: load_state(checkpoint.clients / record["file"], record["sha256"])
+        client: load_state(checkpoint.clients / record["file"], record["digest"])
         for client, record in checkpoint.records.items()
     }
 

@@ -30,11 +30,11 @@ def test_a_client_that_never_changed_has_its_initial_state_and_no_file(tmp_path:
     assert names(tmp_path) == []
 
 
-def test_what_training_leaves_is_one_file_with_hash_and_digest(tmp_path: Path) -> None:
+def test_what_training_leaves_is_one_file_with_its_digest(tmp_path: Path) -> None:
     trained: State = {"backbone.weight": torch.arange(100.0) + 1, "trained": torch.zeros(3), "round": 1}
     kept = store(tmp_path).keep(0, 7, trained, store(tmp_path).load(0, Kept()), Kept())
     assert names(tmp_path) == [kept.file] == ["000000-7.safetensors"]
-    assert kept.digest == digest_state(trained) == digest_state(load_state(tmp_path / kept.file, kept.sha256))
+    assert kept.digest == digest_state(trained) == digest_state(load_state(tmp_path / kept.file, kept.digest))
     assert digest_state(store(tmp_path).load(0, kept).state) == digest_state(trained)
 
 
@@ -123,7 +123,7 @@ def test_a_state_is_mapped_and_not_read(tmp_path: Path) -> None:
 def test_a_file_of_an_earlier_process_is_checked_before_it_is_used(tmp_path: Path) -> None:
     trained: State = {"backbone.weight": torch.arange(100.0) + 1}
     kept = store(tmp_path).keep(0, 1, trained, store(tmp_path).load(0, Kept()), Kept())
-    found = Whereabouts({0: {"file": kept.file, "sha256": kept.sha256, "digest": kept.digest}}).of(0)
+    found = Whereabouts({0: {"file": kept.file, "digest": kept.digest}}).of(0)
     assert digest_state(store(tmp_path).load(0, found).state) == kept.digest
     path = tmp_path / kept.file
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
@@ -131,12 +131,19 @@ def test_a_file_of_an_earlier_process_is_checked_before_it_is_used(tmp_path: Pat
         store(tmp_path).load(0, found)
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(b"no state")])
-def test_a_file_that_vanished_or_broke_under_way_is_named(tmp_path: Path, spoil: object) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda path: path.unlink(), r"cannot be read: "),
+        (lambda path: path.write_bytes(b"no state"), "is truncated or was changed: "),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "is truncated or was changed: "),
+    ],
+)
+def test_a_file_that_vanished_or_broke_under_way_is_named(tmp_path: Path, spoil: object, complaint: str) -> None:
     trained: State = {"backbone.weight": torch.arange(100.0) + 1}
     kept = store(tmp_path).keep(0, 1, trained, store(tmp_path).load(0, Kept()), Kept())
     spoil(tmp_path / kept.file)  # type: ignore[operator]
-    with pytest.raises(DataError, match=r"000000-1\.safetensors cannot be read: "):
+    with pytest.raises(DataError, match=rf"000000-1\.safetensors {complaint}"):
         store(tmp_path).load(0, kept)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from refprotofl.errors import DataError, InputError, RunError
@@ -19,6 +20,7 @@ from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
 from refprotofl.records.states import load_state, save_state
 from refprotofl.run import Finished, run
+from refprotofl.state import digest_state
 
 
 def refuse(number: int) -> Callable[..., None]:
@@ -67,7 +69,8 @@ def test_a_state_comes_back_with_its_types_and_bits(tmp_path: Path) -> None:
         "round": 2**40,
         "public": "digest",
     }
-    back = load_state(tmp_path / "state", save_state(tmp_path / "state", state))
+    save_state(tmp_path / "state", state)
+    back = load_state(tmp_path / "state", digest_state(state))
     assert back.keys() == state.keys()
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
@@ -76,6 +79,26 @@ def test_a_state_comes_back_with_its_types_and_bits(tmp_path: Path) -> None:
             assert back[name].contiguous().view(torch.uint8).equal(value.contiguous().view(torch.uint8))
         else:
             assert back[name] == value
+
+
+@pytest.mark.parametrize(
+    ("problem", "complaint"),
+    [
+        ("I/O error: No space left on device (os error 28)", r"The disk is full: cannot write .*/state\. .*--resume"),
+        ("I/O error: Input/output error (os error 5)", r"Cannot write .*/state: .*Input/output error"),
+    ],
+)
+def test_a_state_that_cannot_be_written_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str, complaint: str
+) -> None:
+    def fail(tensors: object, part: Path, metadata: object) -> None:
+        part.write_bytes(b"half of")
+        raise safetensors.SafetensorError(f"Error while serializing: {problem}")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    with pytest.raises(RunError, match=complaint):
+        save_state(tmp_path / "state", {"weights": torch.ones(3)})
+    assert os.listdir(tmp_path) == []
 
 
 def test_clients_files_are_their_owners_alone(undisturbed: Finished) -> None:

@@ -41,10 +41,10 @@ def test_an_intact_run_passes(undisturbed: Finished, initial: list[str]) -> None
 def test_the_digest_is_that_of_server_and_clients_in_order(undisturbed: Finished) -> None:
     checkpoint = undisturbed.folder / "checkpoint"
     manifest = json.loads((checkpoint / "manifest.json").read_text())
-    states = [load_state(checkpoint / manifest["server"]["file"], manifest["server"]["sha256"])]
+    states = [load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"])]
     for client in ("0", "1"):
         record = manifest["clients"][client]
-        states.append(load_state(checkpoint / "clients" / record["file"], record["sha256"]))
+        states.append(load_state(checkpoint / "clients" / record["file"], record["digest"]))
     server, *clients = map(digest_state, states)
     assert digest_run(server, clients) == undisturbed.summary["state_digest"]
     assert digest_run(server, clients[::-1]) != undisturbed.summary["state_digest"]
@@ -67,10 +67,11 @@ def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, 
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     record = manifest["server"] if owner == "server" else manifest["clients"]["1"]
     path = (checkpoint if owner == "server" else checkpoint / "clients") / record["file"]
-    state = load_state(path, record["sha256"])
+    state = load_state(path, record["digest"])
     name = next(name for name, value in state.items() if isinstance(value, Tensor) and value.is_floating_point())
     state[name] = torch.nextafter(state[name], state[name] + 1)
-    record["sha256"], record["digest"] = save_state(path, state), digest_state(state)
+    save_state(path, state)
+    record["digest"] = digest_state(state)
     (checkpoint / "manifest.json").write_text(json.dumps(sign(manifest)))
     with pytest.raises(DataError, match=r"states of round 2 give .* but its manifest says"):
         verify_run(finished_copy, initial)

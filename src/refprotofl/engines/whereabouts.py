@@ -22,7 +22,7 @@ class Whereabouts:
         self._moved.add(client)
 
     def settle(self, engine: Engine, round: int) -> dict[int, dict[str, str]]:
-        """File, hash and digest of each client whose state has moved since the last time."""
+        """File and digest of each client whose state has moved since the last time."""
         engine.forget()
         moved = sorted(self._moved)
         loose = [client for client in moved if self._kept[client].changes]
@@ -33,8 +33,4 @@ class Whereabouts:
                 raise FATAL.get(result.fatal or "", RunError)(f"Round {round}, client {client}: {result.error}")
             self._kept[client] = result.kept
         self._moved.clear()
-        settled = {client: self._kept[client] for client in moved}
-        return {
-            client: {"file": kept.file, "sha256": kept.sha256, "digest": kept.digest}
-            for client, kept in settled.items()
-        }
+        return {client: {"file": self._kept[client].file, "digest": self._kept[client].digest} for client in moved}

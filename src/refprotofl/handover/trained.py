@@ -77,5 +77,5 @@ def load_trained(run_folder: Path, client: int) -> Trained:
 def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initial: State) -> tuple[State, State]:
     """The server's state and the client's; one that never trained has the initial state and no file."""
     server, record = manifest["server"], manifest["clients"].get(str(client))
-    own = load_state(checkpoint / "clients" / record["file"], record["sha256"]) if record else initial
-    return load_state(checkpoint / server["file"], server["sha256"]), own
+    own = load_state(checkpoint / "clients" / record["file"], record["digest"]) if record else initial
+    return load_state(checkpoint / server["file"], server["digest"]), own

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from refprotofl.errors import DataError
 from refprotofl.records.clients import private_folder
 from refprotofl.records.files import remove_parts, sha256, sync_files, write_whole
 from refprotofl.records.states import load_state, save_state
 from refprotofl.state import State, digest_run, digest_state
 
-SCHEMA = 1
+SCHEMA = 2
 
-Records = dict[int, dict[str, str]]  # of each client that has a state of its own: file, hash and digest
+Records = dict[int, dict[str, str]]  # of each client that has a state of its own: file and digest
 
 
 @dataclass
@@ -59,7 +61,8 @@ class Checkpoint:
     def server_state(self) -> State | None:
         if not self._manifest:
             return None
-        return load_state(self.folder / self._manifest["server"]["file"], self._manifest["server"]["sha256"])
+        state = load_state(self.folder / self._manifest["server"]["file"], self._manifest["server"]["digest"])
+        return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
 
     def digest(self, server: State, written: Records) -> str:
         """The state digest with these states in place of the committed ones."""
@@ -74,12 +77,13 @@ class Checkpoint:
         """Makes the round exist: the manifest is replaced last, in one step, when all that it names is safe."""
         sync_files(self.clients, (record["file"] for record in written.values()))
         file = f"server-{progress.round}.safetensors"
+        save_state(self.folder / file, server)
         records = self.records | written
         manifest = {
             "schema": SCHEMA,
             "progress": vars(progress),
             "state_digest": state_digest,
-            "server": {"file": file, "sha256": save_state(self.folder / file, server), "digest": digest_state(server)},
+            "server": {"file": file, "digest": digest_state(server)},
             "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
         }

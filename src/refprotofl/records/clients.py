@@ -37,7 +37,7 @@ class ClientStore:
         if not kept.file:
             return self._initial[client]
         path = self._folder / kept.file
-        return map_state(path)[0] if kept.checked else load_state(path, kept.sha256)
+        return map_state(path)[0] if kept.checked else load_state(path, kept.digest)
 
     def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
         """Writes what became of a state that was loaded."""
@@ -56,8 +56,8 @@ class ClientStore:
     def _write(self, client: int, round: int, state: State, kept: Kept) -> Kept:
         """The file is safe from a crash of this process; the checkpoint's commit makes it safe from a power cut."""
         file = _file_beside(kept.file, f"{client:06d}-{round}", "safetensors")
-        hashed = save_state(self._folder / file, state, sync=False)
-        return Kept(file, hashed, digest_state(state))
+        save_state(self._folder / file, state, sync=False)
+        return Kept(file, digest_state(state))
 
 
 def _file_beside(mapped: str, name: str, ending: str) -> str:

@@ -3,24 +3,24 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from refprotofl.errors import InputError, RunError
 
 
-def write_whole(path: Path, data: bytes, sync: bool = True) -> None:
-    """Replaces `path` in one step; a crash leaves the old file or the new one, never a part.
+def write_whole(path: Path, data: bytes) -> None:
+    """Replaces `path` in one step; a crash leaves the old file or the new one, never a part."""
+    put_whole(path, lambda part: part.write_bytes(data), sync=True)
 
-    Without `sync` that holds for a crash of the process only, until `sync_files` was called.
-    """
+
+def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> None:
+    """`write_whole` for a file that `write` makes; without `sync` a power cut may spoil it until `sync_files`."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+        write(part)
+        if sync:
+            _sync(part)
         part.replace(path)
         if sync:
             sync_folder(path.parent)
@@ -31,9 +31,10 @@ def write_whole(path: Path, data: bytes, sync: bool = True) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """What a process that was killed had begun to write here."""
-    for part in folder.glob(".*.part"):
-        part.unlink()
+    """What a process that was killed had begun to write here, by us or by safetensors."""
+    for pattern in (".*.part", ".tmp*"):
+        for part in folder.glob(pattern):
+            part.unlink()
 
 
 def write_error(path: Path, problem: OSError) -> RunError:
@@ -47,11 +48,15 @@ def sync_files(folder: Path, names: Iterable[str]) -> None:
     path = folder
     try:
         for path in (folder / name for name in names):
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
+            _sync(path)
         sync_folder(folder)
     except OSError as problem:
         raise write_error(path, problem) from None
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -26,10 +26,10 @@ def verify_run(folder: Path, initial_digests: Sequence[str]) -> Verified:
     if not manifest:
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
     checkpoint = folder / "checkpoint"
-    server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["sha256"]))
+    server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"]))
     clients = list(initial_digests)
     for client, record in manifest["clients"].items():
-        state = load_state(checkpoint / "clients" / record["file"], record["sha256"])
+        state = load_state(checkpoint / "clients" / record["file"], record["digest"])
         clients[int(client)] = digest_state(state)
     digest, last = digest_run(server, clients), manifest["progress"]["round"]
     recorded = {event["round"]: event["state_digest"] for event in rounds(folder)}
