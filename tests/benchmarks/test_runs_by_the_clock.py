@@ -35,13 +35,13 @@ def test_workers_are_compared_by_their_rounds_and_not_by_their_start(
     tiny: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lap(experiment: Experiment, data: Path | None, workers: int) -> Lap:
-        rounds = {1: (2.0, 4.0), 3: (1.0, 1.5)}[workers]
+        rounds = {1: (2.0, 3.0), 3: (9.0, 1.25)}[workers]
         return Lap(5.0 * workers, rounds, (), "the same")
 
     monkeypatch.setattr(parallel, "clocked_run", lap)
     alone, three = parallel.measure_workers(tiny, None, workers=3, repeats=2).rows
-    assert alone == {"workers": 1, "set_up_s": 5.0, "round_s": 3.0, "speed_up": 1.0, "spread": "1.00 to 1.00"}
-    assert three == {"workers": 3, "set_up_s": 15.0, "round_s": 1.25, "speed_up": 2.4, "spread": "2.40 to 2.40"}
+    assert alone == {"workers": 1, "first_commit_s": 7.0, "round_s": 3.0, "speed_up": 1.0, "spread": "1.00 to 1.00"}
+    assert three == {"workers": 3, "first_commit_s": 24.0, "round_s": 1.25, "speed_up": 2.4, "spread": "2.40 to 2.40"}
 
 
 def test_workers_that_give_another_result_are_an_error(tiny: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:

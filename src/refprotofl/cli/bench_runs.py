@@ -47,7 +47,7 @@ def bench_workers(
     settings: Settings = None,
     data: DataDir = None,
     workers: Annotated[int, typer.Option(min=2, help="Processes that clients run in.")] = 2,
-    rounds: Rounds = 3,
+    rounds: Rounds = 10,
     repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:

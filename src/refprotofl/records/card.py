@@ -3,13 +3,24 @@
 import os
 import platform
 from importlib.metadata import version
+from pathlib import Path
 
 
 def machine_card() -> dict[str, str | int]:
     card: dict[str, str | int] = {
         "platform": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": _processor(),
         "cores": os.cpu_count() or 1,
         "python": platform.python_version(),
     }
     return card | {name: version(name) for name in ("refprotofl", "torch", "numpy")}
+
+
+def _processor() -> str:
+    """The model's name, which Python itself does not know on Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
