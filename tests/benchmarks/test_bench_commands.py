@@ -50,9 +50,10 @@ def test_json_comes_with_the_machine(bench: Bench) -> None:
     [
         ((), ["cnn", "resnet18"]),
         (("--set", "model.name=mlp"), ["mlp"]),
+        (("--set", "model.name=resnet18"), ["resnet18"]),
         (("--preset", "quick"), ["mlp"]),
     ],
-    ids=["both", "one by name", "the preset's"],
+    ids=["both", "one by name", "one of both", "the preset's"],
 )
 def test_overhead_is_of_both_models_unless_one_is_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], models: list[str]
@@ -64,7 +65,7 @@ def test_overhead_is_of_both_models_unless_one_is_named(
         return Report("", [{"model": "any"}])
 
     monkeypatch.setattr(overhead, "measure_overheads", measure)
-    bench("overhead", "--rounds", 7, *arguments)
+    bench("overhead", "--set", "rounds=7", *arguments)
     assert [experiment.model.name for experiment in asked] == models
     assert {experiment.rounds for experiment in asked} == {7}
 

@@ -18,8 +18,7 @@ def bench_overhead(
     preset: Preset = None,
     settings: Settings = None,
     data: DataDir = None,
-    rounds: Rounds = 2,
-    repeats: Repeats = 5,
+    repeats: Repeats = 9,
     as_json: AsJson = False,
 ) -> None:
     """CPU time of a run over a bare PyTorch loop with the same model, samples and steps.
@@ -29,13 +28,14 @@ def bench_overhead(
     from refprotofl.benchmarks.overhead import MODELS, SETTINGS, measure_overheads
     from refprotofl.presets import load_experiment
 
-    given = [*(settings or ()), f"rounds={rounds}"]
+    given = settings or []
+    choices = [given]
     if file is None and preset is None:
-        choices = [[*SETTINGS, f"model.name={model}", *given] for model in MODELS]
-        if any(setting.partition("=")[0].strip() == "model.name" for setting in given):
-            choices = choices[:1]
-    else:
-        choices = [given]
+        named = [
+            value.strip() for key, _, value in (one.partition("=") for one in given) if key.strip() == "model.name"
+        ]
+        sizes = [MODELS.get(named[-1], MODELS["cnn"])] if named else list(MODELS.values())
+        choices = [[*SETTINGS, *size, *given] for size in sizes]
     experiments = [load_experiment(file, preset, choice) for choice in choices]
     present(measure_overheads(experiments, data, repeats, tell), as_json)
 

@@ -41,8 +41,7 @@ class FedPACServer(Server):
         super().__init__(experiment, model, public, parts)
         self.shared = model.read(parts)  # the body
         self.head_size = sum(model.sizes(HEAD))
-        self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
-        self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
+        self.anchors, self.defined = prototypes.no_anchors(experiment)
 
     @property
     def state_names(self) -> Sequence[str]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,8 +24,7 @@ class FedProcServer(Server):
     def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         super().__init__(experiment, model, public, parts)
         self.shared = model.read(parts)  # (P,)
-        self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m), rows of length 1
-        self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
+        self.anchors, self.defined = prototypes.no_anchors(experiment)  # rows of length 1
 
     @property
     def state_names(self) -> Sequence[str]:

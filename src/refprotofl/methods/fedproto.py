@@ -21,8 +21,7 @@ class FedProtoServer(Server):
     def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         super().__init__(experiment, model, public, parts)
         self.table = experiment.fedproto
-        self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
-        self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
+        self.anchors, self.defined = prototypes.no_anchors(experiment)
 
     @property
     def state_names(self) -> Sequence[str]:

@@ -35,8 +35,7 @@ class FedProtoKDServer(Server):
             raise InputError('method = "fedprotokd" teaches over public images: public.per-class must be above 0.')
         self.table = experiment.fedprotokd
         self.images, self.labels = public.own_images.to(model.device), public.own_labels
-        self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
-        self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
+        self.anchors, self.defined = prototypes.no_anchors(experiment)
         self.generator = trained_prototypes.initial(experiment.seed, *self.anchors.shape)
         self.targets = torch.zeros(len(self.labels), self.num_classes)  # the server model's logits, (n, C)
         self.importance = torch.zeros(len(self.labels))  # of each public image, (n,)

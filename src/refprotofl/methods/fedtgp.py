@@ -22,8 +22,7 @@ class FedTGPServer(Server):
     def __init__(self, experiment: Experiment, model: SplitModel, public: Samples | None, parts: Parts) -> None:
         super().__init__(experiment, model, public, parts)
         self.table = experiment.fedtgp
-        self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
-        self.defined = torch.zeros(self.num_classes, dtype=torch.bool)  # classes that a client ever held
+        self.anchors, self.defined = prototypes.no_anchors(experiment)  # defined: classes that a client ever held
         self.generator = trained_prototypes.initial(experiment.seed, *self.anchors.shape)
 
     @property

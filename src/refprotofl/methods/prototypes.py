@@ -6,11 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from refprotofl.experiment import Experiment
 from refprotofl.methods.base import Refused, class_ids
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
 
 KINDS: dict[str, Kind] = {"prototypes": "prototype_values", "anchors": "prototype_values"}
+
+
+def no_anchors(experiment: Experiment) -> tuple[Tensor, Tensor]:
+    """What a server starts from: anchors (C, m), of which none is defined (C,)."""
+    classes = experiment.known_input.num_classes
+    return torch.zeros(classes, experiment.model.embedding), torch.zeros(classes, dtype=torch.bool)
 
 
 @dataclass(frozen=True)

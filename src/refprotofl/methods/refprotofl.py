@@ -17,7 +17,7 @@ from refprotofl.methods import apud, erpa, guards, masked, sharing
 from refprotofl.methods.base import Cohort, Refused, Server
 from refprotofl.methods.budget import check_least_budget
 from refprotofl.methods.link import nobody
-from refprotofl.methods.prototypes import Prototypes, read_prototypes, write_anchors
+from refprotofl.methods.prototypes import Prototypes, no_anchors, read_prototypes, write_anchors
 from refprotofl.methods.training import Samples
 from refprotofl.models import Parts, SplitModel
 from refprotofl.wire import Message, Sparse
@@ -39,8 +39,7 @@ class RefProtoServer(Server):
         self.table = experiment.refprotofl
         self.public_classes: list[int] = [] if public is None else public.own_labels.unique().tolist()
         self.adapter = model.read(parts)  # (d,)
-        self.anchors = torch.zeros(self.num_classes, experiment.model.embedding)  # (C, m)
-        self.defined = torch.zeros(self.num_classes, dtype=torch.bool)
+        self.anchors, self.defined = no_anchors(experiment)
         self.previous = self.adapter  # the last broadcast before this one
         self.link.holds = nobody(experiment.clients)
         check_least_budget(experiment, len(self.adapter))

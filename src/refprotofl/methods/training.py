@@ -142,8 +142,8 @@ def train(
         if penalty is not None:
             penalty_sum += penalty.detach()
         steps += 1
-    finite = [loss_sum.isfinite(), *(value.isfinite().all() for value in model.parameters())]
-    if not torch.stack(finite).all():
+    sums = [loss_sum, *(value.detach().sum() for value in model.parameters())]  # finite if all terms are
+    if not torch.stack(sums).isfinite().all():
         raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
     return Trained(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 

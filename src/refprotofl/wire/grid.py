@@ -101,11 +101,3 @@ class Grid:
         if self.width & (self.width - 1):
             return np.divmod(indices, self.width)
         return indices >> (self.width.bit_length() - 1), indices & (self.width - 1)
-
-
-def same_grid(left: Grid | None, right: Grid | None) -> bool:
-    """Whether both sort the same rows and columns into the same levels."""
-    if left is None or right is None:
-        return left is right
-    pairs = ((left.rows, right.rows), (left.columns, right.columns))
-    return all(one.depth == other.depth and np.array_equal(one.levels, other.levels) for one, other in pairs)

@@ -13,9 +13,8 @@ a cell, where a row level meets a column level, marks are close to random: there
 (golomb.py) is near the least possible. In a cell more than half full the unmarked places are coded instead.
 With one level of columns this is a code of blocks with their own density; with no grid it is plain Golomb.
 
-A set has exactly one code. Under a given grid every valid bit string stands for another set, so the decoder fits
-a grid to what it read and compares that with the grid it was told; beyond that only padding could differ.
-Time and memory follow the number of marks, never the claimed length of the vector.
+The encoder's choice of grid depends on the set alone, so a set has one code; the decoder takes any grid, as another
+one costs only its sender. Time and memory follow the number of marks, never the claimed length of the vector.
 """
 
 import numpy as np
@@ -25,7 +24,7 @@ from refprotofl.wire import golomb
 from refprotofl.wire.bits import BitReader, Bits, Integers, fields
 from refprotofl.wire.error import WireError
 from refprotofl.wire.fitting import DEPTH, allows_grid, fit
-from refprotofl.wire.grid import Axis, Grid, same_grid
+from refprotofl.wire.grid import Axis, Grid
 from refprotofl.wire.reader import Reader, varint
 
 MAX_SIZE = 1 << 40  # keeps all arithmetic within 64 bits
@@ -53,13 +52,9 @@ def decode_indices(reader: Reader, size: int, most: int) -> Integers:
         raise WireError(f"truncated: {total} indices announced, but only bytes for {most} values")
     if total in (0, size):
         return np.arange(total)
-    grid, marked, clean = _read_marked(reader, size, total)
-    indices = _ascending(marked)
+    indices = _ascending(_read_marked(reader, size, total))
     if indices[-1] >= size:
         raise WireError(f"malformed: index {indices[-1]} in a tensor of {size}")
-    fitted = fit(indices, size)
-    if not clean or not same_grid(grid, None if fitted is None else fitted[0]):
-        raise WireError("malformed: indices that are not in their one shortest form")
     return indices
 
 
@@ -93,8 +88,8 @@ def _gap_bits(places: Integers, sizes: Integers, marks: Integers) -> Bits:
     return golomb.write(_toggle(places, sizes, marks, dense), sizes, coded)
 
 
-def _read_marked(reader: Reader, size: int, total: int) -> tuple[Grid | None, Integers, bool]:
-    """The grid, the marked coordinates in any order (some may lie beyond `size`), whether the padding is zero."""
+def _read_marked(reader: Reader, size: int, total: int) -> Integers:
+    """The marked coordinates in any order; some may lie beyond `size`."""
     depths = reader.byte()
     row_depth, column_depth = depths % 4, depths // 4
     if max(row_depth, column_depth) > DEPTH:
@@ -102,15 +97,16 @@ def _read_marked(reader: Reader, size: int, total: int) -> tuple[Grid | None, In
     width = reader.varint() if depths else 0
     if depths and not allows_grid(size, width, total):
         raise WireError(f"malformed: a grid of width {width} for {total} indices in {size}")
-    bits, grid = BitReader(reader.peek()), None
+    bits = BitReader(reader.peek())
     if depths:
         rows = _read_axis(bits, -(-size // width), row_depth)
-        grid = Grid(rows, _read_axis(bits, width, column_depth))
-        indices = _read_in_grid(bits, grid, total)
+        indices = _read_in_grid(bits, Grid(rows, _read_axis(bits, width, column_depth)), total)
     else:
         indices = _read_places(bits, np.array([size]), np.array([total]))
     reader.take(bits.bytes_read)
-    return grid, indices, bits.padded_with_zeros
+    if not bits.padded_with_zeros:
+        raise WireError("malformed: bits behind the end of the index code")
+    return indices
 
 
 def _read_in_grid(bits: BitReader, grid: Grid, total: int) -> Integers:

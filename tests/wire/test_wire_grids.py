@@ -1,16 +1,15 @@
-"""A set of indices has one code: it stays what it was, and the decoder refuses every other way to write the set."""
+"""A set of indices has one code that stays what it was, and other grids than its own are read as well."""
 
 import hashlib
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refprotofl.wire import WireError, indices
 from refprotofl.wire.entropy import least_bits
 from refprotofl.wire.fitting import allows_grid, fit
-from refprotofl.wire.grid import Axis, Grid, same_grid
+from refprotofl.wire.grid import Axis, Grid
 from refprotofl.wire.reader import Reader, varint
 
 
@@ -68,26 +67,16 @@ def grids(draw: st.DrawFn, size: int, total: int) -> Grid | None:
 
 @given(st.integers(0, 1 << 32), st.integers(10, 60), st.sampled_from([32, 64, 100]), st.data())
 @settings(max_examples=80, deadline=None)
-def test_indices_written_in_another_grid_are_refused(seed: int, rows: int, width: int, data: st.DataObject) -> None:
+def test_any_grid_stands_for_the_same_indices(seed: int, rows: int, width: int, data: st.DataObject) -> None:
     marked, size = uneven(seed, rows, width)
     if not 100 < marked.size < size:
         return
     fitted = fit(marked, size)
-    assert accepted(code_in(fitted and fitted[0], marked, size), size, marked)
-    other = data.draw(st.none() | grids(size, marked.size))
-    assert accepted(code_in(other, marked, size), size, marked) == same_grid(other, fitted and fitted[0])
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_line_in_another_level_is_refused(seed: int) -> None:
-    marked, size = uneven(seed, 60, 64)
-    fitted = fit(marked, size)
-    assert fitted is not None
-    grid = fitted[0]
-    for line in range(0, grid.rows.levels.size, 7):
-        levels = grid.rows.levels.copy()
-        levels[line] = (levels[line] + 1) % (1 << grid.rows.depth)
-        assert not accepted(code_in(Grid(Axis(levels, grid.rows.depth), grid.columns), marked, size), size, marked)
+    own = code_in(fitted and fitted[0], marked, size)
+    assert own == indices.encode_indices(marked, size)
+    other = code_in(data.draw(st.none() | grids(size, marked.size)), marked, size)
+    assert accepted(other, size, marked)
+    assert len(own) <= 1.05 * len(other)
 
 
 def test_every_bit_of_padding_must_be_zero() -> None:
