@@ -19,7 +19,7 @@ from refprotofl.records.clients import DiskShelf
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
 from refprotofl.records.states import load_state, save_state
-from refprotofl.run import Finished, run
+from refprotofl.run import Finished, draw_cohort, run
 from refprotofl.state import digest_state
 
 
@@ -110,6 +110,16 @@ def test_only_files_of_the_last_round_are_kept(undisturbed: Finished) -> None:
     checkpoint = undisturbed.folder / "checkpoint"
     assert sorted(os.listdir(checkpoint / "clients")) == ["000000-2.safetensors", "000001-2.safetensors"]
     assert sorted(path.name for path in checkpoint.glob("server-*")) == ["server-2.safetensors"]
+
+
+def test_a_client_that_nobody_asked_has_no_file(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+    experiment = tiny(clients=6, fraction=0.34, rounds=2, min_size=2, evaluate={"every": 1, "clients": 6})
+    run(experiment, out=tmp_path / "run")
+    asked = {client for round in (1, 2) for client in draw_cohort(experiment, round)}
+    assert len(asked) < 6
+    files = os.listdir(tmp_path / "run" / "checkpoint" / "clients")
+    assert {int(name.partition("-")[0]) for name in files} == asked
+    assert len(files) == len(asked)
 
 
 def test_no_flipped_bit_changes_unnoticed_what_a_manifest_says(finished_copy: Path) -> None:
