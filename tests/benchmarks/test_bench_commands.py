@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import refprotofl.cli  # noqa: F401 - registers the commands
-from refprotofl.benchmarks import overhead, scale
+from refprotofl.benchmarks import kernels, overhead, scale
 from refprotofl.benchmarks.measuring import Report
 from refprotofl.cli.app import app
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.models.kernels import FAST
 
 Bench = Callable[..., Result]
 
@@ -98,3 +99,27 @@ def test_scale_refuses_what_it_cannot_do_before_it_measures(
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         bench("scale", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        (("--model", "mlp"), 3),
+        (("--model", "resnet18"), 3),
+        (("--model", "resnet18", "--cifar-stem"), 6),
+        ((), len(FAST) - 3),
+    ],
+)
+def test_kernels_are_measured_for_the_models_that_were_asked_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], rows: int
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def measure(models: list[tuple[str, ...]], **_: Any) -> Report:
+        asked.extend(models)
+        return Report("", [{"model": "any"}])
+
+    monkeypatch.setattr(kernels, "measure_kernels", measure)
+    bench("kernels", *arguments)
+    assert len(asked) == rows
+    assert set(asked) <= FAST.keys()

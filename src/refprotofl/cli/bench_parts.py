@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
+from refprotofl.errors import InputError
 
 
 @bench_app.command("aggregate", epilog="Example: refprotofl bench aggregate --uploads 1000 --keep 0.1")
@@ -21,9 +22,19 @@ def bench_aggregate(
     present(measure_aggregation(uploads, size, keep, repeats, tell), as_json)
 
 
-@bench_app.command("kernels", epilog="Example: refprotofl bench kernels --repeats 15")
-def bench_kernels(repeats: Repeats = 15, as_json: AsJson = False) -> None:
+@bench_app.command("kernels", epilog="Example: refprotofl bench kernels --model resnet18 --repeats 15")
+def bench_kernels(
+    model: Annotated[str | None, typer.Option(help="resnet18, cnn or mlp; all unless given.")] = None,
+    cifar_stem: Annotated[bool, typer.Option("--cifar-stem", help="resnet18 with that stem too: slow.")] = False,
+    repeats: Repeats = 7,
+    as_json: AsJson = False,
+) -> None:
     """How much faster model.kernel = "fast" is than "plain", and than eager PyTorch, for each model."""
     from refprotofl.benchmarks.kernels import measure_kernels
+    from refprotofl.models.kernels import FAST
 
-    present(measure_kernels(repeats=repeats, tell=tell), as_json)
+    names = list(dict.fromkeys(row[0] for row in FAST))
+    if model is not None and model not in names:
+        raise InputError(f"--model {model}: there are {', '.join(names)}.")
+    rows = [row for row in FAST if row[0] == (model or row[0]) and (cifar_stem or "cifar" not in row)]
+    present(measure_kernels(rows, repeats=repeats, tell=tell), as_json)
