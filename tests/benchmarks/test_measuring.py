@@ -1,8 +1,8 @@
 """Taking turns, quotients, memory."""
 
+import mmap
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from refprotofl.benchmarks.measuring import alternate, conditions, quotients, ratio, spread, timed
@@ -50,9 +50,13 @@ def test_the_conditions_name_machine_and_versions() -> None:
 def test_memory_that_is_used_and_given_back_is_seen() -> None:
     size = 64_000_000
     with MemoryWatch() as memory:
-        held = np.ones(size, np.uint8)
+        held = mmap.mmap(
+            -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )  # the heap may have such a piece to spare
+        for page in range(0, size, mmap.PAGESIZE):
+            held[page] = 1
         first = memory.lap()
-        del held
+        held.close()
         second = memory.lap()
     assert first is not None
     assert second is not None

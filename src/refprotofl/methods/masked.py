@@ -18,7 +18,7 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 @dataclass(frozen=True)
 class Update:
-    """One client's upload as the server reads it: what was sent, and on demand what it makes of the whole vector."""
+    """One client's upload as the server reads it."""
 
     reference: Tensor  # (d,)
     indices: Tensor  # (sent,), ascending
@@ -26,19 +26,10 @@ class Update:
     sent_change: Tensor  # (sent,)
 
     @property
-    def values(self) -> Tensor:
-        """(d,), the reference where nothing was sent."""
-        return self.reference.index_copy(0, self.indices, self.sent_values)
-
-    @property
     def change(self) -> Tensor:
-        """(d,), 0 where nothing was sent."""
-        return torch.zeros_like(self.reference).index_copy_(0, self.indices, self.sent_change)
-
-    @property
-    def mask(self) -> Tensor:
-        """(d,), what was sent."""
-        return torch.zeros(len(self.reference), dtype=torch.bool).index_fill_(0, self.indices, True)
+        """(d,), 0 where nothing was sent; as precise as what was sent."""
+        nothing = torch.zeros(len(self.reference), dtype=self.sent_change.dtype)
+        return nothing.index_copy_(0, self.indices, self.sent_change)
 
 
 def sends_prototypes(table: RefProtoFL, round: int) -> bool:
