@@ -117,7 +117,7 @@ def test_an_interrupt_names_the_command_that_goes_on(
         else:
             process.terminate()
         out, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130
+        assert process.returncode == 130, err
         until(lambda: not group_members(process.pid), "everything that the run started to end")
     assert out == ""
     assert "Traceback" not in err
@@ -132,7 +132,7 @@ def test_an_interrupt_while_workers_start_shows_no_stack_trace(long: Path, tmp_p
         time.sleep(0.3)  # they are still importing
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130
+        assert process.returncode == 130, err
         until(lambda: not group_members(process.pid), "everything that the run started to end")
     assert "Traceback" not in err
     assert "Interrupted. Go on with: refprotofl run --resume" in err

@@ -11,7 +11,7 @@ from refprotofl.engines.host import SETTLE, Result, Task
 from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.errors import DataError, RunError
 from refprotofl.records.clients import ClientStore
-from refprotofl.records.states import load_state
+from refprotofl.records.states import _TYPES, load_state, map_state, save_state
 from refprotofl.state import Kept, State, digest_state
 
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
@@ -193,3 +193,25 @@ def test_a_commit_that_cannot_settle_fails_with_the_reason(tmp_path: Path) -> No
     (tmp_path / whereabouts.of(0).changes).unlink()
     with pytest.raises((DataError, RunError), match=r"Round 1, client 0: .*000000-1\.changes cannot be read"):
         whereabouts.settle(Settler(place), 1)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=5),
+        st.tuples(st.sampled_from(list(_TYPES.values())), st.lists(st.integers(0, 4), max_size=3)),
+        max_size=5,
+    )
+)
+def test_what_safetensors_wrote_is_mapped_as_it_was(
+    tmp_path: Path, entries: dict[str, tuple[torch.dtype, list[int]]]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    state: State = {
+        name: torch.randint(0, 2, shape, generator=generator).to(dtype) for name, (dtype, shape) in entries.items()
+    }
+    save_state(tmp_path / "state", state, {"note": "beside"})
+    mapped, notes = map_state(tmp_path / "state")
+    assert notes == {"note": "beside"}
+    assert digest_state(mapped) == digest_state(state)
+    assert mapped.keys() == state.keys()

@@ -2,16 +2,32 @@
 
 import errno
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from refprotofl.errors import DataError
 from refprotofl.records.files import put_whole
 from refprotofl.state import State, digest_state
+
+_TYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+}
 
 
 def save_state(path: Path, state: State, notes: Mapping[str, str] | None = None, *, sync: bool = True) -> None:
@@ -41,12 +57,30 @@ def load_state(path: Path, digest: str) -> State:
 def map_state(path: Path) -> tuple[State, dict[str, str]]:
     """A state, mapped into memory instead of read, and the notes beside it."""
     try:
-        path.stat()  # safetensors does not say as clearly what is wrong
-        with safetensors.safe_open(path, framework="pt") as file:
-            notes: dict[str, str] = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-        return {**tensors, **json.loads(notes.pop("scalars"))}, notes
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            size = os.fstat(file.fileno()).st_size
+            header = json.loads(file.read(length) if length <= size else b"")
+        notes: dict[str, str] = header.pop("__metadata__")
+        return {**_map_tensors(path, header, 8 + length, size), **json.loads(notes.pop("scalars"))}, notes
     except OSError as problem:
         raise DataError(f"The checkpoint file {path} cannot be read: {problem.strerror or problem}.") from None
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as problem:
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(f"The checkpoint file {path} is truncated or was changed: {problem}.") from None
+
+
+def _map_tensors(path: Path, header: dict[str, Any], start: int, size: int) -> dict[str, Tensor]:
+    """The tensors of a safetensors file as views of one mapping.
+
+    safetensors can map, too, but takes Ctrl-C at the wrong moment for a damaged file, and the interrupt is lost.
+    """
+    if size != start + max((entry["data_offsets"][1] for entry in header.values()), default=0):
+        raise ValueError("its length is not what its header says")
+    if size == start:
+        return {name: torch.empty(entry["shape"], dtype=_TYPES[entry["dtype"]]) for name, entry in header.items()}
+    mapped = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = mapped[start + begin : start + end].view(_TYPES[entry["dtype"]]).view(entry["shape"])
+    return tensors
