@@ -102,7 +102,7 @@ class Model(Table):
     stem: Literal["imagenet", "cifar"] = Field("imagenet", description="resnet18's first layers: imagenet or cifar")
     norm: Literal["group", "batch-local", "none"] = Field("group", description="group, batch-local or none")
     embedding: PositiveInt = Field(128, description="width of the embedding, 1 or more")
-    kernel: Literal["plain", "fast"] = Field("fast", description="how layers are computed: plain or fast")
+    kernel: Literal["plain", "fast"] = Field("fast", description="plain or fast")
 
     @field_serializer("name", when_used="json")
     def _spell_out(self, name: str | tuple[str, ...] | dict[str, int]) -> str | list[str]:

@@ -21,7 +21,7 @@ class Verified:
 
 
 def verify_run(folder: Path, initial_digests: Sequence[str]) -> Verified:
-    """Every file's hash and every state's digest, against manifest and events; DataError where they disagree."""
+    """The digest of every state, against manifest and events; DataError where they disagree."""
     manifest = read_manifest(folder / "checkpoint")
     if not manifest:
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
