@@ -1,0 +1,193 @@
+"""What others rely on and nobody may change by accident: hashes, names of states and message fields, digests.
+
+`REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Digests
+depend on how torch computes, so they are pinned for machines by name; on any other machine two engines are compared
+instead, and the test's name says so.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refprotofl import Experiment, run
+from refprotofl.methods import METHODS
+from refprotofl.presets import load_experiment
+from refprotofl.records.checkpoint import read_manifest
+from refprotofl.records.states import map_state
+from refprotofl.run import Watcher
+from refprotofl.wire import decode
+
+FILE = Path(__file__).with_name("pins.json")
+PINS: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
+WRITING = "REFPROTOFL_WRITE_PINS" in os.environ
+
+QUICK = ("refprotofl", "fedavg", "fednova", "fedproto", "fedpac")
+
+TINY: dict[str, Any] = {
+    "dataset": "digits",
+    "train-limit": 150,
+    "clients": 4,
+    "fraction": 0.75,
+    "rounds": 3,
+    "min-size": 10,
+    "public": {"per-class": 2, "coverage": 0.5},
+    "train": {"batch-size": 16},
+    "model": {"name": "mlp", "embedding": 8},
+    "evaluate": {"every": 3, "test-limit": 20},
+}
+
+FROZEN = """
+from torch import nn
+
+def backbone(shape):
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], 24), nn.ReLU())
+    return layers.requires_grad_(False)
+"""
+
+# Every method as it comes, and with the switches that change what is sent or remembered.
+VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHODS} | {
+    "refprotofl, all classes covered": {"public": {"coverage": 1.0}},
+    "refprotofl, no public set": {"public": {"coverage": 0.0}},
+    "refprotofl, budget": {"refprotofl": {"uplink-budget": "2 kB"}},
+    "refprotofl, post-train": {"refprotofl": {"timing": "post-train", "warmup-rounds": 1}},
+    "refprotofl, sparse downlink": {"refprotofl": {"downlink": "sparse"}},
+    "refprotofl, int8": {"refprotofl": {"value-type": "int8", "select": "probabilistic"}},
+    "refprotofl, bfloat16": {"refprotofl": {"value-type": "bfloat16", "selection-scope": "per-tensor"}},
+    "refprotofl, ef": {"refprotofl": {"error-feedback": "ef", "select": "random", "normalise": "participants"}},
+    "refprotofl, ef21": {"refprotofl": {"error-feedback": "ef21", "normalise": "participants"}},
+    "refprotofl, neither": {"refprotofl": {"erpa": False, "apud": False}},
+    "refprotofl, stc": {"refprotofl": {"apud": False}, "compress": {"name": "stc"}},
+    "refprotofl, train-on": {"public": {"train-on": True}},
+    "fedavg, full": {"method": "fedavg", "share": "full"},
+    "fedavg, batch norm": {"method": "fedavg", "share": "full", "model": {"norm": "batch-local"}},
+    "fedavg, train-on": {"method": "fedavg", "public": {"train-on": True}},
+    "fedavg, top-k": {"method": "fedavg", "compress": {"name": "top-k"}},
+    "fedavg, top-k-ef": {"method": "fedavg", "compress": {"name": "top-k-ef", "decay": 0.5}},
+    "fedavg, ef21": {"method": "fedavg", "compress": {"name": "ef21"}},
+    "fedavg, random-k": {"method": "fedavg", "compress": {"name": "random-k"}},
+    "fedavg, stc": {"method": "fedavg", "compress": {"name": "stc"}},
+    "fedavg, qsgd 8": {"method": "fedavg", "compress": {"name": "qsgd"}},
+    "fedavg, qsgd 4": {"method": "fedavg", "compress": {"name": "qsgd", "bits": 4}},
+    "fednova, momentum": {"method": "fednova", "fednova": {"server-momentum": 0.5}},
+    "fednova, ef21": {"method": "fednova", "compress": {"name": "ef21"}},
+    "fednova, stc": {"method": "fednova", "compress": {"name": "stc"}},
+    "fedproto, counts, running": {"method": "fedproto", "fedproto": {"weighting": "count", "collect": "running"}},
+    "fedgh, official, counts": {"method": "fedgh", "fedgh": {"server": "official", "weighting": "count"}},
+    "fedproc, stc": {"method": "fedproc", "compress": {"name": "stc"}},
+    "fedpac, ef21": {"method": "fedpac", "compress": {"name": "ef21"}},
+    "fast, per client": {"method": "fast", "fast": {"knn": "per-client"}},
+    "local, train-on": {"method": "local", "public": {"train-on": True}},
+    "centralised, batch norm": {"method": "centralised", "model": {"norm": "batch-local"}},
+}
+
+
+def machine() -> str:
+    """What the last bits of a sum depend on: torch, the instructions that it uses, and who made the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    makers = {line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")}
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {' '.join(sorted(makers)) or '?'}"
+
+
+HERE: dict[str, str] = PINS.get("digests", {}).get(machine(), {})
+COMPARED = "pinned" if HERE or WRITING else f"two engines compared, nothing is pinned for {machine()}"
+
+
+class Fields(Watcher):
+    """Every name of a field that crossed, by verb and direction."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, dict[str, set[str]]] = {}
+
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+        self.seen.setdefault(phase, {}).setdefault(direction, set()).update(decode(data))
+
+    def plain(self) -> dict[str, dict[str, list[str]]]:
+        return {verb: {way: sorted(names) for way, names in ways.items()} for verb, ways in self.seen.items()}
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    return base | {
+        key: merged(base.get(key, {}), value) if isinstance(value, dict) else value for key, value in over.items()
+    }
+
+
+def check(section: str, name: str, found: Any) -> None:
+    """Compares with what is pinned, or pins it."""
+    if WRITING:
+        pins = json.loads(FILE.read_text()) if FILE.exists() else {}
+        pins.setdefault(section, {})[name] = found
+        FILE.write_text(json.dumps(pins, indent=1, sort_keys=True) + "\n")
+    else:
+        assert found == PINS[section][name]
+
+
+def check_digest(name: str, one_process: str, two_workers: Any) -> None:
+    if WRITING:
+        check(
+            "digests",
+            machine(),
+            json.loads(FILE.read_text()).get("digests", {}).get(machine(), {}) | {name: one_process},
+        )
+    else:
+        assert one_process == (HERE[name] if HERE else two_workers())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_default_experiment_has_its_hash(method: str) -> None:
+    check("hashes", method, Experiment(method=method).hash)
+
+
+@pytest.mark.parametrize("preset", ["quick", "small", "full", "paper"])
+def test_a_preset_has_its_hash(preset: str) -> None:
+    check("presets", preset, load_experiment(preset=preset).hash)
+
+
+@pytest.mark.parametrize("compared", [COMPARED])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_states_and_messages_have_their_names_and_states_their_digest(
+    name: str, compared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "frozen_for_pins.py").write_text(FROZEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    model = {"model": {"name": "frozen_for_pins:backbone"}} if name == "fedpcl" else {}
+    experiment = Experiment.parse(merged(merged(TINY, VARIANTS[name]), model))
+    fields = Fields()
+    summary = run(experiment, out=tmp_path / "run", watcher=fields).summary
+    checkpoint = tmp_path / "run" / "checkpoint"
+    manifest = read_manifest(checkpoint)
+    clients = [map_state(checkpoint / "clients" / one["file"])[0] for one in manifest["clients"].values()]
+    check("server states", name, sorted(map_state(checkpoint / manifest["server"]["file"])[0]))
+    check("client states", name, sorted({entry for state in clients for entry in state}))
+    check("messages", name, fields.plain())
+    check("hash of the resolved experiment", name, experiment_hash(tmp_path / "run"))
+    check_digest(
+        name,
+        summary["state_digest"],
+        lambda: run(experiment, out=tmp_path / "again", workers=2).summary["state_digest"],
+    )
+
+
+def experiment_hash(folder: Path) -> str:
+    stored: str = json.loads((folder / "experiment.json").read_text())["hash"]
+    return stored
+
+
+@pytest.mark.parametrize("compared", [COMPARED])
+@pytest.mark.parametrize("method", QUICK)
+def test_a_quick_run_ends_in_its_digest(method: str, compared: str, tmp_path: Path) -> None:
+    experiment = load_experiment(preset="quick", settings=[f"method={method}"])
+    finished = run(experiment, out=tmp_path / "one")
+    check_digest(
+        f"quick, {method}",
+        finished.summary["state_digest"],
+        lambda: run(experiment, out=tmp_path / "two", workers=2).summary["state_digest"],
+    )
