@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-import refprotofl.run
+import refprotofl.simulation.run
 from refprotofl.engines.workers import WorkerEngine
 
 torch.set_num_threads(1)
@@ -23,4 +23,4 @@ def patient(*arguments: Any, meanwhile: Any) -> WorkerEngine:
     return WorkerEngine(*arguments)
 
 
-refprotofl.run.WorkerEngine = patient  # type: ignore[assignment, misc]
+refprotofl.simulation.run.WorkerEngine = patient  # type: ignore[assignment, misc]

@@ -5,25 +5,13 @@ finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name"
 print(finished.summary["accuracy"])
 """
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.run import run
+    from refprotofl.simulation.run import run
 
 __all__ = ["Experiment", "run"]
-
-
-class _Package(ModuleType):
-    """Importing the module `refprotofl.run` would put it where the function `run` belongs."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value.run if name == "run" and isinstance(value, ModuleType) else value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
@@ -33,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return Experiment
     if name == "run":
-        from refprotofl.run import run
+        from refprotofl.simulation.run import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

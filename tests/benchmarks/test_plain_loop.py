@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from refprotofl import Experiment, run
-from refprotofl.assembly import load_federation
+from refprotofl.basics.streams import stream
 from refprotofl.benchmarks import overhead
 from refprotofl.benchmarks.measuring import Measure
 from refprotofl.benchmarks.plain import train_plainly, work_of
@@ -15,8 +15,8 @@ from refprotofl.errors import InputError
 from refprotofl.methods import training
 from refprotofl.methods.training import FreshSgd, Samples
 from refprotofl.models import ALL, SplitModel, build_model
-from refprotofl.run import draw_cohort
-from refprotofl.streams import stream
+from refprotofl.simulation.assembly import load_federation
+from refprotofl.simulation.run import draw_cohort
 
 
 def tiny(**changes: object) -> Experiment:

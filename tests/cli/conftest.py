@@ -14,8 +14,8 @@ import pytest
 import requests
 
 from refprotofl.cli import main
-from refprotofl.presets import load_experiment
-from refprotofl.run import Finished, Watcher, run
+from refprotofl.experiment.presets import load_experiment
+from refprotofl.simulation.run import Finished, Watcher, run
 
 
 @dataclass(frozen=True)

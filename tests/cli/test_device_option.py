@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.run import Finished
+from refprotofl.simulation.run import Finished
 
 Command = Callable[..., "object"]
 

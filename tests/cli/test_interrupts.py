@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.presets import load_experiment
-from refprotofl.run import Finished, run
+from refprotofl.experiment.presets import load_experiment
+from refprotofl.simulation.run import Finished, run
 
 Command = Callable[..., "object"]
 ROUNDS = 25
@@ -144,7 +144,7 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("refprotofl.assembly.load_dataset", interrupt)
+    monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", interrupt)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 130
     assert outcome.err == "error: Interrupted before the run began.\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from refprotofl.run import Finished
+from refprotofl.simulation.run import Finished
 
 Command = Callable[..., "object"]
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refprotofl.basics.streams import stream
 from refprotofl.data import Dataset, federate
 from refprotofl.data.draws import balanced_draw, level
 from refprotofl.data.own_tests import largest_remainder, split_like_training
 from refprotofl.data.public_set import covered_classes, draw_public
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.streams import stream
 
 
 def toy(num_classes=4, each=100, test_each=20):

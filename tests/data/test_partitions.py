@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.partitions import (
     MOST_REDRAWS,
     dirichlet,
@@ -13,7 +14,6 @@ from refprotofl.data.partitions import (
     repair,
 )
 from refprotofl.errors import InputError
-from refprotofl.streams import stream
 
 KINDS = ("dirichlet", "iid", "shards")
 

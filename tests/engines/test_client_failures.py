@@ -9,7 +9,7 @@ from refprotofl.errors import DataError, GuardError, InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.folder import read_events
-from refprotofl.run import run
+from refprotofl.simulation.run import run
 from refprotofl.wire import Message
 
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 from rich.console import Console
 
-from refprotofl import devices
-from refprotofl.assembly import load_federation
-from refprotofl.display import ProgressWatcher
+from refprotofl.cli.display import ProgressWatcher
+from refprotofl.compute import devices
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events
-from refprotofl.run import Watcher, run
+from refprotofl.simulation.assembly import load_federation
+from refprotofl.simulation.run import Watcher, run
 
 CUDA = torch.device("cuda", 0)
-loop = importlib.import_module("refprotofl.run")  # the attribute of that name is the function
+loop = importlib.import_module("refprotofl.simulation.run")
 
 
 @pytest.fixture

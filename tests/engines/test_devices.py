@@ -17,15 +17,15 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from refprotofl import devices
-from refprotofl.assembly import build_server, load_federation
+from refprotofl.compute import devices
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.methods import METHODS
 from refprotofl.methods.training import Samples, train
 from refprotofl.models import ALL, SplitModel
 from refprotofl.records.folder import read_events
-from refprotofl.run import Finished, run
-from refprotofl.tables import Train
+from refprotofl.simulation.assembly import build_server, load_federation
+from refprotofl.simulation.run import Finished, run
 
 SIMULATED = torch.device("meta")
 REAL = os.environ.get("REFPROTOFL_TEST_DEVICE")

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.assembly import Federation, build_host, load_federation
 from refprotofl.engines.host import ClientHost, Result, Task
 from refprotofl.engines.workers import WorkerEngine
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.verify import first_difference
-from refprotofl.run import Finished, Watcher, run
+from refprotofl.simulation.assembly import Federation, build_host, load_federation
+from refprotofl.simulation.run import Finished, Watcher, run
 
-loop = importlib.import_module("refprotofl.run")  # the attribute of that name is the function
+loop = importlib.import_module("refprotofl.simulation.run")
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from refprotofl.basics.state import Kept
 from refprotofl.engines.host import Result, Task
 from refprotofl.engines.workers import WorkerEngine
 from refprotofl.errors import RunError
-from refprotofl.state import Kept
 
 MEGABYTE = 1 << 20
 
@@ -23,7 +23,7 @@ ECHO = """
     import os, time
     from refprotofl.engines.host import Result
     from refprotofl.errors import InputError
-    from refprotofl.state import Kept
+    from refprotofl.basics.state import Kept
 
     class Host:
         def __init__(self, greeting):

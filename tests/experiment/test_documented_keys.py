@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from refprotofl.complaints import keys
 from refprotofl.experiment import Experiment
+from refprotofl.keys.complaints import keys
 from refprotofl.methods import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"

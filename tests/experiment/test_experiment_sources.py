@@ -8,7 +8,7 @@ import pytest
 
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.presets import PRESETS, load_experiment
+from refprotofl.experiment.presets import PRESETS, load_experiment
 
 
 @pytest.fixture
@@ -110,10 +110,9 @@ from refprotofl import Experiment
 assert "torch" not in sys.modules, "an experiment alone must not wait for torch"
 from refprotofl import Experiment, run
 assert run.__name__ == "run" and not hasattr(run, "__path__") and callable(run)
-import refprotofl.run
-from refprotofl.run import Watcher
+import refprotofl
+from refprotofl.simulation.run import Watcher
 from refprotofl import run as again
-assert again is run
-assert refprotofl.run is run
+assert refprotofl.run is run is again
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

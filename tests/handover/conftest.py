@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.run import run
+from refprotofl.simulation.run import run
 
 TINY = {"dataset": "digits", "rounds": 2, "clients": 3, "min-size": 10, "public": {"per-class": 2}}
 

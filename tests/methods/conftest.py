@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
 from refprotofl.methods.refprotofl import RefProtoServer
@@ -18,8 +19,7 @@ from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.states import load_state
-from refprotofl.run import Finished, Watcher, run
-from refprotofl.state import State
+from refprotofl.simulation.run import Finished, Watcher, run
 from refprotofl.wire import Message, decode
 
 settings.register_profile("steady", deadline=None)  # a slow machine is no failure

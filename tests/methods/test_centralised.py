@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl import assembly
 from refprotofl.handover import load_trained
 from refprotofl.methods.training import FreshSgd
-from refprotofl.run import Watcher, run
+from refprotofl.simulation import assembly
+from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire.tensors import same_bits
 
 CENTRAL = {"method": "centralised"}

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl import assembly
+from refprotofl.basics.state import Kept
+from refprotofl.basics.streams import stream
 from refprotofl.engines.host import Task
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import compressors
 from refprotofl.records.clients import ClientStore
-from refprotofl.run import Watcher, draw_cohort, run
-from refprotofl.state import Kept
-from refprotofl.streams import stream
+from refprotofl.simulation import assembly
+from refprotofl.simulation.run import Watcher, draw_cohort, run
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl import streams
+from refprotofl.basics import streams
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Compress
 from refprotofl.methods import compressors, sharing
 from refprotofl.methods.base import Refused
 from refprotofl.methods.link import Link, open_link
-from refprotofl.tables import Compress
 from refprotofl.wire import Sparse, decode, encode
 from refprotofl.wire.indices import encode_indices
 from refprotofl.wire.ledger import Ledger

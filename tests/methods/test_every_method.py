@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from refprotofl.comparison import cost_rows
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
-from refprotofl.run import Finished, run
+from refprotofl.report.comparison import cost_rows
+from refprotofl.simulation.run import Finished, run
 
 FROZEN = """
 from torch import nn

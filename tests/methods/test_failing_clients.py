@@ -193,7 +193,7 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     play(client=Absent)
     failing = simulate()
     play()
-    loop = importlib.import_module("refprotofl.run")  # its name in the package is the function
+    loop = importlib.import_module("refprotofl.simulation.run")
     monkeypatch.setattr(loop, "draw_cohort", lambda experiment, round: [0, 2, 3])
     without = simulate()
     assert len(failing.events("client-failed")) == 3

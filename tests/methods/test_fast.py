@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from refprotofl import assembly
+from refprotofl.basics.state import Kept
 from refprotofl.errors import InputError
 from refprotofl.records.clients import ClientStore
 from refprotofl.records.states import load_state
-from refprotofl.run import Watcher, run
-from refprotofl.state import Kept
+from refprotofl.simulation import assembly
+from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire.tensors import same_bits
 
 ADAPTER = 128 * 8 + 8 + 80 + 10

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl import assembly
 from refprotofl.errors import GuardError
 from refprotofl.methods import prototype_learning as learning
 from refprotofl.methods.prototypes import ClassMeans, read_means
 from refprotofl.records.states import load_state
+from refprotofl.simulation import assembly
 
 
 def run_of(simulated: Any, **table: Any) -> Any:

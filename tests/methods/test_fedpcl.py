@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl import assembly
 from refprotofl.errors import InputError
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods.base import Refused
 from refprotofl.methods.fedpcl import read_sets
 from refprotofl.methods.prototypes import read_anchors, read_means
+from refprotofl.simulation import assembly
 
 BACKBONES = """
 from torch import nn

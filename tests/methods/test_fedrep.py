@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from refprotofl.errors import GuardError, RunError
+from refprotofl.experiment.tables import Train
 from refprotofl.methods import fedrep, training
 from refprotofl.methods.training import Samples, train_part
 from refprotofl.models import BODY, HEAD, SplitModel
-from refprotofl.tables import Train
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refprotofl.experiment.tables import FAST
 from refprotofl.methods import labelling
 from refprotofl.methods.base import Refused
 from refprotofl.methods.labelling import UNCERTAINTIES, choose_queries, class_scores, mixed_labels
 from refprotofl.methods.seeds import draw_seeds, own_quotas, read_counts, read_seeds, seed_quotas, write_seeds
-from refprotofl.tables import FAST
 
 
 @pytest.mark.parametrize(

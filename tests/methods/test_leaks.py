@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl import assembly
-from refprotofl.assembly import load_federation
+from refprotofl.basics.state import Held, Kept, State
 from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.clients import ClientStore
-from refprotofl.state import Held, Kept, State
+from refprotofl.simulation import assembly
+from refprotofl.simulation.assembly import load_federation
 from refprotofl.wire import Message, Sparse, decode, encode
 
 RUN = 8  # so many consecutive values of a backbone are a leak

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from refprotofl.experiment.tables import Train
 from refprotofl.methods.training import Diverged, Samples, cross_entropy, embed, train
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.models.small import mlp
-from refprotofl.tables import Train
 
 SAMPLES = 21
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl import assembly
+from refprotofl.basics.state import Held, Kept, State
 from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.records.states import load_state
-from refprotofl.run import draw_cohort
-from refprotofl.state import Held, Kept, State
+from refprotofl.simulation import assembly
+from refprotofl.simulation.run import draw_cohort
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.tensors import same_bits
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from refprotofl.experiment.tables import RefProtoFL
 from refprotofl.methods import apud, masked
 from refprotofl.methods.base import Refused
-from refprotofl.tables import RefProtoFL
 from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.tensors import same_bits
 

@@ -10,7 +10,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.handover import export, load_exported, load_trained, predict
 from refprotofl.models import build_model
-from refprotofl.run import Watcher, run
+from refprotofl.simulation.run import Watcher, run
 
 MIX = {"cnn": 1, "mlp": 3}
 

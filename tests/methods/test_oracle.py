@@ -10,11 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from refprotofl import streams
-from refprotofl.assembly import Federation, load_federation
+from refprotofl.basics import streams
 from refprotofl.models import ADAPTER
 from refprotofl.records.states import load_state
-from refprotofl.run import draw_cohort
+from refprotofl.simulation.assembly import Federation, load_federation
+from refprotofl.simulation.run import draw_cohort
 from refprotofl.wire import Sparse
 
 TOLERANCE = 1e-6

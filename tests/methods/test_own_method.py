@@ -15,10 +15,10 @@ import refprotofl
 from refprotofl.cli.running import verify
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.presets import load_experiment
 from refprotofl.handover import load_trained, predict
 from refprotofl.methods import fill_options, find_method
-from refprotofl.presets import load_experiment
-from refprotofl.run import run
+from refprotofl.simulation.run import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

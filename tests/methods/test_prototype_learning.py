@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from refprotofl import assembly
 from refprotofl.errors import InputError, RunError
+from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods import prototype_learning as learning
 from refprotofl.methods.base import Refused
 from refprotofl.methods.prototypes import KINDS, ClassMeans, read_means, write_means
 from refprotofl.methods.training import embed
-from refprotofl.run import Watcher, run
-from refprotofl.tables import Train
+from refprotofl.simulation import assembly
+from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import Ledger, decode, encode
 
 METHODS = ("fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl", "fedprotokd")

@@ -10,7 +10,7 @@ from torch import Tensor
 from refprotofl.errors import InputError
 from refprotofl.methods import apud, masked
 from refprotofl.records.states import load_state
-from refprotofl.run import draw_cohort
+from refprotofl.simulation.run import draw_cohort
 from refprotofl.wire import Sparse, encode
 from refprotofl.wire.tensors import same_bits
 

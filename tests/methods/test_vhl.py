@@ -7,13 +7,13 @@ import torch
 from torch.nn import functional
 
 from refprotofl.errors import GuardError, InputError
+from refprotofl.experiment.tables import VHL
 from refprotofl.handover import export as export_model
 from refprotofl.handover import load_exported, load_trained
 from refprotofl.methods import guards
 from refprotofl.methods.contrastive import supcon
 from refprotofl.methods.vhl import virtual_loss
 from refprotofl.models import SplitModel
-from refprotofl.tables import VHL
 from refprotofl.wire.tensors import same_bits
 
 ADAPTER = 128 * 8 + 8 + 8 * 20 + 20  # with ten more outputs

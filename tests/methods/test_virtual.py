@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl import streams
+from refprotofl.basics import streams
 from refprotofl.methods import virtual
 from refprotofl.methods.virtual import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
 

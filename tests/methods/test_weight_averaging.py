@@ -8,17 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from refprotofl.comparison import cost_rows
 from refprotofl.errors import GuardError
-from refprotofl.evaluation import backbone_features
+from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.methods.fednova import progress
 from refprotofl.methods.fedprox import proximal_pull
 from refprotofl.methods.sharing import average
 from refprotofl.methods.training import FreshSgd
 from refprotofl.models import ADAPTER, SplitModel
-from refprotofl.run import run
-from refprotofl.tables import Train
+from refprotofl.report.comparison import cost_rows
+from refprotofl.simulation.run import run
 
 TINY: dict[str, Any] = {
     "train-limit": 400,

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from refprotofl.basics.state import digest_state
 from refprotofl.benchmarks.kernels import experiment_of, measure_kernels
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.methods.training import FreshSgd
 from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of
 from refprotofl.models.small_maps import SmallMapConv2d
 from refprotofl.records.states import load_state, save_state
-from refprotofl.run import run
-from refprotofl.state import digest_state
-from refprotofl.tables import Train
+from refprotofl.simulation.run import run
 
 Shape = tuple[int, int, int]
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from refprotofl import Experiment, run
+from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS
-from refprotofl.presets import load_experiment
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.states import map_state
-from refprotofl.run import Watcher
+from refprotofl.simulation.run import Watcher
 from refprotofl.wire import decode
 
 FILE = Path(__file__).with_name("pins.json")

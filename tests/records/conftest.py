@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.run import Finished, Watcher, run
+from refprotofl.simulation.run import Finished, Watcher, run
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from refprotofl.basics.state import Kept, State, digest_state
 from refprotofl.engines.host import SETTLE, Result, Task
 from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.errors import DataError, RunError
 from refprotofl.records.clients import ClientStore
 from refprotofl.records.states import _TYPES, load_state, map_state, save_state
-from refprotofl.state import Kept, State, digest_state
 
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.run import Finished, Watcher, run
+from refprotofl.simulation.run import Finished, Watcher, run
 
 
 class Death(BaseException):

@@ -9,7 +9,7 @@ import pytest
 from refprotofl.errors import DataError
 from refprotofl.experiment import Experiment
 from refprotofl.records.folder import read_events
-from refprotofl.run import run
+from refprotofl.simulation.run import run
 
 Told = list[tuple[str, int | None]]
 

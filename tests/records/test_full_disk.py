@@ -9,7 +9,7 @@ import pytest
 
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.run import Finished, run
+from refprotofl.simulation.run import Finished, run
 
 
 class Disk:

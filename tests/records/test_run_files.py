@@ -12,6 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from refprotofl.basics.state import digest_state
 from refprotofl.errors import DataError, InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import read_manifest
@@ -19,8 +20,7 @@ from refprotofl.records.clients import DiskShelf
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
 from refprotofl.records.states import load_state, save_state
-from refprotofl.run import Finished, draw_cohort, run
-from refprotofl.state import digest_state
+from refprotofl.simulation.run import Finished, draw_cohort, run
 
 
 def refuse(number: int) -> Callable[..., None]:

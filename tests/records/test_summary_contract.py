@@ -10,7 +10,7 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.records.folder import read_events
-from refprotofl.run import Finished, draw_cohort, run
+from refprotofl.simulation.run import Finished, draw_cohort, run
 
 VALUES = {"parameters", "prototype_values", "other_values", "payload_bytes", "messages"}
 COSTS = {"payload_bytes", "messages"}

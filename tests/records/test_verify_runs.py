@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import digest_run, digest_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.refprotofl_client import RefProtoClient
@@ -16,8 +17,7 @@ from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state, save_state
 from refprotofl.records.verify import first_difference, verify_run
-from refprotofl.run import Finished, run
-from refprotofl.state import digest_run, digest_state
+from refprotofl.simulation.run import Finished, run
 from refprotofl.wire import Message
 
 

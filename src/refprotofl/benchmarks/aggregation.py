@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from refprotofl.basics.streams import stream
 from refprotofl.benchmarks.measuring import Report, Tell, alternate, ratio, silent, timed
 from refprotofl.benchmarks.memory import MemoryWatch
+from refprotofl.compute.process import one_compute_thread
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.host import Result, Task
 from refprotofl.engines.whereabouts import Whereabouts
@@ -23,8 +25,6 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
 from refprotofl.methods.refprotofl import RefProtoServer
 from refprotofl.models import ADAPTER, SplitModel
-from refprotofl.process import one_compute_thread
-from refprotofl.streams import stream
 from refprotofl.wire import Ledger, Sparse, decode, encode
 
 CLASSES = 10

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.basics.streams import stream
 from refprotofl.benchmarks.measuring import Report, Row, Tell, alternate, ratio, silent, timed
+from refprotofl.compute.process import one_compute_thread
 from refprotofl.experiment import Experiment
 from refprotofl.methods.training import EVALUATION_BATCH, FreshSgd, embed
 from refprotofl.models import SplitModel, build_model
 from refprotofl.models.kernels import FAST
-from refprotofl.process import one_compute_thread
-from refprotofl.streams import stream
 
 Shape = tuple[int, int, int]
 

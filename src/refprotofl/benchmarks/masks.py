@@ -7,7 +7,7 @@ import numpy as np
 
 from refprotofl.benchmarks.wire import Mask
 from refprotofl.experiment import Experiment
-from refprotofl.run import Watcher, run
+from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import Sparse, decode
 
 SHARES = (0.01, 0.1, 0.3)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from refprotofl.records.card import machine_card
+from refprotofl.records.machine import machine_card
 
 Measure = Callable[[], float]  # does its work and tells what it took, in seconds
 Clock = Callable[[], float]

@@ -11,15 +11,15 @@ aggregation, digests or files, counts against the run.
 from pathlib import Path
 from statistics import median
 
-from refprotofl.assembly import load_federation
 from refprotofl.benchmarks.measuring import Report, Row, Tell, alternate, quotients, silent, spread, timed
 from refprotofl.benchmarks.plain import forward_plainly, train_plainly, work_of
 from refprotofl.benchmarks.runs import Lap, clocked_run
 from refprotofl.benchmarks.synthetic import IMAGES
+from refprotofl.compute.process import one_compute_thread
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.models import build_model
-from refprotofl.process import one_compute_thread
+from refprotofl.simulation.assembly import load_federation
 
 TARGETS = {"cnn": 1.10, "resnet18": 1.05}
 

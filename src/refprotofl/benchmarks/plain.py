@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.assembly import Federation
+from refprotofl.basics.streams import stream
 from refprotofl.data import FederatedData
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.methods.masked import sends_prototypes
 from refprotofl.models import SplitModel
-from refprotofl.run import draw_cohort, draw_evaluated
-from refprotofl.streams import stream
-from refprotofl.tables import Train
+from refprotofl.simulation.assembly import Federation
+from refprotofl.simulation.run import draw_cohort, draw_evaluated
 
 FORWARD_BATCH = 512
 

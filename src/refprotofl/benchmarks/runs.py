@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.experiment import Experiment
-from refprotofl.run import Event, Watcher, run
+from refprotofl.simulation.run import Event, Watcher, run
 
 Begun = Callable[[], None]
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
-from refprotofl.streams import stream
 
 CLASSES = 10
 SIDE = 28

@@ -72,7 +72,7 @@ def bench_wire(
     from refprotofl.benchmarks.masks import masks_of_run
     from refprotofl.benchmarks.measuring import Report
     from refprotofl.benchmarks.wire import code_table, uniform_masks
-    from refprotofl.presets import load_experiment
+    from refprotofl.experiment.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
     rows = [asdict(row) for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds))]

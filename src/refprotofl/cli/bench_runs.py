@@ -26,7 +26,7 @@ def bench_overhead(
     Unless something else is named: the CNN and ResNet-18 on images of 28 x 28 made on the spot.
     """
     from refprotofl.benchmarks.overhead import MODELS, SETTINGS, measure_overheads
-    from refprotofl.presets import load_experiment
+    from refprotofl.experiment.presets import load_experiment
 
     given = settings or []
     choices = [given]
@@ -56,7 +56,7 @@ def bench_workers(
     Unless something else is named: the CNN, 10 clients at Dirichlet 0.5, images of 28 x 28 made on the spot.
     """
     from refprotofl.benchmarks.parallel import SETTINGS, measure_workers
-    from refprotofl.presets import load_experiment
+    from refprotofl.experiment.presets import load_experiment
 
     base = SETTINGS if file is None and preset is None else ()
     experiment = load_experiment(file, preset, [*base, *(settings or ()), f"rounds={rounds}"])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from refprotofl.basics.units import percent, size
 from refprotofl.cli.app import DataDir, Device, File, Preset, Settings, Workers, app, notes, out, show
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import InputError
-from refprotofl.units import percent, size
 
 if TYPE_CHECKING:
-    from refprotofl.comparison import Row
+    from refprotofl.report.comparison import Row
     from refprotofl.report.statistics import Estimate
 
 
@@ -37,8 +37,8 @@ def compare(
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     count = read_workers(workers)
-    from refprotofl.comparison import plan, run_cells, tabulate
-    from refprotofl.display import GridWatcher
+    from refprotofl.cli.display import GridWatcher
+    from refprotofl.report.comparison import plan, run_cells, tabulate
 
     chosen = with_device(settings or [], device)
     cells = plan(file, preset, chosen, _split(methods), _read_seeds(seeds), out_dir)
@@ -60,8 +60,8 @@ def compare(
 @app.command(epilog="Example: refprotofl methods --preset paper --set share=full")
 def methods(file: File = None, preset: Preset = None, settings: Settings = None, data: DataDir = None) -> None:
     """List all methods: what each shares, and how many values a client sends and gets in a round."""
-    from refprotofl.comparison import cost_rows
-    from refprotofl.presets import load_experiment
+    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.report.comparison import cost_rows
 
     table = Table(title="Values a client and round, as a formula and for this model", title_justify="left")
     for heading in ("method", "what it does", "shared", "up", "", "down", ""):
@@ -89,7 +89,7 @@ def _read_seeds(text: str) -> list[int]:
 
 
 def _table(rows: "list[Row]", title: str) -> Table:
-    from refprotofl.evaluation import PROTOCOLS
+    from refprotofl.evaluation.scoring import PROTOCOLS
 
     table = Table(title=title, title_justify="left")
     shown = [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]

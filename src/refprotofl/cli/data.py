@@ -18,8 +18,8 @@ app.add_typer(data_app, name="data")
 @data_app.command("list", epilog="Example: refprotofl data list --data ~/datasets")
 def data_list(data: DataDir = None) -> None:
     """Show the known data sets and where they are."""
+    from refprotofl.basics.units import size
     from refprotofl.data import list_datasets
-    from refprotofl.units import size
 
     table = Table()
     for heading in ("name", "where", "size", "images", "classes", "source"):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from refprotofl.basics.units import percent
 from refprotofl.cli.app import DataDir, RunFolder, app, notes, out
-from refprotofl.units import percent
 
 Client = Annotated[int, typer.Option("--client", help="Whose model: the client's number.", show_default=False)]
 

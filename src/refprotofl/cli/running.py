@@ -27,7 +27,7 @@ from refprotofl.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.run import Workers as Count
+    from refprotofl.simulation.run import Workers as Count
 
 
 @app.command(
@@ -47,9 +47,9 @@ def run(
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
     count = read_workers(workers)
     experiment = _experiment_of(file, preset, settings or [], device, out_dir, resume)
-    from refprotofl.display import ProgressWatcher, print_summary
-    from refprotofl.run import default_folder
-    from refprotofl.run import run as run_experiment
+    from refprotofl.cli.display import ProgressWatcher, print_summary
+    from refprotofl.simulation.run import default_folder
+    from refprotofl.simulation.run import run as run_experiment
 
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
@@ -87,7 +87,7 @@ def _experiment_of(
 ) -> "Experiment":
     """The experiment that was named; a run to go on with names its own, apart from the device."""
     from refprotofl.experiment import Experiment
-    from refprotofl.presets import load_experiment
+    from refprotofl.experiment.presets import load_experiment
     from refprotofl.records.folder import read_experiment
 
     if resume and out_dir is None:
@@ -113,7 +113,7 @@ def partition(
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
     from refprotofl.data import draw_partition, federate, load_dataset, partition_table
-    from refprotofl.presets import load_experiment
+    from refprotofl.experiment.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
     federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed))
@@ -137,9 +137,9 @@ def verify(
     other: Annotated[Path | None, typer.Argument(help="A second run to compare with.", show_default=False)] = None,
 ) -> None:
     """Recompute a run's digest from its checkpoint; of two runs, name the first difference."""
-    from refprotofl.assembly import build_models, initial_digests, initial_states
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.verify import first_difference, verify_run
+    from refprotofl.simulation.assembly import build_models, initial_digests, initial_states
 
     for folder in (run_folder, other):
         if folder is not None:

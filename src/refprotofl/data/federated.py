@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
 from refprotofl.data.draws import balanced_draw
 from refprotofl.data.own_tests import split_like_training
@@ -12,7 +13,6 @@ from refprotofl.data.partitions import PartitionNotes, partition
 from refprotofl.data.public_set import covered_classes, draw_public
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.streams import stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.own_arrays import dataset_from_arrays
 from refprotofl.errors import DataError, InputError
-from refprotofl.streams import stream
 
 
 def load_huggingface(name: str, seed: int) -> Dataset:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset, Images
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.own_arrays import dataset_from_arrays
 from refprotofl.errors import DataError
-from refprotofl.streams import stream
 
 LAYOUT = "FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png"
 

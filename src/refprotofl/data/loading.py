@@ -4,6 +4,7 @@ import difflib
 import os
 from pathlib import Path
 
+from refprotofl.basics.plugins import is_reference
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.digits import load_digits
 from refprotofl.data.fetching import load_standard
@@ -13,7 +14,6 @@ from refprotofl.data.npz import load_npz
 from refprotofl.data.own_function import load_from_function
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import InputError
-from refprotofl.plugins import is_reference
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from refprotofl.basics.plugins import load_object
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.own_arrays import NAMES, dataset_from_arrays
 from refprotofl.errors import DataError
-from refprotofl.plugins import load_object
 
 
 def load_from_function(name: str) -> Dataset:

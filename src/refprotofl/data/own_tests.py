@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Indices, Labels
 from refprotofl.data.draws import shuffled_classes
 from refprotofl.data.partitions import group
-from refprotofl.streams import stream
 
 
 def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:

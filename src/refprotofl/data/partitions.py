@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Indices, Labels
 from refprotofl.errors import InputError
-from refprotofl.streams import stream
 
 Kind = Literal["dirichlet", "iid", "shards"]
 Owners = NDArray[np.int64]  # (N,) the client of every sample

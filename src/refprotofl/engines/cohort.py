@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from refprotofl.basics.state import digest_state, digest_value
 from refprotofl.engines.host import FATAL, Engine, Result, Task
 from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.errors import RunError
-from refprotofl.state import digest_state, digest_value
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
 

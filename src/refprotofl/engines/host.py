@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from refprotofl.basics.state import Held, Kept, State
 from refprotofl.errors import DataError, GuardError, InputError, RunError
 from refprotofl.methods.base import Client, Seat
-from refprotofl.state import Held, Kept, State
 from refprotofl.wire import decode, encode
 
 # The user's input, a damaged store, a full disk, a broken promise: not a matter of one client losing its turn.

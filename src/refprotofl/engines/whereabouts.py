@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from refprotofl.basics.state import Kept
 from refprotofl.engines.host import FATAL, SETTLE, Engine, Task
 from refprotofl.errors import RunError
-from refprotofl.state import Kept
 
 
 class Whereabouts:

@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from refprotofl.basics.state import Kept
 from refprotofl.engines.host import ClientHost, Result, Task
 from refprotofl.errors import RefProtoFLError, RunError
-from refprotofl.state import Kept
 
 BuildHost = Callable[[bytes], ClientHost]
 _HEADER = struct.Struct("<I")

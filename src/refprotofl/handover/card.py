@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from refprotofl.evaluation import PROTOCOLS
+from refprotofl.basics.plugins import is_reference
+from refprotofl.basics.units import percent, size
+from refprotofl.evaluation.scoring import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import Trained
-from refprotofl.plugins import is_reference
 from refprotofl.records.folder import RunFolder
-from refprotofl.units import percent, size
 
 _MEANING = {
     "personal": "private part + newest shared part, on test data of all classes",

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
+from refprotofl.compute.process import one_compute_thread
 from refprotofl.errors import InputError
 from refprotofl.handover import exported, onnx_graph
 from refprotofl.handover.card import model_card
 from refprotofl.handover.trained import Trained
-from refprotofl.process import one_compute_thread
 from refprotofl.records.files import write_whole
 
 ModelFormat = Literal["safetensors", "onnx"]

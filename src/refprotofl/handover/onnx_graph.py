@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from refprotofl.basics.streams import stream
 from refprotofl.errors import InputError, RunError
 from refprotofl.handover.trained import Trained
 from refprotofl.models import SplitModel
-from refprotofl.streams import stream
 
 FILE = "model.onnx"
 TOLERANCE = 1e-5  # largest difference of a probability between onnxruntime and torch

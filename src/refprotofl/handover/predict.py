@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from refprotofl.compute.process import one_compute_thread
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.errors import InputError
-from refprotofl.evaluation import backbone_features
+from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.handover.sources import read_source
 from refprotofl.handover.trained import Trained
 from refprotofl.models import SplitModel
-from refprotofl.process import one_compute_thread
 from refprotofl.records.files import write_whole
 
 TableFormat = Literal["csv", "json"]

@@ -18,7 +18,7 @@ from refprotofl.data.own_arrays import NAMES as SPLITS
 from refprotofl.data.own_images import bring_to_uint8, channels_first
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
-from refprotofl.tables import Input
+from refprotofl.experiment.tables import Input
 
 ARRAY_FILES = (".npz", ".npy")
 FORMS = "a .npz or .npy file, an image, a folder of images, or a data set as in dataset = …"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.assembly import initial_states, model_of
+from refprotofl.basics.state import State
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import find_method
@@ -12,7 +12,7 @@ from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state
-from refprotofl.state import State
+from refprotofl.simulation.assembly import initial_states, model_of
 
 
 @dataclass(frozen=True)

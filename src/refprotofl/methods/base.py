@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl import streams
+from refprotofl.basics import streams
+from refprotofl.basics.state import State, digest_value
 from refprotofl.errors import RefProtoFLError
-from refprotofl.evaluation import TestSet, adapter_predictions, backbone_features, count_correct
+from refprotofl.evaluation.scoring import TestSet, adapter_predictions, backbone_features, count_correct
 from refprotofl.experiment import Experiment
 from refprotofl.methods import guards
 from refprotofl.methods.link import open_link
 from refprotofl.methods.training import Samples
 from refprotofl.models import Parts, SplitModel
-from refprotofl.state import State, digest_value
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
 

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from refprotofl import streams
+from refprotofl.basics import streams
+from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import Client, Cohort, Refused, Server
 from refprotofl.methods.training import Samples, train
 from refprotofl.models import Parts, SplitModel
-from refprotofl.state import State
 from refprotofl.wire import Message
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.experiment.tables import Compress, Feedback
 from refprotofl.methods import apud, guards
 from refprotofl.methods.base import Refused
-from refprotofl.tables import Compress, Feedback
 from refprotofl.wire import Message, Sparse, WireError
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.ledger import Counted, Kind

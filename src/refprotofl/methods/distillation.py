@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.experiment.tables import FedProtoKD
 from refprotofl.methods import guards
 from refprotofl.methods.base import Client, Refused
 from refprotofl.methods.training import Samples, train
-from refprotofl.tables import FedProtoKD
 from refprotofl.wire import Message
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.basics.plugins import is_reference, load_object
 from refprotofl.errors import InputError
+from refprotofl.experiment.tables import FAST
 from refprotofl.methods.training import Samples
-from refprotofl.plugins import is_reference, load_object
-from refprotofl.tables import FAST
 from refprotofl.wire import Message
 
 COMPONENTS = 64

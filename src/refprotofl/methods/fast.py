@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl import streams
+from refprotofl.basics import streams
 from refprotofl.experiment import Experiment
 from refprotofl.methods import labelling, sharing
 from refprotofl.methods.base import Client, Cohort, Lost, Refused, Server, class_ids

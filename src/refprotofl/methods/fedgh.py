@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from refprotofl.basics.streams import stream
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.methods import guards, prototypes, sharing
 from refprotofl.methods import prototype_learning as learning
 from refprotofl.methods.base import Client, Cohort, Server
 from refprotofl.methods.training import FreshSgd, Samples, train
 from refprotofl.models import Parts, SplitModel
-from refprotofl.streams import stream
-from refprotofl.tables import Train
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.basics.state import State
+from refprotofl.basics.streams import stream
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import distillation, erpa, prototypes, trained_prototypes
@@ -20,8 +22,6 @@ from refprotofl.methods.base import LOST, Client, Cohort, Server
 from refprotofl.methods.prototypes import read_matrix
 from refprotofl.methods.training import Samples, classify, embed
 from refprotofl.models import ALL, Parts, SplitModel
-from refprotofl.state import State
-from refprotofl.streams import stream
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
 

@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import torch
 
+from refprotofl.basics.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.methods import prototype_learning as learning
 from refprotofl.methods import prototypes, trained_prototypes
 from refprotofl.methods.base import Client, Cohort, Server
 from refprotofl.methods.training import Samples
 from refprotofl.models import Parts, SplitModel
-from refprotofl.streams import stream
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Kind
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from refprotofl.experiment.tables import FAST
 from refprotofl.methods.seeds import LEAST_SEEDS
-from refprotofl.tables import FAST
 
 COUNTS = ("seeds", "queried", "weak", "weak_right", "right")  # what a client tells of its labels
 

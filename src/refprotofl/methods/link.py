@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.state import State
 from refprotofl.wire import Message
 
 NONE_HELD = -1

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
+from refprotofl.basics.state import State
 from refprotofl.methods.base import Client, Cohort, Server
 from refprotofl.methods.training import train
 from refprotofl.models import Parts, SplitModel
-from refprotofl.state import State
 from refprotofl.wire import Message
 
 

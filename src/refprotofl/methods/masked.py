@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.experiment.tables import RefProtoFL
 from refprotofl.methods import apud, compressors, guards
 from refprotofl.methods.base import Refused
-from refprotofl.tables import RefProtoFL
 from refprotofl.wire import Message, Sparse, encode
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
+from refprotofl.basics.plugins import load_object
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Scalar
 from refprotofl.methods.base import Client, Server
 from refprotofl.methods.costs import Cost, weights
 from refprotofl.models import ADAPTER, ALL, Parts
-from refprotofl.plugins import load_object
-from refprotofl.tables import Scalar
 
 GUIDE = "docs/add-a-method.md shows how"
 

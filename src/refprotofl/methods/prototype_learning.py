@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.devices import CPU
+from refprotofl.compute.devices import CPU
 from refprotofl.errors import RunError
+from refprotofl.experiment.tables import Train
 from refprotofl.methods import erpa, guards
 from refprotofl.methods.base import Client
 from refprotofl.methods.prototypes import ClassMeans
 from refprotofl.methods.training import FreshSgd, Penalty, Samples, cross_entropy, embed, train
-from refprotofl.tables import Train
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import State
+from refprotofl.experiment.tables import RefProtoFL
 from refprotofl.methods import erpa, guards, masked, sharing
 from refprotofl.methods.base import LOST, Client
 from refprotofl.methods.link import held, hold
 from refprotofl.methods.prototypes import Prototypes, read_anchors, write_prototypes
 from refprotofl.methods.training import Penalty, cross_entropy, embed, train
 from refprotofl.models import Parts, SplitModel
-from refprotofl.state import State
-from refprotofl.tables import RefProtoFL
 from refprotofl.wire import Message, encode
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 
+from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
 from refprotofl.methods import costs
 from refprotofl.methods.centralised import CentralisedClient, CentralisedServer
@@ -24,7 +25,6 @@ from refprotofl.methods.refprotofl import RefProtoServer
 from refprotofl.methods.refprotofl_client import RefProtoClient
 from refprotofl.methods.vhl import VHLClient
 from refprotofl.models import ADAPTER, ALL, BODY, HEAD
-from refprotofl.plugins import is_reference
 
 METHODS = {
     "refprotofl": Method(

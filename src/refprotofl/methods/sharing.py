@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from refprotofl import streams
+from refprotofl.basics import streams
+from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods import compressors, guards
 from refprotofl.methods.base import Client, Cohort, Lost, Refused, Server
 from refprotofl.methods.link import held, hold
 from refprotofl.models import SplitModel
-from refprotofl.state import State
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.ledger import Kind
 

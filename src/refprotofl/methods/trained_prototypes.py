@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from refprotofl.basics.streams import stream
 from refprotofl.methods import guards
 from refprotofl.methods import prototype_learning as learning
-from refprotofl.streams import stream
 
 EXACT = "donot_use_mm_for_euclid_dist"  # differences, not products: small distances keep their digits
 

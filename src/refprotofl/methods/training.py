@@ -10,10 +10,10 @@ from torch.nn import functional
 from torch.optim.sgd import sgd
 
 from refprotofl.errors import RefProtoFLError
+from refprotofl.experiment.tables import Train
 from refprotofl.methods import guards
 from refprotofl.models import ALL, Parts, SplitModel
 from refprotofl.models.kernels import FUSED_SGD
-from refprotofl.tables import Train
 
 EVALUATION_BATCH = 512
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.experiment.tables import VHL
 from refprotofl.methods import guards, sharing
 from refprotofl.methods.base import Client
 from refprotofl.methods.contrastive import supcon
 from refprotofl.methods.training import Loss, Samples, train
 from refprotofl.methods.virtual import virtual_batches, virtual_set
 from refprotofl.models import SplitModel
-from refprotofl.tables import VHL
 from refprotofl.wire import Message
 
 TEMPERATURE = 0.07

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl import streams
-from refprotofl.devices import CPU
+from refprotofl.basics import streams
+from refprotofl.compute.devices import CPU
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.methods.training import FreshSgd
-from refprotofl.tables import Train
 
 Generator = Literal["gaussian", "conv"]
 

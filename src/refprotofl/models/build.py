@@ -5,15 +5,15 @@ import difflib
 import torch
 from torch import Tensor, nn
 
-from refprotofl import streams
+from refprotofl.basics import streams
+from refprotofl.basics.plugins import is_reference, load_object
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Model
 from refprotofl.models.kernels import kernel_of, lay_out
 from refprotofl.models.resnet import WIDTH, resnet18
 from refprotofl.models.small import cnn, mlp
 from refprotofl.models.split import SplitModel
-from refprotofl.plugins import is_reference, load_object
-from refprotofl.tables import Model
 
 NAMES = ("resnet18", "cnn", "mlp")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from refprotofl.tables import Model
+from refprotofl.experiment.tables import Model
 
 FUSED_SGD = True  # of both kernels: slower than torch's other ways for no model here, and the same to the bit
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from refprotofl.basics.state import State, digest_run, digest_state
 from refprotofl.errors import DataError
 from refprotofl.records.clients import private_folder
 from refprotofl.records.files import remove_parts, sha256, sync_files, write_whole
 from refprotofl.records.states import load_state, save_state
-from refprotofl.state import State, digest_run, digest_state
 
 SCHEMA = 2
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from refprotofl.basics.state import Held, Kept, State, digest_state
 from refprotofl.errors import RefProtoFLError
 from refprotofl.records.files import sha256, write_error, write_whole
 from refprotofl.records.states import load_state, map_state, save_state
-from refprotofl.state import Held, Kept, State, digest_state
 from refprotofl.wire import Message, decode, encode
 
 

@@ -12,9 +12,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import State, digest_state
 from refprotofl.errors import DataError
 from refprotofl.records.files import put_whole
-from refprotofl.state import State, digest_state
 
 _TYPES = {
     "BOOL": torch.bool,

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refprotofl.basics.state import digest_run, digest_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import differences
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.states import load_state
-from refprotofl.state import digest_run, digest_state
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.assembly import resolve
 from refprotofl.data import federate, load_dataset
 from refprotofl.errors import InputError
-from refprotofl.evaluation import PROTOCOLS
+from refprotofl.evaluation.scoring import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS, find_method
 from refprotofl.methods.costs import Cost, evaluate, symbols
 from refprotofl.models import Parts, build_model
-from refprotofl.presets import load_experiment
 from refprotofl.report.statistics import Estimate, estimate
-from refprotofl.run import Watcher, Workers, run
+from refprotofl.simulation.assembly import resolve
+from refprotofl.simulation.run import Watcher, Workers, run
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import State, digest_state
+from refprotofl.compute.devices import CPU, make_repeatable
+from refprotofl.compute.process import keep_freed_memory
 from refprotofl.data import FederatedData, federate, load_dataset
-from refprotofl.devices import CPU, make_repeatable
 from refprotofl.engines.host import ClientHost
 from refprotofl.errors import InputError
-from refprotofl.evaluation import TestSet
+from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Input
 from refprotofl.methods import fill_options, find_method
 from refprotofl.methods.base import Seat, Server
 from refprotofl.methods.training import Samples
 from refprotofl.models import SplitModel, build_model
-from refprotofl.process import keep_freed_memory
 from refprotofl.records.clients import ClientStore, DiskShelf
-from refprotofl.state import State, digest_state
-from refprotofl.tables import Input
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, ValidationError, model_validator
 
-from refprotofl.complaints import explain
+from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.plugins import is_reference
-from refprotofl.tables import (
+from refprotofl.experiment.tables import (
     FAST,
     VHL,
     Compress,
@@ -37,6 +36,9 @@ from refprotofl.tables import (
     dealt,
     read_scalars,
 )
+from refprotofl.keys.complaints import explain
+
+UNHASHED = ("device", "deadline")  # how it is computed, not what
 
 METHOD_TABLES = (
     *("refprotofl", "fedprox", "fednova", "fedrep", "fedpac", "fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl"),
@@ -57,6 +59,9 @@ class Experiment(Table):
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["adapter", "full"] = Field("adapter", description="adapter or full")
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="auto, cpu, cuda or mps")
+    deadline: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="seconds that a client has for an answer, 0 for as long as it takes"
+    )
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
@@ -131,9 +136,9 @@ class Experiment(Table):
             raise InputError(explain(error, cls)) from None
 
     def plain(self) -> dict[str, Any]:
-        """Nested plain values; left out is what has no say: the device, and the tables of other methods."""
+        """Nested plain values; left out is what has no say: how it is computed, and the tables of other methods."""
         used = "own" if is_reference(self.method) else self.method
-        return self.model_dump(mode="json", by_alias=True, exclude={"device", *METHOD_TABLES} - {used})
+        return self.model_dump(mode="json", by_alias=True, exclude={*UNHASHED, *METHOD_TABLES} - {used})
 
     @property
     def hash(self) -> str:

@@ -9,23 +9,24 @@ from typing import Any, Literal
 
 import torch
 
-from refprotofl import assembly, devices
+from refprotofl.basics.state import digest_value
+from refprotofl.basics.streams import stream
+from refprotofl.compute import devices
+from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.host import Engine
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.engines.workers import WorkerEngine
-from refprotofl.evaluation import PROTOCOLS, accuracies, accuracy
+from refprotofl.evaluation.scoring import PROTOCOLS, accuracies, accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.methods import compressors
 from refprotofl.methods.base import Server
 from refprotofl.models import ALL
-from refprotofl.process import keep_freed_memory, one_compute_thread
-from refprotofl.records.card import machine_card
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
-from refprotofl.state import digest_value
-from refprotofl.streams import stream
+from refprotofl.records.machine import machine_card
+from refprotofl.simulation import assembly
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Counted, Kind
 

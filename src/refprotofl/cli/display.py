@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from refprotofl.basics.units import percent, size
 from refprotofl.experiment import Experiment
-from refprotofl.run import Event, Watcher
-from refprotofl.units import percent, size
+from refprotofl.simulation.run import Event, Watcher
 
 PROTOCOL_WORDS = {
     "personal": "each client's private part with the newest shared part, whole test set",
