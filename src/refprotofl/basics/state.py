@@ -1,7 +1,7 @@
 """Plain state, the only thing that outlives a round, and its digests."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -49,3 +49,11 @@ def digest_run(server: str, clients: Iterable[str]) -> str:
     for client in clients:
         total.update(bytes.fromhex(client))
     return total.hexdigest()
+
+
+def tensor_of(state: Mapping[str, Tensor | int | str], name: str) -> Tensor:
+    """An entry that must be there as a tensor: KeyError if it is not."""
+    found = state[name]
+    if not isinstance(found, Tensor):
+        raise KeyError(name)
+    return found

@@ -23,7 +23,8 @@ from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
-from refprotofl.methods.refprotofl import RefProtoServer
+from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
+from refprotofl.methods.core.server import Desk
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.wire import Ledger, Sparse, decode, encode
 
@@ -90,7 +91,7 @@ def make_server(clients: int, size: int, keep: float) -> RefProtoServer:
     # One unit wide behind as many inputs as it takes: d = inputs + 1 of the feature layer, 2 C of the head.
     model = SplitModel(nn.Identity(), size - 2 * CLASSES - 1, 1, CLASSES, (0.0,), (1.0,))
     model.write(ADAPTER, torch.zeros(size))
-    server = RefProtoServer(experiment, model, None, ADAPTER)
+    server = RefProtoServer(Desk(experiment, model, ADAPTER, options=experiment.refprotofl))
     server.samples = torch.arange(clients) % 7 + 1
     return server
 
@@ -102,7 +103,7 @@ def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
     def unwatched(direction: str, phase: str, client: int, round: int, data: bytes) -> None:
         """Nobody looks at the messages."""
 
-    cohort = EngineCohort(ReplayEngine(uploads), Whereabouts({}), Ledger(), server.kinds, 1, clients, unwatched)
+    cohort = EngineCohort(ReplayEngine(uploads), Whereabouts({}), Ledger(), server.counted_as, 1, clients, unwatched)
     server.round(cohort)
     assert len(cohort.clients) == len(clients), cohort.failures[:1]
 

@@ -15,7 +15,7 @@ from refprotofl.basics.streams import stream
 from refprotofl.benchmarks.measuring import Report, Row, Tell, alternate, ratio, silent, timed
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.experiment import Experiment
-from refprotofl.methods.training import EVALUATION_BATCH, FreshSgd, embed
+from refprotofl.methods.core.training import EVALUATION_BATCH, FreshSgd, embed
 from refprotofl.models import SplitModel, build_model
 from refprotofl.models.kernels import FAST
 

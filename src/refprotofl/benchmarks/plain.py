@@ -12,7 +12,7 @@ from refprotofl.basics.streams import stream
 from refprotofl.data import FederatedData
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
-from refprotofl.methods.masked import sends_prototypes
+from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import SplitModel
 from refprotofl.simulation.assembly import Federation
 from refprotofl.simulation.run import draw_cohort, draw_evaluated

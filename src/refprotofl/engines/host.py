@@ -7,7 +7,7 @@ from typing import Protocol
 
 from refprotofl.basics.state import Held, Kept, State
 from refprotofl.errors import DataError, GuardError, InputError, RunError
-from refprotofl.methods.base import Client, Seat
+from refprotofl.methods.core.client import Client, Seat
 from refprotofl.wire import decode, encode
 
 # The user's input, a damaged store, a full disk, a broken promise: not a matter of one client losing its turn.

@@ -1,5 +1,5 @@
 """The experiment: one frozen, validated configuration with its hash, from defaults, presets, files and settings."""
 
-from refprotofl.experiment.configuration import METHOD_TABLES, Experiment, differences, with_kebab_keys
+from refprotofl.experiment.configuration import Experiment, differences, with_kebab_keys
 
-__all__ = ["METHOD_TABLES", "Experiment", "differences", "with_kebab_keys"]
+__all__ = ["Experiment", "differences", "with_kebab_keys"]

@@ -2,110 +2,56 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import (
-    FAST,
-    VHL,
-    Compress,
-    Count,
-    Evaluate,
-    FedGH,
-    FedNova,
-    FedPAC,
-    FedPCL,
-    FedProc,
-    FedProto,
-    FedProtoKD,
-    FedProx,
-    FedRep,
-    FedTGP,
-    Feedback,
-    Input,
-    Model,
-    Public,
-    RefProtoFL,
-    Scalar,
-    Share,
-    Table,
-    Train,
-    dealt,
-    read_scalars,
-)
+from refprotofl.experiment.tables import Compress, Evaluate, Input, Model, Public, Train, dealt
 from refprotofl.keys.complaints import explain
-
-UNHASHED = ("device", "deadline")  # how it is computed, not what
-
-METHOD_TABLES = (
-    *("refprotofl", "fedprox", "fednova", "fedrep", "fedpac", "fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl"),
-    *("fedprotokd", "vhl", "fast", "own"),
-)
+from refprotofl.keys.table import Table, key
+from refprotofl.keys.values import Count, Scalars, Share
+from refprotofl.methods.catalogue import METHODS, TABLES
 
 
-class Experiment(Table):
+class _Keys(Table):
+    """All keys but those that a method declares."""
+
     method: str = Field("refprotofl", description="a method's name, or module:Class for one of your own")
     dataset: str = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
     train_limit: Count = Field(0, description="training images used, public set included; 0 for all")
     seed: Count = Field(0, description="a whole number, 0 or more")
-    clients: PositiveInt = Field(10, description="number of clients, 1 or more")
+    clients: PositiveInt = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")
-    rounds: PositiveInt = Field(50, description="number of rounds, 1 or more")
-    partition: Literal["dirichlet", "iid", "shards"] = Field("dirichlet", description="dirichlet, iid or shards")
+    rounds: PositiveInt = key(50, "number of rounds, 1 or more", also=("num-rounds",))
+    partition: Literal["dirichlet", "iid", "shards"] = "dirichlet"
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
-    share: Literal["adapter", "full"] = Field("adapter", description="adapter or full")
-    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="auto, cpu, cuda or mps")
-    deadline: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="seconds that a client has for an answer, 0 for as long as it takes"
+    share: Literal["adapter", "full"] = "adapter"
+    device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
+    deadline: Annotated[float, Field(ge=0)] = key(
+        0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
-    refprotofl: RefProtoFL = Field(default_factory=lambda: RefProtoFL())
-    fedprox: FedProx = Field(default_factory=lambda: FedProx())
-    fednova: FedNova = Field(default_factory=lambda: FedNova())
-    fedrep: FedRep = Field(default_factory=lambda: FedRep())
-    fedpac: FedPAC = Field(default_factory=lambda: FedPAC())
-    own: Annotated[dict[str, Scalar], BeforeValidator(read_scalars)] = Field(
+    own: Scalars = Field(
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
-    vhl: VHL = Field(default_factory=lambda: VHL())
-    fast: FAST = Field(default_factory=lambda: FAST())
-    fedproto: FedProto = Field(default_factory=lambda: FedProto())
-    fedgh: FedGH = Field(default_factory=lambda: FedGH())
-    fedtgp: FedTGP = Field(default_factory=lambda: FedTGP())
-    fedproc: FedProc = Field(default_factory=lambda: FedProc())
-    fedpcl: FedPCL = Field(default_factory=lambda: FedPCL())
-    fedprotokd: FedProtoKD = Field(default_factory=lambda: FedProtoKD())
     compress: Compress = Field(default_factory=lambda: Compress())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
     input: Input | None = Field(None, description="filled in from the data set")
 
     @model_validator(mode="after")
-    def _compressor_fits(self) -> Self:
-        table, name = self.refprotofl, self.compress.name
-        if self.method != "refprotofl" or name == "none":
-            return self
-        if table.apud:
-            raise ValueError(
-                f'has compress.name = "{name}", but refprotofl drops parameters by itself: set refprotofl.apud = off'
-            )
-        if table.value_type != "float32":
-            raise ValueError(f'has compress.name = "{name}", which needs refprotofl.value-type = "float32"')
-        if name == "stc" and table.downlink == "sparse":
-            raise ValueError('has compress.name = "stc", whose own downlink needs refprotofl.downlink = "dense"')
+    def _method_agrees(self) -> Self:
+        """A user's own method is asked when its code is loaded."""
+        if self.method in METHODS:
+            METHODS[self.method].check(self)  # type: ignore[arg-type]
         return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.method == "refprotofl" and self.share == "full":
-            raise ValueError('has share = "full", but refprotofl keeps its backbones private: use share = "adapter"')
-        if self.method in ("fedper", "fedrep", "fedpac") and self.share == "full":
-            raise ValueError(f'has share = "full", but {self.method} keeps its heads private: leave share out')
         self._check_names_fit_clients()
         if isinstance(self.evaluate.clients, int) and self.evaluate.clients > self.clients:
             raise ValueError(
@@ -128,7 +74,7 @@ class Experiment(Table):
         return tuple(order[client % len(order)] for client in range(self.clients))
 
     @classmethod
-    def parse(cls, values: dict[str, Any]) -> "Experiment":
+    def parse(cls, values: dict[str, Any]) -> Self:
         """An experiment from nested plain values; what is wrong with them is told by key."""
         try:
             return cls.model_validate(values)
@@ -138,7 +84,8 @@ class Experiment(Table):
     def plain(self) -> dict[str, Any]:
         """Nested plain values; left out is what has no say: how it is computed, and the tables of other methods."""
         used = "own" if is_reference(self.method) else self.method
-        return self.model_dump(mode="json", by_alias=True, exclude={*UNHASHED, *METHOD_TABLES} - {used})
+        others = {*TABLES, "own"} - {used}
+        return {name: value for name, value in super().plain().items() if name not in others}
 
     @property
     def hash(self) -> str:
@@ -152,35 +99,44 @@ class Experiment(Table):
         return self.input
 
     @property
-    def feedback(self) -> Feedback:
-        """What becomes of the part of a change that is not sent."""
-        by_itself = self.method == "refprotofl" and self.compress.name == "none"
-        return self.refprotofl.error_feedback if by_itself else self.compress.feedback
-
-    @property
     def cohort_size(self) -> int:
         return max(1, round(self.fraction * self.clients))
+
+
+if TYPE_CHECKING:
+
+    class Experiment(_Keys):
+        """The tables of methods are typed where they are declared; `methods.catalogue.options_of` gives them."""
+
+        def __init__(self, **values: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _TABLES = {name.replace("-", "_"): (table, Field(default_factory=table)) for name, table in TABLES.items()}
+    Experiment = create_model("Experiment", __base__=_Keys, __module__=__name__, **_TABLES)
+    Experiment.__doc__ = "A whole experiment: the keys that all have, and the table of every method with options."
 
 
 def with_kebab_keys(values: dict[str, Any], model: type[BaseModel] = Experiment) -> dict[str, Any]:
     """The same values with known keys that are spelt as in Python spelt as in TOML."""
     spelt = {}
-    for key, value in values.items():
-        field = model.model_fields.get(key.replace("-", "_"))
+    for name, value in values.items():
+        field = model.model_fields.get(name.replace("-", "_"))
         table = field.annotation if field is not None else None
         if isinstance(value, dict) and isinstance(table, type) and issubclass(table, BaseModel):
             value = with_kebab_keys(value, table)
-        spelt[key if field is None else str(field.alias)] = value
+        spelt[name if field is None else str(field.alias)] = value
     return spelt
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
     """Dotted keys whose values differ between two plain experiments."""
     found = []
-    for key in sorted(one.keys() | other.keys()):
-        left, right = one.get(key), other.get(key)
+    for name in sorted(one.keys() | other.keys()):
+        left, right = one.get(name), other.get(name)
         if isinstance(left, dict) and isinstance(right, dict):
-            found += differences(left, right, f"{prefix}{key}.")
+            found += differences(left, right, f"{prefix}{name}.")
         elif left != right:
-            found.append(f"{prefix}{key}")
+            found.append(f"{prefix}{name}")
     return found

@@ -8,8 +8,12 @@ from typing import Any
 
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment, with_kebab_keys
+from refprotofl.keys.complaints import keys
+from refprotofl.keys.table import known_of
 
-PRESETS: dict[str, dict[str, Any]] = {
+Nested = dict[str, Any]
+
+PRESETS: dict[str, Nested] = {
     "quick": {
         "dataset": "digits",
         "rounds": 20,
@@ -29,7 +33,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"dataset": "cifar10", "rounds": 50, "model": {"name": "resnet18"}},
 }
 
-_RIVALS = {"keep": "uplink-budget", "uplink-budget": "keep", "coverage": "classes", "classes": "coverage"}
 _WHOLE = {"name"}  # a table under this key is one value
 
 
@@ -43,11 +46,11 @@ def load_experiment(file: Path | None = None, preset: str | None = None, setting
             raise InputError(f"There is no preset {preset!r}; presets: {', '.join(PRESETS)}.")
         values = copy.deepcopy(PRESETS[preset])
     if file is not None:
-        _merge(values, with_kebab_keys(_read_toml(file)))
+        _merge(values, with_kebab_keys(_read_toml(file)), _rivals())
     typed: dict[str, Any] = {}
     for setting in settings:
-        _merge(typed, with_kebab_keys(_read_setting(setting)), {})
-    _merge(values, typed)
+        _merge(typed, with_kebab_keys(_read_setting(setting)))
+    _merge(values, typed, _rivals())
     public = values.get("public")
     if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
         raise InputError("[public] takes coverage or classes, not both: remove one of them.")
@@ -76,13 +79,21 @@ def _read_setting(setting: str) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _merge(values: dict[str, Any], over: dict[str, Any], rivals: dict[str, str] = _RIVALS) -> None:
+def _rivals() -> dict[str, str]:
+    """Dotted keys, each with the one that excludes it."""
+    named = {name: known_of(field, "rival") for name, field in keys(Experiment).items()}
+    return {name: f"{name.rpartition('.')[0]}.{rival}" for name, rival in named.items() if rival}
+
+
+def _merge(
+    values: dict[str, Any], over: dict[str, Any], rivals: dict[str, str] | None = None, prefix: str = ""
+) -> None:
     """Tables are merged, everything else is replaced; of two keys that exclude each other the later layer's wins."""
     for key, value in over.items():
-        rival = rivals.get(key)
-        if rival is not None and rival not in over:
+        rival = (rivals or {}).get(f"{prefix}{key}", "").rpartition(".")[2]
+        if rival and rival not in over:
             values.pop(rival, None)
         if isinstance(value, dict) and isinstance(values.get(key), dict) and key not in _WHOLE:
-            _merge(values[key], value, rivals)
+            _merge(values[key], value, rivals, f"{prefix}{key}.")
         else:
             values[key] = copy.deepcopy(value)

@@ -1,10 +1,12 @@
 """Turns what pydantic says about a configuration into one sentence a key, with the nearest valid key."""
 
 import difflib
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+
+from refprotofl.keys.table import known_of
 
 _PROBLEMS = {
     "int_type": "is not a whole number",
@@ -23,16 +25,6 @@ _PROBLEMS = {
 }
 
 
-_OTHER_WORDS = {
-    "learning-rate": "train.lr",
-    "epochs": "train.local-epochs",
-    "num-clients": "clients",
-    "num-rounds": "rounds",
-    "lambda": "refprotofl.align",
-    "budget": "refprotofl.uplink-budget",
-}
-
-
 def keys(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
     """Every dotted key of a configuration model."""
     found: dict[str, FieldInfo] = {}
@@ -46,11 +38,12 @@ def keys(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
     return found
 
 
-def nearest(key: str, known: list[str]) -> str | None:
+def nearest(key: str, known: dict[str, FieldInfo]) -> str | None:
     """The valid key that was most likely meant: another word for it, the same last part, a similar spelling."""
     table, _, last = key.replace("_", "-").rpartition(".")
-    if last in _OTHER_WORDS:
-        return _OTHER_WORDS[last]
+    for name, field in known.items():
+        if last in (known_of(field, "also") or ()):
+            return name
     by_last: dict[str, str] = {}
     for name in sorted(known, key=lambda name: name.rpartition(".")[0] != table):  # the own table's keys first
         by_last.setdefault(name.rpartition(".")[2], name)
@@ -61,12 +54,27 @@ def nearest(key: str, known: list[str]) -> str | None:
     return tables[0] if tables else None
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
+def allowed(field: FieldInfo) -> str:
+    """What a key takes, in words: its choices if it has such, and its description."""
+    words = field.description or ""
+    choices = ["on", "off"] if field.annotation is bool else _choices(field.annotation)
+    if not choices:
+        return words
+    listed = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+    return f"{listed}: {words}" if words else listed
+
+
+def _choices(annotation: object) -> list[str]:
+    return [str(choice) for choice in get_args(annotation)] if get_origin(annotation) is Literal else []
+
+
+def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+    """A sentence for every wrong key; `prefix` is what stands before the model's keys."""
     known = keys(model)
     sentences: dict[str, str] = {}
     for item in error.errors(include_url=False):
         key = _dotted(item["loc"], model, known)
-        sentences[key] = _sentence(key, item, known)  # of a union's branches the last says most
+        sentences[key] = _sentence(key, item, known, prefix)  # of a union's branches the last says most
     return "\n".join(sentences.values())
 
 
@@ -83,16 +91,19 @@ def _dotted(location: tuple[int | str, ...], model: type[BaseModel], known: dict
     return ""
 
 
-def _sentence(key: str, item: Any, known: dict[str, FieldInfo]) -> str:
+def _sentence(key: str, item: Any, known: dict[str, FieldInfo], prefix: str) -> str:
     if item["type"] == "extra_forbidden":
-        meant = nearest(key, list(known))
+        meant = nearest(key, known)
         siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]] or list(known)
-        hint = f"did you mean {meant}?" if meant else f"known keys: {', '.join(siblings)}"
-        return f"There is no key {key}; {hint}"
+        hint = (
+            f"did you mean {prefix}{meant}?" if meant else f"known keys: {', '.join(prefix + one for one in siblings)}"
+        )
+        return f"There is no key {prefix}{key}; {hint}"
     if item["type"] == "value_error":
         problem = str(item["ctx"]["error"])
     else:
         problem = _PROBLEMS.get(item["type"], "is not valid")
     if key not in known:
-        return f"{f'[{key}]' if key else 'The experiment'} {problem}."
-    return f"{key} = {item['input']!r} {problem}; allowed: {known[key].description}."
+        table = f"{prefix}{key}".rstrip(".")
+        return f"{f'[{table}]' if table else 'The experiment'} {problem}."
+    return f"{prefix}{key} = {item['input']!r} {problem}; allowed: {allowed(known[key])}."

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.methods.core.aggregation import Mean, Normalise, Upload, fold, moved
+
 Rule = Literal["top", "random", "probabilistic"]
 
 
@@ -62,36 +64,21 @@ def split_by_tensor(keep: int, sizes: Sequence[int]) -> list[int]:
 
 
 def aggregate(
-    reference: Tensor,
-    uploads: Iterable[tuple[Tensor, Tensor, float]],
-    normalise: Literal["senders", "participants"] = "senders",
+    reference: Tensor, uploads: Iterable[tuple[Tensor, Tensor, float]], normalise: Normalise = "senders"
 ) -> Tensor:
     """Every coordinate averaged over the clients that sent it, Eq. (7); one that nobody sent keeps its value.
 
     `uploads` are (values (d,), mask (d,), weight). With `participants` the weights are those of everyone who
     took part, so that a coordinate sent by few moves little.
     """
-    listed = ((mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads)
-    return aggregate_sent(reference, listed, normalise)
+    listed = (upload(reference, mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads)
+    return moved(reference, fold(Mean(normalise), len(reference), listed))
 
 
-def aggregate_sent(
-    reference: Tensor,
-    uploads: Iterable[tuple[Tensor, Tensor, float]],
-    normalise: Literal["senders", "participants"] = "senders",
-) -> Tensor:
-    """`aggregate` of (indices (sent,), values (sent,), weight): only what was sent is touched, no index twice."""
-    before = reference.to(torch.float64)
-    moved, senders = torch.zeros_like(before), torch.zeros_like(before)
-    participants = 0.0
-    for indices, values, weight in uploads:
-        change = weight * (values.to(torch.float64) - before.index_select(0, indices))
-        moved.index_add_(0, indices, change)
-        senders.index_add_(0, indices, torch.full_like(change, weight))
-        participants += weight
-    total = senders if normalise == "senders" else torch.full_like(senders, participants)
-    averaged = before + moved / total.clamp(min=torch.finfo(torch.float64).tiny)
-    return torch.where(senders > 0, averaged.to(reference.dtype), reference)
+def upload(reference: Tensor, places: Tensor, values: Tensor, weight: float) -> Upload:
+    """What the server makes of the values (sent,) that a client has at some places of the adapter."""
+    change = values.to(torch.float64) - reference.index_select(0, places).to(torch.float64)
+    return Upload(change, weight, places)
 
 
 def _largest(moved: np.ndarray, keep: int) -> np.ndarray:

@@ -1,16 +1,11 @@
-"""What a method sends in a round, as formulas that a person can check.
-
-The symbols: P shared parameters, K those that a sparse upload keeps, m width of the embedding, C classes, N clients,
-D public images. A client is taken to hold every class, a round to be one of many.
-"""
+"""The numbers behind the formulas of what a method sends in a round."""
 
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods.apud import number_to_send
+from refprotofl.methods.declaration import Cost
 
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -19,48 +14,16 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Values that a client sends and gets in a round, whatever their type."""
-
-    up: str
-    down: str
-
-
-def weights(experiment: Experiment) -> Cost:
-    return Cost("P", "P")
-
-
-def refprotofl(experiment: Experiment) -> Cost:
-    """With every class in the public set; what it lacks comes with its class id and count."""
-    table = experiment.refprotofl
-    anchors = " + C*m" if table.erpa else ""
-    return Cost(("K" if table.apud else "P") + anchors, "P" + anchors)
-
-
-def fednova(experiment: Experiment) -> Cost:
-    return Cost("P + 2" if experiment.fednova.mu else "P + 1", "P")
-
-
-def prototypes(experiment: Experiment) -> Cost:
-    return Cost("C*m", "C*m")
-
-
-def nothing(experiment: Experiment) -> Cost:
-    return Cost("0", "0")
-
-
-def symbols(experiment: Experiment, shared: int) -> dict[str, int]:
+def symbols(cost: Cost, experiment: Experiment, shared: int) -> dict[str, int]:
     """The symbols' values, with this many shared parameters."""
-    num_classes = experiment.known_input.num_classes
-    share = experiment.refprotofl.share
+    public = experiment.public
     return {
         "P": shared,
-        "K": shared if share is None else number_to_send(share, shared),
         "m": experiment.model.embedding,
-        "C": num_classes,
+        "C": experiment.known_input.num_classes,
         "N": experiment.clients,
-        "D": (experiment.public.per_class or 0) * len(experiment.public.classes or ()),
+        "D": (public.per_class or 0) * len(public.classes or ()),
+        **{name: value(shared) for name, value in (cost.symbols or {}).items()},
     }
 
 

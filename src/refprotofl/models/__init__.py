@@ -1,6 +1,7 @@
 """Models: `build_model(experiment, client=k)` gives the same initial weights wherever it is called."""
 
+from refprotofl.basics.parts import ADAPTER, ALL, BODY, HEAD, Parts
 from refprotofl.models.build import build_model
-from refprotofl.models.split import ADAPTER, ALL, BODY, HEAD, Parts, SplitModel
+from refprotofl.models.split import SplitModel
 
 __all__ = ["ADAPTER", "ALL", "BODY", "HEAD", "Parts", "SplitModel", "build_model"]

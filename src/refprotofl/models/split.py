@@ -1,18 +1,12 @@
 """A model in three parts: backbone, feature layer, head. Which of them are shared is the method's choice."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-Part = Literal["backbone", "feature", "head"]
-Parts = tuple[Part, ...]
-
-ALL: Parts = ("backbone", "feature", "head")
-ADAPTER: Parts = ("feature", "head")
-BODY: Parts = ("backbone", "feature")
-HEAD: Parts = ("head",)
+from refprotofl.basics.parts import ALL, Parts
 
 
 class SplitModel(nn.Module):

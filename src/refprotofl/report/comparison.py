@@ -11,7 +11,8 @@ from refprotofl.evaluation.scoring import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS, find_method
-from refprotofl.methods.costs import Cost, evaluate, symbols
+from refprotofl.methods.costs import evaluate, symbols
+from refprotofl.methods.declaration import Cost
 from refprotofl.models import Parts, build_model
 from refprotofl.report.statistics import Estimate, estimate
 from refprotofl.simulation.assembly import resolve
@@ -59,7 +60,7 @@ def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
     for name, method in METHODS.items():
         shared, formula = method.shared(resolved), method.cost(resolved)
         model = build_model(resolved, method.extra_outputs(resolved))
-        values = symbols(resolved, sum(model.sizes(shared)))
+        values = symbols(formula, resolved, sum(model.sizes(shared)))
         up, down = evaluate(formula.up, values), evaluate(formula.down, values)
         rows.append(CostRow(name, method.line, shared, formula, up, down))
     return rows

@@ -19,9 +19,11 @@ from refprotofl.errors import InputError
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Input
-from refprotofl.methods import fill_options, find_method
-from refprotofl.methods.base import Seat, Server
-from refprotofl.methods.training import Samples
+from refprotofl.methods.catalogue import find_method, options_of, with_options
+from refprotofl.methods.core.client import Seat
+from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.server import Desk, Server
 from refprotofl.models import SplitModel, build_model
 from refprotofl.records.clients import ClientStore, DiskShelf
 
@@ -62,12 +64,6 @@ def load_federation(experiment: Experiment, data_dir: Path | None, device: torch
     models = build_models(resolved)
     initial = initial_states(resolved, models)
     return Federation(resolved, data, {name: model.to(device) for name, model in models.items()}, initial, device)
-
-
-def with_options(experiment: Experiment) -> Experiment:
-    """With the defaults of a method of the user's own filled in."""
-    own = fill_options(experiment.method, find_method(experiment.method).options, experiment.own)
-    return experiment.model_copy(update={"own": own})
 
 
 def check_backbones(experiment: Experiment) -> None:
@@ -131,8 +127,17 @@ def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
 def build_server(federation: Federation) -> Server:
     experiment, data = federation.experiment, federation.data
     method = find_method(experiment.method)
-    public = pooled_samples(federation) if method.pooled else public_samples(data)
-    return method.server(experiment, federation.model, public, method.shared(experiment))
+    return method.server(
+        Desk(
+            experiment=experiment,
+            model=federation.model,
+            parts=method.shared(experiment),
+            public=public_samples(data),
+            pooled=pooled_samples(federation) if method.pooled else None,
+            options=options_of(experiment),
+            feedback=method.feedback(experiment),
+        )
+    )
 
 
 def public_samples(data: FederatedData) -> Samples | None:
@@ -156,6 +161,11 @@ def build_host(federation: Federation, checkpoint: Path) -> ClientHost:
     experiment, data = federation.experiment, federation.data
     labels, test_labels = torch.from_numpy(data.dataset.train_labels), torch.from_numpy(data.test_labels)
     method, names = find_method(experiment.method), experiment.backbones
+    parts, options, feedback = method.shared(experiment), options_of(experiment), method.feedback(experiment)
+    messages = {
+        name: method.server.exchanges(Scope(experiment, model, parts, options))
+        for name, model in federation.models.items()
+    }
     shelf, memo = DiskShelf(checkpoint / "shelf"), dict[str, Tensor]()
 
     def seat(number: int) -> Seat:
@@ -166,9 +176,12 @@ def build_host(federation: Federation, checkpoint: Path) -> ClientHost:
             samples=Samples(federation.train_images, labels, torch.from_numpy(data.client_indices[number])),
             test=TestSet(federation.test_images, test_labels, torch.from_numpy(own)),
             model=federation.models[names[number]],
-            parts=method.shared(experiment),
+            parts=parts,
             shelf=shelf,
             memo=memo,
+            options=options,
+            feedback=feedback,
+            messages=messages[names[number]],
         )
 
     store = ClientStore(checkpoint / "clients", [federation.initial[name] for name in names])

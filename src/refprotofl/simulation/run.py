@@ -20,15 +20,13 @@ from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.engines.workers import WorkerEngine
 from refprotofl.evaluation.scoring import PROTOCOLS, accuracies, accuracy
 from refprotofl.experiment import Experiment
-from refprotofl.methods import compressors
-from refprotofl.methods.base import Server
+from refprotofl.methods.core.server import Server
 from refprotofl.models import ALL
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.machine import machine_card
 from refprotofl.simulation import assembly
 from refprotofl.wire import Ledger
-from refprotofl.wire.ledger import Counted, Kind
 
 Workers = int | Literal["auto"]
 Event = dict[str, Any]
@@ -206,14 +204,11 @@ class Loop:
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 
     def cohort(self, round: int, clients: list[int], evaluation: bool = False) -> EngineCohort:
-        kinds: dict[str, Kind | Counted] = dict(self.server.kinds)
-        if self.experiment.compress.name != "none":
-            kinds |= compressors.kinds(sum(self.server.model.sizes(self.server.parts)))
         return EngineCohort(
             self.engine,
             self.whereabouts,
             self.ledger,
-            kinds,
+            self.server.counted_as,
             round,
             clients,
             self.watcher.crossed,

@@ -1,0 +1,11 @@
+"""The parts of a model by name: which of them are shared is the method's choice."""
+
+from typing import Literal
+
+Part = Literal["backbone", "feature", "head"]
+Parts = tuple[Part, ...]
+
+ALL: Parts = ("backbone", "feature", "head")
+ADAPTER: Parts = ("feature", "head")
+BODY: Parts = ("backbone", "feature")
+HEAD: Parts = ("head",)

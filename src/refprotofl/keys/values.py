@@ -1,0 +1,42 @@
+"""Kinds of values that keys take."""
+
+import math
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+
+def _read_switch(value: object) -> object:
+    return (
+        {"on": True, "off": False, "true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    )
+
+
+def _read_size(value: object) -> object:
+    """'20 kB' is 20,000 bytes; a bare number is bytes."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB)\s*", value)
+    if not match:
+        raise ValueError("is not a size such as '20 kB', '900 B' or '1.5 MB'")
+    return int(float(match[1]) * {"B": 1, "kB": 1000, "MB": 1_000_000}[match[2]])
+
+
+def _read_scalars(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("is not a table")
+    for key, scalar in value.items():
+        if not isinstance(scalar, str | int | float) or (isinstance(scalar, float) and not math.isfinite(scalar)):
+            raise ValueError(f"has {key} = {scalar!r}, which is not a finite number, a text, true or false")
+    return dict(value)
+
+
+Scalar = str | bool | int | float
+Scalars = Annotated[dict[str, Scalar], BeforeValidator(_read_scalars)]
+Switch = Annotated[bool, BeforeValidator(_read_switch)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Weight = Annotated[float, Field(ge=0)]  # of a term in a loss; 0 is without it
+Rate = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Bytes = Annotated[PositiveInt, BeforeValidator(_read_size)]

@@ -1,0 +1,23 @@
+"""No federation: one model on everybody's data, the upper bound."""
+
+from typing import TYPE_CHECKING
+
+from refprotofl.basics.parts import ALL
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Centralised(Declaration):
+    """no federation: one model on everybody's data"""
+
+    name = "centralised"
+    shared = ALL
+    pooled = True
+    server = "refprotofl.methods.builtin.centralised.centralised:CentralisedServer"
+    client = "refprotofl.methods.builtin.centralised.centralised:CentralisedClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("0", "0")

@@ -1,0 +1,81 @@
+"""Training without federation on everybody's data at once: the upper bound. The data leave the clients."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from refprotofl.basics import streams
+from refprotofl.basics.parts import Parts
+from refprotofl.basics.state import State, tensor_of
+from refprotofl.methods.common.weights import shared_vector
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Dense, Exchanges, Received
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.core.training import train
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message
+
+
+class CentralisedServer(Server):
+    """Holds all samples itself."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        assert desk.pooled is not None
+        self.pooled = desk.pooled
+        self.shared = desk.model.read(desk.parts)  # (P,)
+        self.statistics: dict[str, Tensor] = desk.model.read_private(desk.parts)  # of batch norm, where there is one
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        statistics = scope.model.read_private(scope.parts).items()
+        kept = {name: Dense(tuple(value.shape), (value.dtype,)) for name, value in statistics}
+        return declare(scope, evaluate={"shared": shared_vector(scope), **kept})
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("shared",)
+
+    @property
+    def state(self) -> State:
+        return super().state | self.statistics
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.statistics = {name: tensor_of(state, name) for name in self.statistics}
+
+    def round(self, cohort: Cohort) -> None:
+        model = self.global_model()
+        order = streams.stream(self.experiment.seed, "batches", round=cohort.round)
+        train(model, self.pooled, self.experiment.train, order)
+        self.shared, self.statistics = model.read(self.parts), model.read_private(self.parts)
+
+    def evaluation(self) -> Message:
+        return {"shared": self.shared, **self.statistics}
+
+    def global_model(self) -> SplitModel:
+        self.model.write(self.parts, self.shared)
+        self.model.write_private(self.statistics)
+        return self.model
+
+
+class CentralisedClient(Client):
+    """Only scores the one model, on the whole test set and on its own class mix."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("evaluate",)
+
+    def train(self, round: int, message: Received) -> Message:
+        raise Refused("all training is the server's")
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        self.state |= {name: message.tensor(name) for name in message if name in self.state}
+        return self.score(round, message.tensor("shared"))
+
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
+        model.write(parts, tensor_of(server, "shared"))
+        model.write_private(server)

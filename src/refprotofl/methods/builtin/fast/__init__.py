@@ -1,0 +1,34 @@
+"""FAST (Li et al. 2025): what it may be told."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Switch
+from refprotofl.methods.declaration import Declaration
+
+
+class Options(Table):
+    seed_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.01, description="share of the samples labelled by hand at the start, above 0 and below 1"
+    )
+    query_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.04, description="share of the weakly labelled samples whose labels are asked for, 0 to 1"
+    )
+    neighbours: PositiveInt = Field(10, description="labelled neighbours that vote for a weak label, 1 or more")
+    uncertainty: Literal["norm", "entropy", "confidence", "margin"] = "norm"
+    class_aware: Switch = Field(True, description="whether the queries are spread over the weak classes")
+    knn: Literal["pooled", "per-client"] = Field(
+        "pooled", description="neighbours among all clients' labelled samples, or among the client's own"
+    )
+    embedder: str = Field("pca", description="pca, open_clip:NAME, or module:function for an encoder of your own")
+
+
+class FAST(Declaration):
+    """FedAvg on few labels made by hand and many weak ones"""
+
+    name = "fast"
+    options = Options
+    server = "refprotofl.methods.builtin.fast.fast:FASTServer"
+    client = "refprotofl.methods.builtin.fast.fast:FASTClient"

@@ -1,0 +1,111 @@
+"""Labels from few: what the neighbours that were labelled by hand say of the rest, and which to ask for."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from refprotofl.methods.builtin.fast import Options
+from refprotofl.methods.builtin.fast.hand_labels import LEAST_SEEDS
+
+COUNTS = ("seeds", "queried", "weak", "weak_right", "right")  # what a client tells of its labels
+
+
+def class_scores(embeddings: Tensor, seeds: Tensor, seed_labels: Tensor, neighbours: int, num_classes: int) -> Tensor:
+    """(N, C): which share of the nearest seeds (by L2 distance) has which class.
+
+    At most as many neighbours vote as there are seeds of a class on average.
+    """
+    if not len(embeddings):
+        return torch.zeros(0, num_classes)
+    # Imported here: scikit-learn takes a second, which only this method's users should wait for.
+    from sklearn.neighbors import NearestNeighbors
+    from threadpoolctl import threadpool_limits
+
+    number = max(1, min(neighbours, len(seeds) // len(seed_labels.unique())))
+    with threadpool_limits(limits=1):  # one thread a client, so that sums come out the same everywhere
+        search = NearestNeighbors(n_neighbors=number, algorithm="brute").fit(seeds.numpy())
+        nearest = torch.from_numpy(search.kneighbors(embeddings.numpy(), return_distance=False))  # (N, k)
+    votes = one_hot(seed_labels.long()[nearest], num_classes)  # (N, k, C)
+    return votes.to(torch.float32).mean(dim=1)
+
+
+def _norm(scores: Tensor) -> Tensor:
+    """Distance to the certain answer."""
+    certain = one_hot(scores.argmax(dim=1), scores.shape[1])
+    return (scores - certain).square().sum(dim=1).sqrt()
+
+
+def _entropy(scores: Tensor) -> Tensor:
+    each: Tensor = torch.special.entr(scores)
+    return each.sum(dim=1)
+
+
+def _confidence(scores: Tensor) -> Tensor:
+    return 1 - scores.amax(dim=1)
+
+
+def _margin(scores: Tensor) -> Tensor:
+    first, second = scores.topk(2, dim=1).values.unbind(dim=1)
+    return 1 - (first - second)
+
+
+UNCERTAINTIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "norm": _norm,
+    "entropy": _entropy,
+    "confidence": _confidence,
+    "margin": _margin,
+}
+
+
+def choose_queries(scores: Tensor, number: int, uncertainty: str, class_aware: bool) -> Tensor:
+    """Positions of the `number` samples whose labels are asked for, the most uncertain ones, sorted.
+
+    Class-aware: first an equal share of every weak class, then whoever is most uncertain. Ties: lower position first.
+    """
+    ranked = UNCERTAINTIES[uncertainty](scores).argsort(descending=True, stable=True)
+    chosen = torch.zeros(len(scores), dtype=torch.bool)
+    if class_aware:
+        classes, share = scores.argmax(dim=1)[ranked], number // scores.shape[1]
+        for one in range(scores.shape[1]):
+            chosen[ranked[classes == one][:share]] = True
+    chosen[ranked[~chosen[ranked]][: number - int(chosen.sum())]] = True
+    return chosen.nonzero().squeeze(1)
+
+
+def mixed_labels(
+    true: Tensor, seeds: Tensor, embeddings: Tensor, pool: Tensor, pool_labels: Tensor, table: Options, num_classes: int
+) -> tuple[Tensor, dict[str, int]]:
+    """One client's labels (n,): true ones of its seeds and queries, weak ones of the rest; and how many are what.
+
+    `true` labels stand for whoever labels by hand: only those of seeds and queries are used, apart from the counts.
+    """
+    rest = torch.ones(len(true), dtype=torch.bool).index_fill(0, seeds, False).nonzero().squeeze(1)
+    scores = class_scores(embeddings[rest], pool, pool_labels, table.neighbours, num_classes)
+    weak = scores.argmax(dim=1)  # of equal scores the lowest class
+    queried = rest[choose_queries(scores, round(table.query_share * len(rest)), table.uncertainty, table.class_aware)]
+    labels = true.index_copy(0, rest, weak)
+    labels[queried] = true[queried]
+    return labels, {
+        "seeds": len(seeds),
+        "queried": len(queried),
+        "weak": len(rest),
+        "weak_right": int((weak == true[rest]).sum()),
+        "right": int((labels == true).sum()),
+    }
+
+
+def facts(told: Tensor, seed_share: float) -> dict[str, float | int | str]:
+    """What must be known beside an accuracy that was reached with such labels; `told` are COUNTS, (clients, 5)."""
+    seeds, queried, weak, weak_right, right = told.sum(dim=0).tolist()
+    found: dict[str, float | int | str] = {"oracle_labels": seeds + queried, "seed_labels": seeds}
+    if weak:
+        found["weak_label_accuracy"] = weak_right / weak
+    if seeds + weak:
+        found["training_label_accuracy"] = right / (seeds + weak)
+        found["labelled_share"] = (seeds + queried) / (seeds + weak)
+    asked = seed_share * (seeds + weak)
+    if seeds > asked + len(told) / 2:  # more than rounding for each client explains
+        found["note"] = f"seed labels were raised from {asked:.0f} to {seeds}: at least {LEAST_SEEDS} of each class"
+    return found

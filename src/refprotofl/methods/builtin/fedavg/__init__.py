@@ -1,0 +1,22 @@
+"""FedAvg (McMahan et al. 2017), and the methods that are FedAvg over some parts of the model."""
+
+from refprotofl.basics.parts import ADAPTER
+from refprotofl.methods.declaration import Declaration
+
+SERVER = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer"
+CLIENT = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgClient"
+
+
+class FedAvg(Declaration):
+    """weights averaged by data size"""
+
+    name = "fedavg"
+    server, client = SERVER, CLIENT
+
+
+class LgFedAvg(Declaration):
+    """private backbones, averaged adapter"""
+
+    name = "lg-fedavg"
+    server, client = SERVER, CLIENT
+    shared = ADAPTER

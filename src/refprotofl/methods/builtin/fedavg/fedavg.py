@@ -1,0 +1,53 @@
+"""FedAvg (McMahan et al. 2017): weights averaged by data size.
+
+With `share = "full"` all weights, with `share = "adapter"` feature layer and head: then it is LG-FedAvg.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from refprotofl.methods.common import weights
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchanges, Received
+from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.core.training import train
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message
+
+
+class FedAvgServer(Server):
+    sends_weights: ClassVar[bool] = True
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.shared = desk.model.read(desk.parts)  # (P,)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        return weights.exchanges(scope)
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("shared", "samples")
+
+    def round(self, cohort: Cohort) -> None:
+        self.join_newcomers(cohort)
+        self.shared = weights.averaged_training(self, cohort, self.shared)
+
+    def evaluation(self) -> Message:
+        return {"shared": self.shared}
+
+    def global_model(self) -> SplitModel | None:
+        return weights.global_model(self, self.shared)
+
+
+class FedAvgClient(Client):
+    def train(self, round: int, message: Received) -> Message:
+        received = weights.load_shared(self, message)
+        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        return weights.write_update(self, round, received, self.keep_trained(round))
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, message.tensor("shared"))

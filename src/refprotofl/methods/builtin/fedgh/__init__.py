@@ -1,0 +1,37 @@
+"""FedGH (Yi et al. 2023): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.basics.parts import HEAD
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Rate
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    server: Literal["paper", "official", "frozen"] = Field(
+        "paper", description="how the header is trained: as in the paper, in one sequential pass, or not at all"
+    )
+    server_lr: Rate = Field(0.01, description="the server's learning rate, above 0")
+    server_epochs: PositiveInt = Field(100, description="the server's passes over a round's prototypes, 1 or more")
+    server_batch: PositiveInt = Field(64, description="prototypes in a batch, 1 or more")
+    weighting: Literal["uniform", "count"] = "uniform"
+
+
+class FedGH(Declaration):
+    """a head trained on the server from prototypes"""
+
+    name = "fedgh"
+    options = Options
+    shared = HEAD
+    server = "refprotofl.methods.builtin.fedgh.fedgh:FedGHServer"
+    client = "refprotofl.methods.builtin.fedgh.fedgh:FedGHClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("C*(m + 1)", "C*(m + 1)")

@@ -1,0 +1,104 @@
+"""FedGH (Yi et al. 2023): private feature extractors, one header that the server trains from class prototypes."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from refprotofl.basics.streams import stream
+from refprotofl.experiment.tables import Train
+from refprotofl.methods.builtin.fedgh import Options
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common import prototypes, weights
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchange, Exchanges, Received
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.core.training import FreshSgd, train
+from refprotofl.wire import Message
+
+CLIP = 50.0  # the authors' bound on the gradient's length
+
+
+class FedGHServer(Server):
+    options: Options
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.width = desk.experiment.model.embedding
+        self.shared = desk.model.read(desk.parts)  # the header, (m * C + C,); a copy: nobody else's training moves it
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        header = {"shared": weights.shared_vector(scope)}
+        means = prototypes.mean_fields(scope, counted=scope.options.weighting == "count")
+        return declare(scope, evaluate=header, train=Exchange(header, means))
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("shared", "samples")
+
+    def round(self, cohort: Cohort) -> None:
+        if self.ships_public_set:
+            self.join_newcomers(cohort)
+        uploads = [held for _, held in self.ask(cohort, "train", {"shared": self.shared}, self.read)]
+        if self.options.server != "frozen":
+            before, self.shared = self.shared, self.trained_header(cohort.round, uploads)
+            guards.server_moved(before, self.shared, "the header")
+
+    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+        counted = self.options.weighting == "count"
+        return prototypes.read_means(answer, self.num_classes, self.width, counted=counted)
+
+    def trained_header(self, round: int, uploads: Sequence[prototypes.ClassMeans]) -> Tensor:
+        """The header after cross-entropy over all (prototype, class) pairs that came in."""
+        embeddings, labels, counts = learning.pairs(uploads)
+        shares = counts / counts.to(embeddings.dtype).mean()  # (n,), 1 on average, all 1 without counts
+        rows = self.num_classes * self.width
+        weight = nn.Parameter(self.shared[:rows].view(self.num_classes, self.width).clone())
+        bias = nn.Parameter(self.shared[rows:].clone())
+
+        def loss(batch: Tensor) -> Tensor:
+            logits = functional.linear(embeddings[batch], weight, bias)
+            return (shares[batch] * functional.cross_entropy(logits, labels[batch], reduction="none")).mean()
+
+        if self.options.server == "official":
+            one_pass([weight, bias], loss, len(labels), self.experiment.train, self.options.server_lr)
+        else:
+            order = stream(self.experiment.seed, "server-batches", round=round)
+            steps = learning.Steps(self.options.server_lr, self.options.server_epochs, self.options.server_batch)
+            learning.fit([weight, bias], loss, len(labels), order, steps)
+        return torch.cat([weight.detach().flatten(), bias.detach()])
+
+    def evaluation(self) -> Message:
+        return {"shared": self.shared}
+
+
+def one_pass(
+    parameters: list[nn.Parameter], loss: Callable[[Tensor], Tensor], samples: int, table: Train, lr: float
+) -> None:
+    """One prototype at a time, in client order, once, with the clients' momentum and weight decay."""
+    optimiser = FreshSgd(parameters, table.model_copy(update={"lr": lr}))
+    for row in torch.arange(samples).split(1):
+        optimiser.step(loss(row), pull=lambda: _clip(parameters))
+
+
+def _clip(parameters: list[nn.Parameter]) -> None:
+    nn.utils.clip_grad_norm_(parameters, CLIP)
+
+
+class FedGHClient(Client):
+    options: Options
+
+    def train(self, round: int, message: Received) -> Message:
+        weights.load_shared(self, message)
+        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        self.keep_trained(round)
+        counted = self.options.weighting == "count"
+        return prototypes.write_means(learning.collect(self, self.training_samples()), named=True, counted=counted)
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, message.tensor("shared"))

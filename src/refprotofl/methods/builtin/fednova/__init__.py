@@ -1,0 +1,30 @@
+"""FedNova (Wang et al. 2020): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Weight
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    mu: Weight = Field(0.0, description="weight of the proximal term, 0 or more")
+    server_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="from 0 to below 1")
+
+
+class FedNova(Declaration):
+    """FedAvg with updates normalised by local progress"""
+
+    name = "fednova"
+    options = Options
+    server = "refprotofl.methods.builtin.fednova.fednova:FedNovaServer"
+    client = "refprotofl.methods.builtin.fednova.fednova:FedNovaClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("P + 2" if experiment.fednova.mu else "P + 1", "P")

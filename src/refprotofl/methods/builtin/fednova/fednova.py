@@ -1,0 +1,106 @@
+"""FedNova (Wang et al. 2020): each client's change is divided by how far its own steps could have carried it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from refprotofl.methods.builtin.fednova import Options
+from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
+from refprotofl.methods.common import weights
+from refprotofl.methods.core.aggregation import Upload, fold, moved
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchange, Exchanges, Real, Received, Whole
+from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.core.training import train
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message
+
+
+def progress(steps: int, momentum: float, lr: float = 0.0, mu: float = 0.0) -> float:
+    """The total weight with which a round's gradients enter the local change, |a|_1.
+
+    By the recursion over the steps, with the proximal term as part of the loss: it enters the momentum.
+    """
+    velocity = total = 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1 - lr * mu * total
+        total += velocity
+    return total
+
+
+class FedNovaServer(Server):
+    sends_weights: ClassVar[bool] = True
+    options: Options
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.shared = desk.model.read(desk.parts)  # (P,)
+        self.velocity = torch.zeros_like(self.shared)  # server momentum
+        # Of each client's latest change: |a_k|, and the steps that it took.
+        self.progress = torch.ones(desk.experiment.clients, dtype=torch.float64)
+        self.steps = torch.zeros(desk.experiment.clients, dtype=torch.int64)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        steps = {"steps": Whole(low=1)} if scope.options.mu else {}
+        trained = Exchange(weights.broadcast(scope), {**weights.change(scope), "progress": Real(above=0), **steps})
+        return {**weights.exchanges(scope), "train": trained}
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        names = ["shared", "samples"] + (["velocity"] if self.options.server_momentum else [])
+        return names + (["progress", "steps"] if self.desk.feedback == "ef21" else [])
+
+    def round(self, cohort: Cohort) -> None:
+        self.join_newcomers(cohort)
+        requests = weights.requests(self, cohort.round, self.shared)
+        answers = self.ask(cohort, "train", requests, partial(self.read, cohort.round))
+        self.step(fold(weights.RULE, len(self.shared), self.uploads(cohort.round, answers)))
+
+    def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, float, int]:
+        """A client's change, its |a_k| and, with a proximal term, its steps."""
+        change = weights.read_change(self, round, self.shared, client, answer)
+        return change, answer.real("progress"), answer.whole("steps") if self.options.mu else 0
+
+    def uploads(self, round: int, answers: Iterable[tuple[int, tuple[Tensor, float, int]]]) -> Iterator[Upload]:
+        """Each change, to be divided by its client's |a_k|."""
+        for client, change in weights.counted(self, round, self.noted(answers)):
+            yield Upload(change.to(torch.float64), float(self.samples[client]), progress=float(self.progress[client]))
+
+    def noted(self, answers: Iterable[tuple[int, tuple[Tensor, float, int]]]) -> Iterator[tuple[int, Tensor]]:
+        for client, (change, own, steps) in answers:
+            self.progress[client], self.steps[client] = own, steps
+            yield client, change
+
+    def step(self, move: Tensor) -> None:
+        momentum = self.options.server_momentum
+        self.velocity = (momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
+        target = moved(self.shared, self.velocity.to(torch.float64) if momentum else move)
+        self.shared = weights.next_broadcast(self, self.shared, target)
+
+    def evaluation(self) -> Message:
+        return {"shared": self.shared}
+
+    def global_model(self) -> SplitModel | None:
+        return weights.global_model(self, self.shared)
+
+
+class FedNovaClient(Client):
+    options: Options
+
+    def train(self, round: int, message: Received) -> Message:
+        received = weights.load_shared(self, message)
+        table, mu = self.experiment.train, self.options.mu
+        pull = proximal_pull(self, mu)
+        trained = train(self.model, self.training_samples(), table, self.stream("batches", round), pull=pull)
+        answer = weights.write_update(self, round, received, self.keep_trained(round))
+        answer["progress"] = progress(trained.steps, table.momentum, table.lr, mu)
+        return answer | ({"steps": trained.steps} if mu else {})
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, message.tensor("shared"))

@@ -1,0 +1,32 @@
+"""FedPAC (Xu et al. 2023): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Rate, Weight
+from refprotofl.methods.builtin.fedper import FedPer
+from refprotofl.methods.declaration import Cost
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    align: Weight = Field(1.0, description="weight of the pull to the prototypes, 0 or more")
+    head_epochs: PositiveInt = Field(1, description="passes that train the head alone, 1 or more")
+    head_lr: Rate = Field(0.1, description="the head's learning rate, above 0")
+
+
+class FedPAC(FedPer):
+    """shared body drawn to common prototypes, each client's head mixed from all heads"""
+
+    name = "fedpac"
+    options = Options
+    server = "refprotofl.methods.builtin.fedpac.fedpac:FedPACServer"
+    client = "refprotofl.methods.builtin.fedpac.fedpac:FedPACClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("P + C*(m + 1) + C*m + C + C*m + 1", "P + C*m + C*(m + 1)")

@@ -1,0 +1,30 @@
+"""FedPCL (Tan et al. 2022b): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Rate
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    temperature: Rate = Field(0.07, description="of the contrastive loss, above 0")
+
+
+class FedPCL(Declaration):
+    """a frozen backbone, prototypes of all clients in contrast"""
+
+    name = "fedpcl"
+    options = Options
+    shared = ()
+    server = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLServer"
+    client = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("C*m", "(N + 1)*C*m + N*C")

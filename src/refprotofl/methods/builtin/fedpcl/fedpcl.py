@@ -1,0 +1,140 @@
+"""FedPCL (Tan et al. 2022b): a frozen backbone that all have; only the layer behind it learns, from prototypes."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from refprotofl.basics.parts import ADAPTER
+from refprotofl.errors import InputError
+from refprotofl.methods.builtin.fedpcl import Options
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common import prototypes
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Dense, Exchange, Exchanges, Received
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.core.training import Loss, train
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message
+
+
+class FedPCLServer(Server):
+    options: Options
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        check_frozen(desk.model)
+        clients = desk.experiment.clients
+        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)  # rows of length 1
+        self.local = torch.zeros(clients, *self.anchors.shape)  # every client's newest prototypes, (clients, C, m)
+        self.held = torch.zeros(clients, self.num_classes, dtype=torch.bool)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        anchors, means = prototypes.anchor_fields(scope), prototypes.mean_fields(scope)
+        everyones = {
+            "prototypes": Dense((None, scope.width), kind="prototype_values"),
+            "held": Dense((None, scope.classes), (torch.bool,)),
+        }
+        trained = Exchange({**anchors, **everyones}, means)
+        return declare(scope, evaluate=anchors, prototypes=Exchange(up=means), train=trained)
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("anchors", "defined", "local", "held", "samples")
+
+    def round(self, cohort: Cohort) -> None:
+        if self.ships_public_set:
+            self.join_newcomers(cohort)
+        if not self.defined.any():  # the first prototypes are of the layer that has not learned yet
+            self.take(self.ask(cohort, "prototypes", {}, self.read))
+        self.take(self.ask(cohort, "train", self.broadcast(), self.read))
+
+    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+        return prototypes.read_means(answer, *self.anchors.shape)
+
+    def take(self, uploads: Iterable[tuple[int, prototypes.ClassMeans]]) -> None:
+        """Keeps each client's prototypes and averages the newest of all clients."""
+        for client, one in uploads:
+            self.local[client], self.held[client] = one.means, one.counts > 0
+        known = [prototypes.ClassMeans(*pair) for pair in zip(self.local, self.held.long(), strict=True)]
+        anchors, self.defined = learning.average(known, "uniform", self.anchors, self.defined)
+        self.anchors = functional.normalize(anchors)
+
+    def broadcast(self) -> Message:
+        """The global prototypes and every client's own; who holds which is told by a table of yes and no."""
+        known = self.held.any(dim=1)
+        sets: Message = {"prototypes": self.local[self.held], "held": self.held[known]}
+        return {**prototypes.write_anchors(self.anchors, self.defined), **sets}
+
+    def evaluation(self) -> Message:
+        return prototypes.write_anchors(self.anchors, self.defined)
+
+
+class FedPCLClient(Client):
+    verbs: ClassVar[tuple[str, ...]] = ("join", "prototypes", "train", "evaluate")
+    options: Options
+
+    def prototypes(self, round: int, message: Received) -> Message:
+        self.load()
+        return prototypes.write_means(learning.collect(self, self.training_samples(), unit=True))
+
+    def load(self) -> None:
+        check_frozen(self.model)  # every client may have a backbone of its own
+        self.model.write_private(self.state)
+
+    def train(self, round: int, message: Received) -> Message:
+        self.load()
+        anchors, defined = self.read_anchors(message)
+        loss = self.contrastive_loss(anchors, defined, read_sets(message, anchors))
+        samples, order = self.training_samples(), self.stream("batches", round)
+        trained = train(self.model, samples, self.experiment.train, order, loss=loss, parts=ADAPTER)
+        against = defined[samples.own_labels] & (int(defined.sum()) > 1)
+        guards.alignment_happened(trained.penalty, 1.0, against, "the contrastive weight")
+        self.keep_trained(round)
+        return prototypes.write_means(learning.collect(self, samples, unit=True))
+
+    def contrastive_loss(self, anchors: Tensor, defined: Tensor, sets: Tensor) -> Loss:
+        """Against the global prototypes and, on average, against every client's; the head learns beside it."""
+        temperature = self.options.temperature
+        anchors, defined, sets = (one.to(self.model.device) for one in (anchors, defined, sets))
+
+        def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            self.model.backbone.eval()  # its statistics are frozen too
+            embeddings = self.model.embed(inputs)  # (B, m)
+            common = learning.contrastive_loss(embeddings, labels, anchors, defined, temperature)
+            each = [learning.contrastive_loss(embeddings, labels, one, defined, temperature) for one in sets]
+            contrast = common + torch.stack(each).mean()
+            return contrast + functional.cross_entropy(self.model.head(embeddings.detach()), labels), contrast
+
+        return loss
+
+    def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
+        return prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, torch.empty(0), *self.read_anchors(message))
+
+
+def check_frozen(model: SplitModel) -> None:
+    if any(parameter.requires_grad for parameter in model.backbone.parameters()):
+        raise InputError(
+            'method = "fedpcl" needs a frozen backbone, but this model\'s has parameters that train: '
+            "give model.name as module:function of a pre-trained one, with requires_grad_(False)."
+        )
+
+
+def read_sets(message: Received, anchors: Tensor) -> Tensor:
+    """Each client's prototypes, those that it lacks filled in from the global ones: (clients, C, m)."""
+    held, rows = message.tensor("held"), message.tensor("prototypes")
+    if len(rows) != int(held.sum()):
+        raise Refused("prototypes are not as many as held says")
+    sets = anchors.repeat(len(held), 1, 1)
+    sets[held] = rows
+    return sets

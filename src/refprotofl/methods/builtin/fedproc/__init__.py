@@ -1,0 +1,32 @@
+"""FedProc (Mu et al. 2023): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Rate
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="share of the contrastive loss at the start, 0 to 1; it falls to 0 in the last round"
+    )
+    temperature: Rate = Field(0.5, description="of the contrastive loss, above 0")
+
+
+class FedProc(Declaration):
+    """FedAvg with contrast to global prototypes"""
+
+    name = "fedproc"
+    options = Options
+    server = "refprotofl.methods.builtin.fedproc.fedproc:FedProcServer"
+    client = "refprotofl.methods.builtin.fedproc.fedproc:FedProcClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("P + C*m", "P + C*m")

@@ -1,0 +1,38 @@
+"""FedProto (Tan et al. 2022): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Switch, Weight
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    weight: Weight = Field(1.0, description="weight of the pull to the prototypes, 0 or more")
+    reduction: Literal["mse", "squared"] = Field(
+        "mse", description="the squared distance averaged over the embedding, or summed over it"
+    )
+    weighting: Literal["uniform", "count"] = "uniform"
+    retain: Switch = Field(True, description="whether a class that nobody holds keeps its last prototype")
+    collect: Literal["post-train", "running"] = Field(
+        "post-train", description="prototypes of the trained model, or made during the last local epoch"
+    )
+
+
+class FedProto(Declaration):
+    """only class prototypes, averaged"""
+
+    name = "fedproto"
+    options = Options
+    shared = ()
+    server = "refprotofl.methods.builtin.fedproto.fedproto:FedProtoServer"
+    client = "refprotofl.methods.builtin.fedproto.fedproto:FedProtoClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("C*m", "C*m")

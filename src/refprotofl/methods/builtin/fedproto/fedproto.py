@@ -1,0 +1,65 @@
+"""FedProto (Tan et al. 2022): nothing but class prototypes is exchanged; every client keeps its whole model."""
+
+from collections.abc import Sequence
+
+import torch
+
+from refprotofl.methods.builtin.fedproto import Options
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common import prototypes
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchange, Exchanges, Received
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.wire import Message
+
+
+class FedProtoServer(Server):
+    options: Options
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        anchors = prototypes.anchor_fields(scope)
+        means = prototypes.mean_fields(scope, counted=scope.options.weighting == "count")
+        return declare(scope, evaluate=anchors, train=Exchange(anchors, means))
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("anchors", "defined", "samples")
+
+    def round(self, cohort: Cohort) -> None:
+        if self.ships_public_set:
+            self.join_newcomers(cohort)
+        anchors = prototypes.write_anchors(self.anchors, self.defined)  # none in the first round
+        uploads = [held for _, held in self.ask(cohort, "train", anchors, self.read)]  # Algorithm 1, local update
+        self.anchors, self.defined = learning.average(
+            uploads, self.options.weighting, self.anchors, self.defined, self.options.retain
+        )  # Eq. (6)
+
+    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+        return prototypes.read_means(answer, *self.anchors.shape, counted=self.options.weighting == "count")
+
+    def evaluation(self) -> Message:
+        return prototypes.write_anchors(self.anchors, self.defined)
+
+
+class FedProtoClient(Client):
+    options: Options
+
+    def train(self, round: int, message: Received) -> Message:
+        table = self.options
+        anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
+        pull = learning.Pull(table.weight, "fedproto.weight", table.reduction)  # Eq. (7)
+        running = learning.train_towards(self, round, anchors, defined, pull, running=table.collect == "running")
+        samples = self.training_samples()
+        held = running.means(self.num_classes) if running else learning.collect(self, samples)  # Eq. (3)
+        return prototypes.write_means(held, counted=table.weighting == "count")
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        anchors = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
+        return self.score(round, torch.empty(0), *anchors)

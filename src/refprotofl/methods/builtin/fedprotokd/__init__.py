@@ -1,0 +1,37 @@
+"""FedProtoKD (Siddika, Hossen et al. 2025): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Rate, Weight
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    weight: Weight = Field(1.0, description="weight of the pull to the prototypes, 0 or more")
+    distil: Weight = Field(1.0, description="weight of the server's teaching, 0 or more")
+    temperature: Rate = Field(3.0, description="of the taught logits, above 0")
+    margin: Weight = Field(100.0, description="largest margin between prototypes, 0 or more")
+    server_lr: Rate = Field(0.01, description="the server's learning rate, above 0")
+    server_epochs: PositiveInt = Field(100, description="the server's passes over a round's prototypes, 1 or more")
+    server_batch: PositiveInt = Field(64, description="prototypes or public images in a batch, 1 or more")
+    model_epochs: PositiveInt = Field(5, description="the server model's passes over the public images, 1 or more")
+
+
+class FedProtoKD(Declaration):
+    """logits and prototypes of public images, distilled"""
+
+    name = "fedprotokd"
+    options = Options
+    shared = ()
+    server = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDServer"
+    client = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("D*(C + m)", "D*(C + 1) + C*m")

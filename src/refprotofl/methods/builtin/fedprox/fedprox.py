@@ -1,0 +1,41 @@
+"""FedProx (Li et al. 2020): FedAvg whose clients are pulled towards the weights they received."""
+
+from collections.abc import Callable
+
+from refprotofl.methods.builtin.fedprox import Options
+from refprotofl.methods.common import weights
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.training import train
+from refprotofl.wire import Message
+
+
+def proximal_pull(client: Client, mu: float) -> Callable[[], None] | None:
+    """The gradient of mu / 2 * |weights - received|^2 over the shared parameters, as they are loaded now.
+
+    It is added before the momentum, as if it were part of the loss.
+    """
+    if mu == 0:
+        return None
+    parameters = client.model.parameters_of(client.parts)
+    received = [parameter.detach().clone() for parameter in parameters]
+
+    def pull() -> None:
+        for parameter, start in zip(parameters, received, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach() - start, alpha=mu)
+
+    return pull
+
+
+class FedProxClient(Client):
+    options: Options
+
+    def train(self, round: int, message: Received) -> Message:
+        received = weights.load_shared(self, message)
+        pull = proximal_pull(self, self.options.mu)
+        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round), pull=pull)
+        return weights.write_update(self, round, received, self.keep_trained(round))
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, message.tensor("shared"))

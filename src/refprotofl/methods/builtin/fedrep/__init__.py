@@ -1,0 +1,21 @@
+"""FedRep (Collins et al. 2021): what it may be told."""
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.keys.table import Table
+from refprotofl.methods.builtin.fedper import FedPer
+
+
+class Options(Table):
+    head_epochs: PositiveInt = Field(1, description="passes that train the head alone, 1 or more")
+    body_epochs: PositiveInt | None = Field(
+        None, description="passes that train the body alone, 1 or more; as many as train.local-epochs unless given"
+    )
+
+
+class FedRep(FedPer):
+    """shared body, private heads, trained in turn"""
+
+    name = "fedrep"
+    options = Options
+    client = "refprotofl.methods.builtin.fedrep.fedrep:FedRepClient"

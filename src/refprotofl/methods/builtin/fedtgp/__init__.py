@@ -1,0 +1,34 @@
+"""FedTGP (Zhang et al. 2024): what it may be told, what it sends."""
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Rate, Weight
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    weight: Weight = Field(10.0, description="weight of the pull to the prototypes, 0 or more")
+    margin: Weight = Field(100.0, description="largest margin between prototypes, 0 or more")
+    server_lr: Rate = Field(0.01, description="the server's learning rate, above 0")
+    server_epochs: PositiveInt = Field(100, description="the server's passes over a round's prototypes, 1 or more")
+    server_batch: PositiveInt = Field(10, description="prototypes in a batch, 1 or more")
+
+
+class FedTGP(Declaration):
+    """only class prototypes, trained apart by the server"""
+
+    name = "fedtgp"
+    options = Options
+    shared = ()
+    server = "refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPServer"
+    client = "refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("C*m", "C*m")

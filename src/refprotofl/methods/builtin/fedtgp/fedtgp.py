@@ -1,0 +1,79 @@
+"""FedTGP (Zhang et al. 2024): FedProto whose server trains the global prototypes apart instead of averaging."""
+
+from collections.abc import Sequence
+
+import torch
+
+from refprotofl.basics.streams import stream
+from refprotofl.methods.builtin.fedtgp import Options
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common import prototypes, trained_prototypes
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchange, Exchanges, Received
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.wire import Message
+
+
+class FedTGPServer(Server):
+    options: Options
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)  # defined: classes that a client ever held
+        self.generator = trained_prototypes.initial(desk.experiment.seed, *self.anchors.shape)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        anchors = prototypes.anchor_fields(scope)
+        return declare(scope, evaluate=anchors, train=Exchange(anchors, prototypes.mean_fields(scope)))
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ("anchors", "defined", "generator", "samples")
+
+    def round(self, cohort: Cohort) -> None:
+        if self.ships_public_set:
+            self.join_newcomers(cohort)
+        anchors = prototypes.write_anchors(self.anchors, self.defined)
+        uploads = [held for _, held in self.ask(cohort, "train", anchors, self.read)]
+        self.train_prototypes(cohort.round, uploads)
+
+    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+        return prototypes.read_means(answer, *self.anchors.shape)
+
+    def train_prototypes(self, round: int, uploads: Sequence[prototypes.ClassMeans]) -> None:
+        """Contrastive learning of the global prototypes with the adaptive margin."""
+        vectors, labels, _ = learning.pairs(uploads)
+        self.defined = self.defined.index_fill(0, labels, True)
+        gaps = trained_prototypes.gaps(vectors, labels, self.num_classes)
+        margin = (
+            gaps.max().clamp(max=self.options.margin).expand(self.num_classes)
+        )  # the widest gap, up to the threshold
+        self.generator, self.anchors = trained_prototypes.retrained(
+            self.generator,
+            vectors,
+            labels,
+            self.defined,
+            margin,
+            stream(self.experiment.seed, "server-batches", round=round),
+            learning.Steps(self.options.server_lr, self.options.server_epochs, self.options.server_batch),
+        )
+
+    def evaluation(self) -> Message:
+        return prototypes.write_anchors(self.anchors, self.defined)
+
+
+class FedTGPClient(Client):
+    options: Options
+
+    def train(self, round: int, message: Received) -> Message:
+        anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
+        pull = learning.Pull(self.options.weight, "fedtgp.weight")
+        learning.train_towards(self, round, anchors, defined, pull)
+        return prototypes.write_means(learning.collect(self, self.training_samples()))  # of the model just trained
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        anchors = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
+        return self.score(round, torch.empty(0), *anchors)

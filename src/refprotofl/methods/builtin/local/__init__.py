@@ -1,0 +1,21 @@
+"""No federation: every client alone, what every method with private parts must beat."""
+
+from typing import TYPE_CHECKING
+
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Local(Declaration):
+    """no federation: every client alone"""
+
+    name = "local"
+    shared = ()
+    server = "refprotofl.methods.builtin.local.local:LocalServer"
+    client = "refprotofl.methods.builtin.local.local:LocalClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost("0", "0")

@@ -1,0 +1,50 @@
+"""Training without federation: the reference that every method with private parts must beat."""
+
+from collections.abc import Sequence
+
+import torch
+
+from refprotofl.basics.parts import Parts
+from refprotofl.basics.state import State
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchange, Exchanges, Received
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.server import Server
+from refprotofl.methods.core.training import train
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message
+
+
+class LocalServer(Server):
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        return declare(scope, train=Exchange())
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        return ()
+
+    def round(self, cohort: Cohort) -> None:
+        if self.ships_public_set:
+            self.join_newcomers(cohort)
+        for _ in self.ask(cohort, "train", {}, lambda _, answer: answer):
+            pass
+
+    def evaluation(self) -> Message:
+        return {}
+
+
+class LocalClient(Client):
+    def train(self, round: int, message: Received) -> Message:
+        self.model.write_private(self.state)
+        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        self.keep_trained(round)
+        return {}
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, newest=torch.empty(0))
+
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
+        model.write_private(own)

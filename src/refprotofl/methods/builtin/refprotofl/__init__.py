@@ -1,0 +1,99 @@
+"""RefProtoFL (Wu, Li et al. 2026): what it may be told, what it shares and sends. server.py, client.py: the paper."""
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from refprotofl.basics.parts import ADAPTER
+from refprotofl.keys.table import Table, key
+from refprotofl.keys.values import Bytes, Count, Share, Switch, Weight
+from refprotofl.methods.declaration import Cost, Declaration, Feedback
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    keep: Share | None = key(0.1, "share of adapter parameters sent, above 0 and up to 1", rival="uplink-budget")
+    uplink_budget: Bytes | None = key(
+        None, "most bytes a client sends in a round, such as '20 kB'", rival="keep", also=("budget",)
+    )
+    align: Weight = key(1.0, "weight of the pull to the anchors, 0 or more", also=("lambda",))
+    erpa: Switch = True
+    apud: Switch = True
+    select: Literal["top", "random", "probabilistic"] = "top"
+    selection_scope: Literal["global", "per-tensor"] = "global"
+    normalise: Literal["senders", "participants"] = "senders"
+    error_feedback: Feedback = "none"
+    warmup_rounds: Count = Field(0, description="rounds without alignment at the start, 0 or more")
+    timing: Literal["pre-train", "post-train"] = "pre-train"
+    downlink: Literal["dense", "sparse"] = "dense"
+    value_type: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _budget_decides(cls, values: Any) -> Any:
+        """With a budget there is no default share."""
+        if isinstance(values, dict) and (values.get("uplink-budget") or values.get("uplink_budget")):
+            return {"keep": None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.uplink_budget is not None and self.keep is not None:
+            raise ValueError("takes keep or uplink-budget, not both: remove one of them")
+        if self.uplink_budget is None and self.keep is None:
+            raise ValueError("needs keep or uplink-budget")
+        if not self.apud and (self.uplink_budget is not None or self.error_feedback != "none"):
+            raise ValueError(
+                "has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud = on"
+            )
+        if self.error_feedback == "ef21" and self.normalise == "senders":
+            raise ValueError('has error-feedback = "ef21", which needs normalise = "participants"')
+        return self
+
+    @property
+    def share(self) -> float | None:
+        """The share of the adapter that is sent; None where a budget decides."""
+        return self.keep if self.apud else 1.0
+
+
+class RefProtoFL(Declaration):
+    """private backbones, shared adapter, anchors from a public set"""
+
+    name = "refprotofl"
+    options = Options
+    shared = ADAPTER
+    server = "refprotofl.methods.builtin.refprotofl.server:RefProtoServer"
+    client = "refprotofl.methods.builtin.refprotofl.client:RefProtoClient"
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        """With every class in the public set; what it lacks comes with its class id and count. K: parameters kept."""
+        from refprotofl.methods.apud import number_to_send
+
+        table: Options = experiment.refprotofl
+        share, anchors = table.share, " + C*m" if table.erpa else ""
+        kept = {"K": lambda shared: shared if share is None else number_to_send(share, shared)}
+        return Cost(("K" if table.apud else "P") + anchors, "P" + anchors, kept)
+
+    @staticmethod
+    def feedback(experiment: "Experiment") -> Feedback:
+        by_itself, table = experiment.compress.name == "none", experiment.refprotofl
+        return table.error_feedback if by_itself else experiment.compress.feedback
+
+    @staticmethod
+    def check(experiment: "Experiment") -> None:
+        if experiment.share == "full":
+            raise ValueError('has share = "full", but refprotofl keeps its backbones private: use share = "adapter"')
+        table, name = experiment.refprotofl, experiment.compress.name
+        if name == "none":
+            return
+        if table.apud:
+            raise ValueError(
+                f'has compress.name = "{name}", but refprotofl drops parameters by itself: set refprotofl.apud = off'
+            )
+        if table.value_type != "float32":
+            raise ValueError(f'has compress.name = "{name}", which needs refprotofl.value-type = "float32"')
+        if name == "stc" and table.downlink == "sparse":
+            raise ValueError('has compress.name = "stc", whose own downlink needs refprotofl.downlink = "dense"')

@@ -1,0 +1,115 @@
+"""RefProtoFL's clients: prototypes of the public set (Algorithm 3), training (5) and the masked upload (1)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from refprotofl.basics.parts import Parts
+from refprotofl.basics.state import State, tensor_of
+from refprotofl.methods import erpa
+from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.common import weights
+from refprotofl.methods.common.prototypes import Prototypes, read_anchors, write_prototypes
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.refusal import LOST, Lost
+from refprotofl.methods.core.remembered import held, hold
+from refprotofl.methods.core.training import Penalty, cross_entropy, embed, train
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message, encode
+
+
+class RefProtoClient(Client):
+    verbs: ClassVar[tuple[str, ...]] = ("join", "prototypes", "train", "evaluate")
+    options: Options
+
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        """Answers that go before the masked update count against the round's uplink budget."""
+        answer = super().answer(verb, round, message)
+        if self.options.uplink_budget is not None and (verb == "prototypes" or LOST in answer):
+            self.state["spent"] = self.spent(round) + len(encode(answer))
+            self.state["spent_round"] = round
+        return answer
+
+    def prototypes(self, round: int, message: Received) -> Message:
+        adapter, public = self.receive(round, message), self.public_set()
+        self.load(adapter)
+        return write_prototypes(self.compute_prototypes(public))
+
+    def train(self, round: int, message: Received) -> Message:
+        adapter = self.receive(round, message)
+        public = self.public_set() if masked.sends_prototypes(self.options, round) else None
+        if self.seat.feedback == "ef21" and "memory" not in self.state:
+            raise Lost
+        local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
+        extra = write_prototypes(self.compute_prototypes(public)) if public is not None else {}
+        if self.experiment.compress.name != "none":
+            return {**extra, **weights.write_change(self, round, local - adapter)}
+        return self.masked_update(round, local, adapter, extra)  # Algorithm 1
+
+    def masked_update(self, round: int, local: Tensor, adapter: Tensor, extra: Message) -> Message:
+        memory = tensor_of(self.state, "memory") if "memory" in self.state else torch.zeros_like(local)
+        sizes, spent = self.model.sizes(self.parts), self.spent(round)
+        answer, memory = masked.compose(
+            self.options, sizes, local, adapter, memory, lambda: self.stream("select", round), extra, spent
+        )
+        if self.options.error_feedback != "none":
+            self.state["memory"] = memory
+        return answer
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        return self.score(round, message.tensor("adapter"), *self.read_anchors(message))
+
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
+        model.write_private(own)
+        model.write(parts, tensor_of(server, "adapter"))
+
+    def spent(self, round: int) -> int:
+        return int(self.state["spent"]) if self.state.get("spent_round") == round else 0
+
+    def receive(self, round: int, message: Received) -> Tensor:
+        """The round's adapter, from the message or the store; a store without what the message builds on is lost."""
+        if "base" not in message and "adapter" not in message:
+            kept = held(self.state, "adapter", round)
+            if kept is None:
+                raise Lost
+            return kept
+        sent = weights.rebuilt(self.state, "adapter", message) if "base" in message else message.tensor("adapter")
+        hold(self.state, "adapter", sent, round)
+        return sent
+
+    def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
+        return read_anchors(message, self.num_classes, self.experiment.model.embedding)
+
+    def compute_prototypes(self, public: tuple[Tensor, Tensor]) -> Prototypes:
+        """Algorithm 3, with the weights that are loaded."""
+        images, labels = public
+        covered = labels.unique()
+        means, _ = erpa.class_prototypes(embed(self.model, images), labels, self.num_classes)  # Eq. (10)
+        rows = self.samples.rows[~torch.isin(self.samples.own_labels, covered)]
+        own = embed(self.model, self.samples.images_of(rows))
+        local, counts = erpa.class_prototypes(own, self.samples.labels[rows], self.num_classes)  # Eq. (11)
+        return Prototypes(means[covered], local, counts)
+
+    def train_locally(self, round: int, adapter: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
+        """Trains backbone and adapter from where they are; gives the trained adapter (d,)."""
+        self.load(adapter)
+        samples, order = self.training_samples(), self.stream("batches", round)
+        loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
+        trained = train(self.model, samples, self.experiment.train, order, loss=loss)
+        guards.alignment_happened(trained.penalty, self.options.align, defined[samples.own_labels])
+        return self.keep_trained(round)
+
+    def load(self, adapter: Tensor) -> None:
+        self.model.write_private(self.state)
+        self.model.write(self.parts, adapter)
+
+    def penalty(self, anchors: Tensor, defined: Tensor) -> Penalty | None:
+        if self.options.align == 0 or not defined.any():
+            return None
+        weight = self.options.align / anchors.shape[1]
+        anchors, defined = anchors.to(self.model.device), defined.to(self.model.device)
+        return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)

@@ -1,0 +1,187 @@
+"""A client's masked update under every switch of [refprotofl]: how it is composed, packed and read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refprotofl.methods import apud
+from refprotofl.methods.builtin.refprotofl import Options
+from refprotofl.methods.common import compressors
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.fields import Fields, Real, Received, SparseVector
+from refprotofl.methods.core.refusal import Refused
+from refprotofl.wire import Message, Sparse, encode
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
+
+
+@dataclass(frozen=True)
+class Update:
+    """One client's upload as the server reads it."""
+
+    reference: Tensor  # (d,)
+    indices: Tensor  # (sent,), ascending
+    sent_values: Tensor  # (sent,)
+    sent_change: Tensor  # (sent,)
+
+    @property
+    def change(self) -> Tensor:
+        """(d,), 0 where nothing was sent; as precise as what was sent."""
+        nothing = torch.zeros(len(self.reference), dtype=self.sent_change.dtype)
+        return nothing.index_copy_(0, self.indices, self.sent_change)
+
+
+def sends_prototypes(table: Options, round: int) -> bool:
+    """Whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
+    return table.erpa and table.timing == "post-train" and round >= table.warmup_rounds
+
+
+def sends_change(table: Options) -> bool:
+    """The paper sends values. A narrow type would round a weight by more than it moved, and EF21 is about changes."""
+    return table.value_type != "float32" or table.error_feedback == "ef21"
+
+
+def compose(
+    table: Options,
+    sizes: Sequence[int],
+    local: Tensor,
+    reference: Tensor,
+    memory: Tensor,
+    stream: Callable[[], np.random.Generator],
+    extra: Message,
+    spent: int,
+) -> tuple[Message, Tensor]:
+    """Algorithm 1 on one client: the message, `extra` included, and the memory for the next round.
+
+    `memory` (d,) is what error feedback kept: the unsent rest (`ef`), or what the server already has (`ef21`).
+    `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
+    """
+    target = compressors.wanted(table.error_feedback, local, memory)
+
+    def attempt(keep: int) -> tuple[Message, Tensor, Tensor]:
+        mask = choose(table, sizes, target, reference, keep, stream())
+        message, sent = pack(table, target, reference, mask)
+        return {**extra, **message}, sent, mask
+
+    if table.share is not None:
+        keep = apud.number_to_send(table.share, len(local))
+    else:
+        left = (table.uplink_budget or 0) - spent
+        value_bytes = _DTYPES[table.value_type].itemsize
+        keep = largest_within(lambda keep: len(encode(attempt(keep)[0])), left, len(local), value_bytes)
+    message, sent, mask = attempt(keep)
+    guards.announced_number_sent(mask, keep)
+    return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
+
+
+def choose(
+    table: Options,
+    sizes: Sequence[int],
+    target: Tensor,
+    reference: Tensor,
+    keep: int,
+    generator: np.random.Generator,
+) -> Tensor:
+    """The mask (d,) of the `keep` coordinates to send, by the rules of `select` and `selection-scope`."""
+    by_tensor = table.selection_scope == "per-tensor"
+    spans = list(sizes) if by_tensor else [sum(sizes)]
+    counts = apud.split_by_tensor(keep, sizes) if by_tensor else [keep]
+    masks = []
+    for count, local, before in zip(counts, target.split(spans), reference.split(spans), strict=True):
+        if count == 0:
+            masks.append(torch.zeros(len(local), dtype=torch.bool))
+        elif table.select == "top":
+            masks.append(apud.select(local, before, count))
+        elif table.select == "random":
+            masks.append(apud.select_random(len(local), count, generator))
+        else:
+            masks.append(apud.select_probabilistic(local, before, count, generator))
+    return torch.cat(masks)
+
+
+def pack(table: Options, target: Tensor, reference: Tensor, mask: Tensor) -> tuple[Message, Tensor]:
+    """The message, and the change (d,) that the server will read from it."""
+    indices = mask.nonzero().squeeze(1)
+    change = torch.where(mask, target - reference, 0.0)
+    if not sends_change(table):
+        return {"adapter": Sparse(indices, target[indices], len(target))}, change
+    message: Message = {}
+    values = change[indices]
+    if table.value_type == "int8":
+        message["scale"] = scale = float(values.abs().max()) / 127 or 1.0
+        values = (values / scale).round().clamp(-127, 127)
+    narrow = values.to(_DTYPES[table.value_type])
+    message["change"] = Sparse(indices, narrow, len(target))
+    return message, change.index_copy(0, indices, _widen(narrow, message.get("scale")))
+
+
+def fields(table: Options, size: int) -> Fields:
+    """The masked update of an adapter of `size` parameters."""
+    count = None if table.share is None else apud.number_to_send(table.share, size)
+    sent = SparseVector(size, _DTYPES[table.value_type], count)
+    scale = {"scale": Real()} if table.value_type == "int8" else {}
+    return {"change" if sends_change(table) else "adapter": sent, **scale}
+
+
+def unpack(table: Options, message: Received, reference: Tensor) -> Update:
+    sent = message.sparse("change" if sends_change(table) else "adapter")
+    before = reference.index_select(0, sent.indices)
+    if not sends_change(table):
+        return Update(reference, sent.indices, sent.values, sent.values - before)
+    wide = _widen(sent.values, message.get("scale"))
+    if not torch.isfinite(wide).all():
+        raise Refused(f"scale = {message['scale']} makes changes that are not finite")
+    return Update(reference, sent.indices, before + wide, wide)
+
+
+def whole(reference: Tensor, change: Tensor) -> Update:
+    """An update of every coordinate, as a compressor gives it."""
+    return Update(reference, torch.arange(len(reference)), reference + change, change)
+
+
+def largest_within(size: Callable[[int], int], limit: int, most: int, value_bytes: int) -> int:
+    """The `keep` that `largest_that_fits` finds for sizes up to `limit`, with fewer looks at sizes.
+
+    Sizes grow nearly evenly, so a few looks find keeps whose sizes are just below and just above the limit. Bisection
+    need only look between them: it ends at the same keep, unless sizes dip by more than `slack` on their way up.
+    """
+    slack = 8 + limit // 1024  # another grid for the indices may save some 20 bytes of 20 kB
+    size, per_value = cache(size), value_bytes + 0.5  # an index takes about half a byte
+    low, high = 0, most + 1  # up to `low` all is taken to fit, from `high` on nothing
+    keep = max(1, min(most, int(limit / per_value)))
+    for _ in range(6):
+        over = size(keep) - limit
+        if over < -slack:
+            low = keep
+        elif over > slack:
+            high = keep
+        low_is_near, high_is_near = (0 < end <= most and abs(size(end) - limit) <= 3 * slack for end in (low, high))
+        aim = 2 * slack if low_is_near else -2 * slack
+        last, keep = keep, max(low + 1, min(high - 1, keep + round((aim - over) / per_value)))
+        if keep in (last, high) or (low_is_near and high_is_near):
+            break
+    return largest_that_fits(lambda keep: keep <= low or (keep < high and size(keep) <= limit), most)
+
+
+def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
+    """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
+
+    The code's length may dip as `keep` grows: a larger one behind such a gap may fit too, and is not looked for.
+    """
+    low, high = 1, most + 1  # low fits, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _widen(values: Tensor, scale: object) -> Tensor:
+    if values.dtype != torch.int8:
+        return values.to(torch.float32)
+    if not isinstance(scale, float):
+        raise Refused("int8 values come with a scale")
+    return values.to(torch.float32) * scale

@@ -1,0 +1,151 @@
+"""RefProtoFL (Wu, Li et al. 2026): private backbones, a shared adapter, anchors from a public set. The server's side.
+
+`RefProtoServer.round` is the paper's Algorithm 6; the clients' side is in client.py. With
+`timing = "post-train"` the prototypes come with the answer to `train`, which saves one exchange a round: they serve
+the next one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from refprotofl.methods import erpa
+from refprotofl.methods.apud import upload
+from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.builtin.refprotofl.budget import check_least_budget
+from refprotofl.methods.common import prototypes, weights
+from refprotofl.methods.common.prototypes import Prototypes, no_anchors, write_anchors
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.aggregation import Mean, Upload, fold, moved
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Dense, Either, Exchange, Exchanges, Received, SparseVector, Whole
+from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.core.remembered import nobody
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.wire import Message, Sparse
+
+Updates = Iterable[tuple[int, tuple[masked.Update, Prototypes | None]]]
+
+
+class RefProtoServer(Server):
+    sends_weights: ClassVar[bool] = True
+    options: Options
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.public_classes: list[int] = [] if desk.public is None else desk.public.own_labels.unique().tolist()
+        self.adapter = desk.model.read(desk.parts)  # (d,)
+        self.anchors, self.defined = no_anchors(desk.experiment)
+        self.previous = self.adapter  # the last broadcast before this one
+        self.remembered.holds = nobody(desk.experiment.clients)
+        check_least_budget(desk.experiment, self.options, len(self.adapter))
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        table, compressed = scope.options, scope.experiment.compress.name != "none"
+        adapter, anchors = Dense((scope.shared,), kind="parameters"), prototypes.anchor_fields(scope)
+        step = {**weights.step_fields(scope), "base": Whole(optional=True)}
+        whole_or_step = Either((adapter, SparseVector(scope.shared)), optional=True)
+        update = weights.change(scope) if compressed else masked.fields(table, scope.shared)
+        along = prototypes.prototype_fields(scope, optional=True) if table.timing == "post-train" else {}
+        down = {"adapter": whole_or_step, **step}
+        return declare(
+            scope,
+            prototypes=Exchange(down, prototypes.prototype_fields(scope)),
+            train=Exchange({**down, **anchors}, {**update, **along}),
+            evaluate={"adapter": adapter, **anchors},
+        )
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        names = ["adapter", "samples", "anchors", "defined"]
+        return names + (["previous"] if self.options.downlink == "sparse" else [])
+
+    @property
+    def ships_public_set(self) -> bool:
+        return self.options.erpa or super().ships_public_set
+
+    def round(self, cohort: Cohort) -> None:
+        self.join_newcomers(cohort)
+        if self.aligns(cohort.round) and self.options.timing == "pre-train":
+            requests = self.requests(cohort.round, {})
+            uploads = dict(self.ask(cohort, "prototypes", requests, partial(self.read_prototypes, cohort)))  # Alg. 3
+            self.set_anchors(uploads)  # Algorithm 4
+            self.remembered.holds[list(uploads)] = cohort.round
+        anchors = write_anchors(self.anchors, self.defined) if self.aligns(cohort.round) else {}
+        requests, uploaded = self.requests(cohort.round, anchors), dict[int, Prototypes]()
+        updates = self.ask(cohort, "train", requests, partial(self.read_update, cohort))  # Algorithms 5 and 1
+        self.previous, self.adapter = self.adapter, self.aggregated(cohort.round, updates, uploaded)  # Algorithm 2
+        if uploaded:
+            self.set_anchors(uploaded)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether [compress] stands in for APUD."""
+        return self.experiment.compress.name != "none"
+
+    def aligns(self, round: int) -> bool:
+        return self.options.erpa and round > self.options.warmup_rounds
+
+    def evaluation(self) -> Message:
+        return {"adapter": self.adapter, **write_anchors(self.anchors, self.defined)}
+
+    def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
+        """What each client is sent: `extra`, and the adapter unless the client got it in this round already."""
+        update = weights.ternary_step(self)
+        if self.options.downlink == "sparse":
+            changed = (self.adapter.view(torch.int32) != self.previous.view(torch.int32)).nonzero().squeeze(1)
+            update = {"adapter": Sparse(changed, self.adapter[changed], len(self.adapter))}
+        return self.remembered.requests(round, extra, {"adapter": self.adapter}, update)
+
+    def read_prototypes(self, cohort: Cohort, client: int, answer: Received) -> Prototypes:
+        self.check_budget(cohort, client)
+        return prototypes.read_prototypes(answer, self.public_classes, *self.anchors.shape)
+
+    def set_anchors(self, uploads: Mapping[int, Prototypes]) -> None:
+        """The class anchors of Eq. (16): external where there is public data, else global."""
+        uploaded = list(uploads.values())
+        counts = torch.stack([one.counts for one in uploaded])  # (clients, C)
+        anchors, defined = erpa.global_prototypes(torch.stack([one.local for one in uploaded]), counts)  # Eq. (15)
+        anchors[self.public_classes] = erpa.external_prototypes(torch.stack([one.public for one in uploaded]))  # (14)
+        defined[self.public_classes] = True
+        guards.anchors_cover(anchors, defined, self.public_classes, counts)
+        self.anchors, self.defined = anchors, defined
+
+    def read_update(self, cohort: Cohort, client: int, answer: Received) -> tuple[masked.Update, Prototypes | None]:
+        """One client's update, and the prototypes that came along."""
+        self.check_budget(cohort, client)
+        along = None
+        if masked.sends_prototypes(self.options, cohort.round):
+            along = prototypes.read_prototypes(answer, self.public_classes, *self.anchors.shape)
+        if self.compresses:
+            change = weights.read_change(self, cohort.round, self.adapter, client, answer)
+            return masked.whole(self.adapter, change), along
+        return masked.unpack(self.options, answer, self.adapter), along
+
+    def aggregated(self, round: int, updates: Updates, uploaded: dict[int, Prototypes]) -> Tensor:
+        """The next adapter, Eq. (7), summed up as the updates come; prototypes that came along go to `uploaded`."""
+        taken = self.taken(updates, uploaded)
+        if self.compresses or self.options.error_feedback == "ef21":
+            return weights.step(self, round, self.adapter, ((client, update.change) for client, update in taken))
+        uploads = (self.upload(client, round, update) for client, update in taken)
+        return moved(self.adapter, fold(Mean(self.options.normalise), len(self.adapter), uploads))
+
+    def taken(self, updates: Updates, uploaded: dict[int, Prototypes]) -> Iterator[tuple[int, masked.Update]]:
+        for client, (update, along) in updates:
+            if along is not None:
+                uploaded[client] = along
+            yield client, update
+
+    def upload(self, client: int, round: int, update: masked.Update) -> Upload:
+        self.remembered.holds[client] = round
+        return upload(self.adapter, update.indices, update.sent_values, float(self.samples[client]))
+
+    def check_budget(self, cohort: Cohort, client: int) -> None:
+        budget, sent = self.options.uplink_budget, cohort.sent(client)
+        if budget is not None and sent > budget:
+            raise Refused(f"{sent} bytes were sent in this round, more than uplink-budget = {budget}")

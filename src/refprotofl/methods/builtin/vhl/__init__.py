@@ -1,0 +1,40 @@
+"""VHL (Tang et al. 2022): what it may be told, and its virtual classes."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PositiveInt
+
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Count, Weight
+from refprotofl.methods.builtin.fedavg import SERVER
+from refprotofl.methods.declaration import Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+
+class Options(Table):
+    generator: Literal["gaussian", "conv"] = Field(
+        "gaussian", description="what makes the virtual images, enlarged noise or random decoders"
+    )
+    per_class: PositiveInt | None = Field(
+        None, description="virtual images of each class, 1 or more; 200 up to 10 classes and 50 above unless given"
+    )
+    alpha: Weight = Field(1.0, description="weight of the virtual classification, 0 or more")
+    w_align: Weight = Field(1.0, description="weight of the pull of natural features to virtual ones, 0 or more")
+    w_virtual: Weight = Field(0.1, description="weight of the contrast among virtual features, 0 or more")
+    align_epochs: Count = Field(5, description="local epochs of a round with alignment and contrast, 0 or more")
+
+
+class VHL(Declaration):
+    """FedAvg with a set of noise that draws all clients' features together"""
+
+    name = "vhl"
+    options = Options
+    server = SERVER
+    client = "refprotofl.methods.builtin.vhl.vhl:VHLClient"
+
+    @staticmethod
+    def extra_outputs(experiment: "Experiment") -> int:
+        """A virtual class for every natural one."""
+        return experiment.known_input.num_classes

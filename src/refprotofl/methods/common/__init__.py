@@ -1,0 +1,1 @@
+"""What several methods share: weights and their compressed changes, class prototypes and learning from them."""

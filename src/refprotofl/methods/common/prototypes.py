@@ -1,0 +1,142 @@
+"""Class prototypes and anchors as fields of a message, and back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from refprotofl.experiment import Experiment
+from refprotofl.methods.core.fields import Dense, Fields, Received, whole_numbers
+from refprotofl.methods.core.messages import Scope, class_ids
+from refprotofl.methods.core.refusal import Refused
+from refprotofl.wire import Message
+
+
+def anchor_fields(scope: Scope) -> Fields:
+    """The anchors of defined classes down; which those are where it is not all of them."""
+    return {"anchors": _rows(scope, optional=True), "classes": _class_ids(scope)}
+
+
+def mean_fields(scope: Scope, *, counted: bool = False) -> Fields:
+    """The class means that `write_means` writes."""
+    counts = {"counts": whole_numbers(None, low=1)} if counted else {}
+    return {"prototypes": _rows(scope), "classes": _class_ids(scope), **counts}
+
+
+def prototype_fields(scope: Scope, *, optional: bool = False) -> Fields:
+    """What `write_prototypes` writes: of public classes, and of others with their counts."""
+    covered = len(scope.experiment.public.classes or ())
+    public = Dense((covered, scope.width), kind="prototype_values", optional=optional)
+    return {
+        **({"public_prototypes": public} if covered else {}),
+        "local_prototypes": _rows(scope, optional=True),
+        "classes": _class_ids(scope),
+        "counts": whole_numbers(None, low=1, optional=True),
+    }
+
+
+def _rows(scope: Scope, *, optional: bool = False) -> Dense:
+    return Dense((None, scope.width), kind="prototype_values", optional=optional)
+
+
+def _class_ids(scope: Scope) -> Dense:
+    return whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
+
+
+def no_anchors(experiment: Experiment) -> tuple[Tensor, Tensor]:
+    """What a server starts from: anchors (C, m), of which none is defined (C,)."""
+    classes = experiment.known_input.num_classes
+    return torch.zeros(classes, experiment.model.embedding), torch.zeros(classes, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """What one client uploads: means of the public classes, and means with counts of its others."""
+
+    public: Tensor  # (public classes, m)
+    local: Tensor  # (C, m), zero rows where the count is 0
+    counts: Tensor  # (C,)
+
+
+def write_prototypes(prototypes: Prototypes) -> Message:
+    message: Message = {}
+    if len(prototypes.public):
+        message["public_prototypes"] = prototypes.public
+    held = prototypes.counts.nonzero().squeeze(1)
+    if len(held):
+        message["local_prototypes"] = prototypes.local[held]
+        message["classes"] = class_ids(held, len(prototypes.counts))
+        message["counts"] = prototypes.counts[held].to(torch.int32)
+    return message
+
+
+def read_prototypes(message: Received, public_classes: Sequence[int], num_classes: int, width: int) -> Prototypes:
+    """Checks what must fit between the fields: as many rows as classes, no class twice, none that is public."""
+    public = message.tensor("public_prototypes") if public_classes else torch.zeros(0, width)
+    local, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
+    if "local_prototypes" in message:
+        classes, held = message.tensor("classes").long(), message.tensor("counts").long()
+        if not set(classes.tolist()).isdisjoint(public_classes):
+            raise Refused("a local prototype is of a public class")
+        local[classes] = _rows_of(message, "local_prototypes", classes, held)
+        counts[classes] = held
+    return Prototypes(public, local, counts)
+
+
+def _rows_of(message: Received, name: str, classes: Tensor, counts: Tensor) -> Tensor:
+    """A row for each class, each class once."""
+    rows = message.tensor(name)
+    if not len(rows) == len(classes) == len(counts) or len(classes.unique()) != len(classes):
+        raise Refused(f"{name}, classes and counts do not belong together, or a class comes twice")
+    return rows
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """The mean embedding of each class that one client holds, and of how many samples it is."""
+
+    means: Tensor  # (C, m), zero rows where the count is 0
+    counts: Tensor  # (C,)
+
+
+def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False) -> Message:
+    """Only the rows of held classes; which they are is said where it is not all of them, or always if `named`."""
+    rows = held.counts.nonzero().squeeze(1)
+    message: Message = {"prototypes": held.means[rows]}
+    if named or len(rows) < len(held.counts):
+        message["classes"] = class_ids(rows, len(held.counts))
+    if counted:
+        message["counts"] = held.counts[rows].to(torch.int32)
+    return message
+
+
+def read_means(message: Received, num_classes: int, width: int, *, counted: bool = False) -> ClassMeans:
+    """Checks what must fit between the fields; without counts every held class counts 1."""
+    classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)
+    held = message.tensor("counts").long() if counted else torch.ones_like(classes)
+    if not len(classes):
+        raise Refused("there is no prototype")
+    means, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
+    means[classes], counts[classes] = _rows_of(message, "prototypes", classes, held), held
+    return ClassMeans(means, counts)
+
+
+def write_anchors(anchors: Tensor, defined: Tensor) -> Message:
+    """Only the defined rows; which ones they are is said where it is not all of them."""
+    if not defined.any():
+        return {}
+    message: Message = {"anchors": anchors[defined]}
+    if not defined.all():
+        message["classes"] = class_ids(defined.nonzero().squeeze(1), len(defined))
+    return message
+
+
+def read_anchors(message: Received, num_classes: int, width: int) -> tuple[Tensor, Tensor]:
+    """Anchors (C, m) and which of them are defined (C,)."""
+    anchors, defined = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.bool)
+    if "anchors" in message:
+        classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)
+        anchors[classes] = _rows_of(message, "anchors", classes, classes)
+        defined[classes] = True
+    return anchors, defined

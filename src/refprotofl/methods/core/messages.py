@@ -1,0 +1,59 @@
+"""The messages that all methods have in common: joining and scores; and what the shapes of fields depend on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from refprotofl.basics.parts import Parts
+from refprotofl.evaluation.scoring import PROTOCOLS
+from refprotofl.experiment import Experiment
+from refprotofl.methods.core.fields import Dense, Exchange, Fields, Whole, whole_numbers
+from refprotofl.models import SplitModel
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the fields of an experiment's messages depend on; both sides have it."""
+
+    experiment: Experiment
+    model: SplitModel
+    parts: Parts
+    options: Any
+
+    @property
+    def shared(self) -> int:
+        """P, the number of shared parameters."""
+        return sum(self.model.sizes(self.parts))
+
+    @property
+    def classes(self) -> int:
+        return self.experiment.known_input.num_classes
+
+    @property
+    def width(self) -> int:
+        """m, of the embedding."""
+        return self.experiment.model.embedding
+
+
+def class_ids(classes: Tensor, num_classes: int) -> Tensor:
+    """Class numbers in the narrowest type that holds them."""
+    return classes.to(torch.uint8 if num_classes <= 256 else torch.int16)
+
+
+def declare(
+    scope: Scope, *, evaluate: Fields | None = None, join: Fields | None = None, **verbs: Exchange
+) -> dict[str, Exchange]:
+    """A method's verbs beside those that all methods have: joining and being scored.
+
+    `evaluate` is what a client is sent to be scored with; `join` what it tells beside its number of samples.
+    """
+    images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
+    labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
+    counted: Fields = {protocol: Whole(low=0, optional=True) for protocol in PROTOCOLS}
+    return {
+        "join": Exchange({"images": images, "labels": labels}, {"samples": Whole(low=1), **(join or {})}),
+        **verbs,
+        "evaluate": Exchange(evaluate or {}, {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted}),
+    }

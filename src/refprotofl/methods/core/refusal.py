@@ -1,0 +1,13 @@
+"""Why an answer does not count: it is not what was asked for, or its client's store is lost."""
+
+from refprotofl.errors import RefProtoFLError
+
+LOST = "lost"  # a client's answer when its store does not hold what the request builds on
+
+
+class Refused(RefProtoFLError):
+    """A message is well formed, but not what the experiment asks for."""
+
+
+class Lost(Exception):
+    """A client's store does not hold what the request builds on; the client answers that it is lost."""

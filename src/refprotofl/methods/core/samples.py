@@ -1,0 +1,40 @@
+"""Labelled images as rows of a set that is never copied."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A client's samples: rows of the whole set, which is never copied."""
+
+    images: Tensor  # (N, channels, H, W) uint8, on the device; the rest is on the CPU
+    labels: Tensor  # (N,) int64
+    rows: Tensor  # (n,) int64
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def own_labels(self) -> Tensor:
+        return self.labels[self.rows]
+
+    @property
+    def own_images(self) -> Tensor:
+        return self.images_of(self.rows)
+
+    def images_of(self, rows: Tensor) -> Tensor:
+        """Those of some rows of the whole set, on the device."""
+        return self.images[rows.to(self.images.device)]
+
+    def relabelled(self, own_labels: Tensor) -> "Samples":
+        """The same samples with other labels (n,)."""
+        return Samples(self.images, self.labels.index_copy(0, self.rows, own_labels), self.rows)
+
+    def joined(self, images: Tensor, labels: Tensor) -> "Samples":
+        """These samples and some more, as a set of its own."""
+        images = torch.cat([self.own_images, images.to(self.images.device)])
+        labels = torch.cat([self.own_labels, labels])
+        return Samples(images, labels, torch.arange(len(labels)))

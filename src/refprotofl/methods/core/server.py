@@ -1,0 +1,197 @@
+"""A method's server: what it has, what outlives a round, and how it asks its clients."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+
+from refprotofl.basics.parts import Parts
+from refprotofl.basics.state import State
+from refprotofl.evaluation.scoring import TestSet
+from refprotofl.experiment import Experiment
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
+from refprotofl.methods.core.messages import Scope, class_ids, declare
+from refprotofl.methods.core.refusal import LOST, Refused
+from refprotofl.methods.core.remembered import remember
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.declaration import Feedback
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message
+from refprotofl.wire.ledger import Counted, Kind
+
+Content = TypeVar("Content")
+Rest = TypeVar("Rest")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a server has where it works."""
+
+    experiment: Experiment
+    model: SplitModel
+    parts: Parts  # shared with the clients
+    public: Samples | None = None
+    pooled: Samples | None = None  # all clients' samples, for a method without federation
+    test: TestSet | None = None
+    options: Any = None  # the method's own
+    feedback: Feedback = "none"
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.experiment, self.model, self.parts, self.options)
+
+
+def set_aside(
+    answers: Iterable[tuple[int, tuple[Content, Rest]]], rest: dict[int, Rest]
+) -> Iterator[tuple[int, Content]]:
+    """The first halves of what was read, as they come; the others are put into `rest`."""
+    for client, (content, other) in answers:
+        rest[client] = other
+        yield client, content
+
+
+class Server(ABC):
+    """A method's server. Its state is plain data, so a checkpoint is that and nothing else."""
+
+    # What fields that are not declared by `exchanges` are counted as; every other number is an "other value".
+    kinds: ClassVar[Mapping[str, Kind | Counted]] = {}
+    # Whether clients send up how far the shared weights moved, which [compress] can shorten.
+    sends_weights: ClassVar[bool] = False
+    options: Any
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.experiment = desk.experiment
+        self.model = desk.model
+        self.public = desk.public
+        self.parts = desk.parts
+        self.options = desk.options
+        self.num_classes = desk.experiment.known_input.num_classes
+        self.messages = self.exchanges(desk.scope)
+        self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
+        # Its tensors are part of the state.
+        self.remembered = remember(desk.experiment, desk.feedback, desk.scope.shared)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        """The fields of each verb's messages; those of a verb that is not here are not checked.
+
+        A server that declares none may have fields of its own in the messages that all methods have.
+        """
+        return {verb: replace(exchange, open=True) for verb, exchange in declare(scope).items()}
+
+    @property
+    @abstractmethod
+    def state_names(self) -> Sequence[str]:
+        """The attributes that must outlive a round: tensors, numbers, texts."""
+
+    @property
+    def state(self) -> State:
+        return {name: getattr(self, name) for name in self.state_names} | self.remembered.state
+
+    def restore(self, state: State) -> None:
+        for name in self.state_names:
+            setattr(self, name, state[name])
+        self.remembered.restore(state)
+
+    @abstractmethod
+    def round(self, cohort: Cohort) -> None: ...
+
+    @abstractmethod
+    def evaluation(self) -> Message:
+        """What a client is sent when it is to evaluate the newest shared part."""
+
+    def global_model(self) -> SplitModel | None:
+        """The one aggregated model, where the method has one."""
+        return None
+
+    def facts(self) -> dict[str, float | int | str]:
+        """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
+        return {}
+
+    @property
+    def counted_as(self) -> dict[str, Kind | Counted]:
+        """What the ledger counts the fields of all messages as."""
+        return {**self.kinds, **kinds(self.messages)}
+
+    @property
+    def ships_public_set(self) -> bool:
+        """Whether a client that joins is given the public set."""
+        return self.experiment.public.train_on
+
+    def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
+        """Once a client: it gets the public set, if the method wants it to, and tells how many samples it has."""
+        greeting: Message = {}
+        if self.public is not None and self.ships_public_set:
+            labels = class_ids(self.public.own_labels, self.num_classes)
+            greeting = {"images": self.public.images[self.public.rows], "labels": labels}
+        for client, answer in self.ask_once(cohort, "join", greeting, clients, self.read_joined):
+            self.welcome(client, answer)
+
+    def join_newcomers(self, cohort: Cohort) -> None:
+        self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
+
+    def read_joined(self, client: int, answer: Received) -> Received:
+        """What a client tells of itself when it joins, if it is believed."""
+        return answer
+
+    def welcome(self, client: int, answer: Received) -> None:
+        self.samples[client] = answer.whole("samples")
+        self.remembered.forget(client)
+
+    def ask_once(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        clients: Iterable[int],
+        read: Callable[[int, Received], Content],
+    ) -> Iterator[tuple[int, Content]]:
+        """Asks some clients for what does not recur every round."""
+        for client, answer in cohort.ask(verb, message, to=clients, once=True):
+            yield from self.accepted(cohort, client, verb, answer, read)
+
+    def ask(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        read: Callable[[int, Received], Content],
+    ) -> Iterator[tuple[int, Content]]:
+        """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more.
+
+        `read` changes nothing: what is made of the answers is up to whoever goes through them.
+        """
+        asked = set(cohort.clients)
+        for client, first in cohort.ask(verb, message):
+            answer: Message | None = first
+            if LOST in first:
+                self.join(cohort, [client])
+                answer = dict(cohort.ask(verb, message, to=[client])).get(client)
+            if answer is not None:
+                yield from self.accepted(cohort, client, verb, answer, read)
+        if len(self.remembered.memory):
+            for client in asked.difference(cohort.clients):
+                self.samples[client] = 0  # its own memory may have gone on: it joins anew
+
+    def accepted(
+        self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Received], Content]
+    ) -> Iterator[tuple[int, Content]]:
+        """The answer's content, or nothing: whoever sends what was not asked for is out of the round."""
+        try:
+            if LOST in answer:
+                raise Refused("its store is lost and did not come back")
+            content = read(client, self.checked(verb, answer))
+        except KeyError as field:
+            cohort.drop(client, f"{verb}: the field {field} is missing")
+        except Refused as problem:
+            cohort.drop(client, f"{verb}: {problem}")
+        else:
+            yield client, content
+
+    def checked(self, verb: str, answer: Message) -> Received:
+        """The answer as the verb declares it."""
+        return read_answer(self.messages, verb, answer)

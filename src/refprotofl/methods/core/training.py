@@ -1,0 +1,166 @@
+"""The one local training loop."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.sgd import sgd
+
+from refprotofl.errors import RefProtoFLError
+from refprotofl.experiment.tables import Train
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.samples import Samples
+from refprotofl.models import ALL, Parts, SplitModel
+from refprotofl.models.kernels import FUSED_SGD
+
+EVALUATION_BATCH = 512
+
+Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
+
+
+class Diverged(RefProtoFLError):
+    """A client's own training failed; the others go on."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What training tells of itself; loss and penalty are means over its batches."""
+
+    loss: float
+    penalty: float
+    steps: int
+
+
+class FreshSgd:
+    """SGD with momentum and weight decay whose state starts at zero.
+
+    By torch's fused kernel, but not through torch.optim.SGD: building one imports torch's compiler, which takes longer
+    than a small federation's whole first round.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], table: Train) -> None:
+        self._table = table
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._momenta = [torch.zeros_like(parameter) for parameter in self._parameters]
+
+    def step(self, loss: Tensor, pull: Callable[[], None] | None = None) -> None:
+        """One step down the loss; `pull` may add to the gradients before they enter the momentum."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss.backward()
+        if pull is not None:
+            pull()
+        reached = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        with torch.no_grad():
+            sgd(
+                [self._parameters[i] for i in reached],
+                [self._parameters[i].grad for i in reached],  # type: ignore[misc]
+                [self._momenta[i] for i in reached],
+                has_sparse_grad=False,
+                foreach=False,
+                fused=FUSED_SGD,
+                lr=self._table.lr,
+                momentum=self._table.momentum,
+                weight_decay=self._table.weight_decay,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+
+
+def cross_entropy(model: SplitModel, penalty: Penalty | None = None) -> Loss:
+    """Mean cross-entropy, plus a penalty that sees the batch's embeddings and labels."""
+
+    def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        embeddings = model.embed(inputs)  # (B, m)
+        entropy = functional.cross_entropy(model.head(embeddings), labels)
+        if penalty is None:
+            return entropy, None
+        extra = penalty(embeddings, labels)
+        return entropy + extra, extra
+
+    return loss
+
+
+def train(
+    model: SplitModel,
+    samples: Samples,
+    table: Train,
+    order: np.random.Generator,
+    *,
+    loss: Loss | None = None,
+    pull: Callable[[], None] | None = None,
+    parts: Parts = ALL,
+) -> Course:
+    """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used."""
+    optimiser = FreshSgd(model.parameters_of(parts), table)
+    loss = loss or cross_entropy(model)
+    model.train()
+    images = samples.images.to(model.device)
+    loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
+    for rows, labels in _batches(samples, table, order, model.device):
+        total, penalty = loss(model.prepare(images[rows]), labels)
+        optimiser.step(total, pull)
+        loss_sum += total.detach()
+        if penalty is not None:
+            penalty_sum += penalty.detach()
+        steps += 1
+    sums = [loss_sum, *(value.detach().sum() for value in model.parameters())]  # finite if all terms are
+    if not torch.stack(sums).isfinite().all():
+        raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
+    return Course(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
+
+
+def train_part(
+    model: SplitModel,
+    parts: Parts,
+    samples: Samples,
+    table: Train,
+    order: np.random.Generator,
+    *,
+    loss: Loss | None = None,
+) -> Course:
+    """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
+    moving = {id(parameter) for parameter in model.parameters_of(parts)}
+    idle = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in moving]
+    before = model.read(parts)
+    for parameter in idle:
+        parameter.requires_grad = False
+    try:
+        trained = train(model, samples, table, order, loss=loss, parts=parts)
+    finally:
+        for parameter in idle:
+            parameter.requires_grad = True
+    guards.part_moved(before, model.read(parts), " and ".join(parts))
+    return trained
+
+
+@torch.no_grad()
+def embed(model: SplitModel, images: Tensor) -> Tensor:
+    """Embeddings in evaluation mode, (N, m), in large batches; on the CPU."""
+    model.eval()
+    if not len(images):  # not every backbone takes an empty batch
+        return torch.zeros(0, model.feature.out_features)
+    batches = images.to(model.device).split(EVALUATION_BATCH)
+    return torch.cat([model.embed(model.prepare(batch)) for batch in batches]).cpu()
+
+
+@torch.no_grad()
+def classify(model: SplitModel, embeddings: Tensor) -> Tensor:
+    """The head's logits of embeddings (N, m), on the CPU as they are."""
+    logits: Tensor = model.head(embeddings.to(model.device))
+    return logits.cpu()
+
+
+def _batches(
+    samples: Samples, table: Train, order: np.random.Generator, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and labels of each batch; they go to the device once an epoch."""
+    for _ in range(table.local_epochs):
+        rows = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
+        pairs = (whole.to(device).split(table.batch_size) for whole in (rows, samples.labels[rows]))
+        yield from zip(*pairs, strict=True)

@@ -1,0 +1,199 @@
+"""What a method declares of itself, once, for built-in methods and a user's own alike. Nothing here needs torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
+
+from refprotofl.basics.parts import ADAPTER, ALL, Parts
+from refprotofl.basics.plugins import load_object
+from refprotofl.errors import InputError
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Scalar
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+    from refprotofl.methods.core.client import Client
+    from refprotofl.methods.core.server import Server
+
+Feedback = Literal["none", "ef", "ef21"]  # what becomes of the part of a change that is not sent
+Defaults = Mapping[str, Scalar]
+
+GUIDE = "docs/add-a-method.md shows how"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Values that a client sends and gets in a round, whatever their type, as formulas.
+
+    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and what
+    `symbols` adds, each as a function of P. A client is taken to hold every class, a round to be one of many.
+    """
+
+    up: str = "P"
+    down: str = "P"
+    symbols: Mapping[str, Callable[[int], int]] | None = None
+
+
+class Declaration:
+    """What a method may say of itself. A built-in one derives from this; a user's own has the same attributes."""
+
+    name: ClassVar[str]  # a user's own is called module:Class
+    server: ClassVar["type[Server] | str"]  # the class, or module:Class to be imported when it is needed
+    client: ClassVar["type[Client] | str"]
+    options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
+    shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
+    notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        return Cost()
+
+    @staticmethod
+    def extra_outputs(experiment: "Experiment") -> int:
+        """Logits beside those of the classes."""
+        return 0
+
+    pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
+
+    @staticmethod
+    def feedback(experiment: "Experiment") -> Feedback:
+        return experiment.compress.feedback
+
+    @staticmethod
+    def check(experiment: "Experiment") -> None:
+        """The rules that join its options to other keys: a ValueError says what does not go together."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A declared method as the rest of the package uses it."""
+
+    name: str
+    line: str  # what it does, in one line
+    code: "Callable[[], tuple[type[Server], type[Client]]]"  # imported when it is needed
+    options: type[Table] | Defaults
+    shared: "Callable[[Experiment], Parts]"
+    cost: "Callable[[Experiment], Cost]"
+    extra_outputs: "Callable[[Experiment], int]"
+    feedback: "Callable[[Experiment], Feedback]"
+    check: "Callable[[Experiment], None]"
+    pooled: bool
+    notes: tuple[str, ...]
+
+    @property
+    def server(self) -> "type[Server]":
+        return self.code()[0]
+
+    @property
+    def client(self) -> "type[Client]":
+        return self.code()[1]
+
+    @property
+    def table(self) -> type[Table] | None:
+        """Its typed options, where it has such."""
+        return self.options if isinstance(self.options, type) else None
+
+
+def by_share(experiment: "Experiment") -> Parts:
+    return ALL if experiment.share == "full" else ADAPTER
+
+
+def declared(name: str, source: type, where: str) -> Method:
+    """The method that a class declares by its attributes; what is wrong with them is told with `where` it is named."""
+
+    def said(attribute: str) -> Any:
+        return getattr(source, attribute, getattr(Declaration, attribute, None))
+
+    options = _options(where, said("options"))
+    return Method(
+        name=name,
+        line=(source.__doc__ or name).strip().splitlines()[0].rstrip("."),
+        code=_code(where, said("server"), said("client"), options),
+        options=options,
+        shared=_shared(where, said("shared")),
+        cost=_function(where, "cost", said("cost"), Cost),
+        extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
+        feedback=said("feedback"),
+        check=said("check"),
+        pooled=bool(said("pooled")),
+        notes=tuple(said("notes")),
+    )
+
+
+def _code(
+    where: str, server: object, client: object, options: type[Table] | Defaults
+) -> "Callable[[], tuple[type[Server], type[Client]]]":
+    @cache
+    def code() -> "tuple[type[Server], type[Client]]":
+        from refprotofl.methods.core.client import Client
+        from refprotofl.methods.core.server import Server
+
+        found_server = _checked_part(where, "server", server, Server)
+        found_client = _checked_part(where, "client", client, Client)
+        unanswered = [verb for verb in found_client.verbs if not hasattr(found_client, verb)]
+        if unanswered:
+            raise InputError(f"{where}: {found_client.__name__} has no method for its verbs {', '.join(unanswered)}.")
+        for part in (found_server, found_client):
+            _check_options(where, part, options)
+        return found_server, found_client
+
+    return code
+
+
+def _checked_part(where: str, attribute: str, named: object, kind: type) -> Any:
+    found = load_object(named, where) if isinstance(named, str) else named
+    if found is None:
+        raise InputError(f"{where} has no attribute {attribute!r}, which must be its {kind.__name__} class; {GUIDE}.")
+    if not isinstance(found, type) or not issubclass(found, kind):
+        seen = found.__name__ if isinstance(found, type) else repr(found)
+        raise InputError(f"{where}: its {attribute} {seen} is not a subclass of refprotofl.methods.{kind.__name__}.")
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise InputError(f"{where}: {found.__name__} must still define {', '.join(missing)}; {GUIDE}.")
+    return found
+
+
+def _check_options(where: str, part: type, options: type[Table] | Defaults) -> None:
+    """A part of another method reads that method's options: whoever borrows it must declare them, too."""
+    read = get_type_hints(part).get("options")
+    if (
+        isinstance(read, type)
+        and issubclass(read, Table)
+        and not (isinstance(options, type) and issubclass(options, read))
+    ):
+        raise InputError(
+            f"{where}: {part.__name__} reads the options {read.__module__}.{read.__name__}; declare options = that "
+            "class, or a subclass of it."
+        )
+
+
+def _shared(where: str, shared: object) -> "Callable[[Experiment], Parts]":
+    """Parts of the model, or a function of the experiment that gives them; None: the key `share` decides."""
+    if shared is None:
+        return by_share
+    if callable(shared):
+        return shared
+    if not isinstance(shared, tuple) or not set(shared) <= set(ALL):
+        raise InputError(f"{where}: shared = {shared!r} is not a tuple of some of {', '.join(ALL)}.")
+    return lambda experiment: shared
+
+
+def _function(where: str, attribute: str, value: object, kind: type) -> Callable[..., Any]:
+    """A value of the kind, or a function of the experiment that gives one."""
+    if callable(value):
+        return value
+    if not isinstance(value, kind):
+        raise InputError(f"{where}: {attribute} = {value!r} is neither {kind.__name__} nor a function that gives one.")
+    return lambda experiment: value
+
+
+def _options(where: str, options: object) -> type[Table] | Defaults:
+    if isinstance(options, type) and issubclass(options, Table):
+        return options
+    if not isinstance(options, Mapping) or not all(isinstance(value, get_args(Scalar)) for value in options.values()):
+        raise InputError(
+            f"{where}: options = {options!r} is not a dict of names and their default values, nor a subclass of "
+            "refprotofl.methods.Table."
+        )
+    return options
