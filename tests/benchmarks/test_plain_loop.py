@@ -12,8 +12,8 @@ from refprotofl.benchmarks.measuring import Measure
 from refprotofl.benchmarks.plain import train_plainly, work_of
 from refprotofl.benchmarks.synthetic import IMAGES, make_images
 from refprotofl.errors import InputError
-from refprotofl.methods import training
-from refprotofl.methods.training import FreshSgd, Samples
+from refprotofl.methods.core import training
+from refprotofl.methods.core.training import FreshSgd, Samples
 from refprotofl.models import ALL, SplitModel, build_model
 from refprotofl.simulation.assembly import load_federation
 from refprotofl.simulation.run import draw_cohort

@@ -7,7 +7,7 @@ import pytest
 
 from refprotofl.errors import DataError, GuardError, InputError, RunError
 from refprotofl.experiment import Experiment
-from refprotofl.methods.refprotofl_client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.run import run
 from refprotofl.wire import Message

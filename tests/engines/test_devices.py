@@ -21,7 +21,7 @@ from refprotofl.compute import devices
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods import METHODS
-from refprotofl.methods.training import Samples, train
+from refprotofl.methods.core.training import Samples, train
 from refprotofl.models import ALL, SplitModel
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.assembly import build_server, load_federation

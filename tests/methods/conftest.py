@@ -14,8 +14,8 @@ from hypothesis import settings
 from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
-from refprotofl.methods.refprotofl import RefProtoServer
-from refprotofl.methods.refprotofl_client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.states import load_state
@@ -171,6 +171,6 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def replace(client: type[RefProtoClient] = RefProtoClient, server: type[RefProtoServer] = RefProtoServer) -> None:
         usual = METHODS["refprotofl"]
-        monkeypatch.setitem(METHODS, "refprotofl", dataclasses.replace(usual, server=server, client=client))
+        monkeypatch.setitem(METHODS, "refprotofl", dataclasses.replace(usual, code=lambda: (server, client)))
 
     return replace

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods import apud, masked
+from refprotofl.methods import apud
+from refprotofl.methods.builtin.refprotofl import masked
 from refprotofl.wire import Sparse, encode
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl.handover import load_trained
-from refprotofl.methods.training import FreshSgd
+from refprotofl.methods.core.training import FreshSgd
 from refprotofl.simulation import assembly
 from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire.tensors import same_bits

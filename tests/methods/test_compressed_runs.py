@@ -13,7 +13,7 @@ from refprotofl.engines.host import Task
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.methods import compressors
+from refprotofl.methods.common import compressors
 from refprotofl.records.clients import ClientStore
 from refprotofl.simulation import assembly
 from refprotofl.simulation.run import Watcher, draw_cohort, run

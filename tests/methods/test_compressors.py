@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from refprotofl.basics import streams
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Compress
-from refprotofl.methods import compressors, sharing
-from refprotofl.methods.base import Refused
-from refprotofl.methods.link import Link, open_link
+from refprotofl.methods import Refused
+from refprotofl.methods.common import compressors, weights
+from refprotofl.methods.core.remembered import Link, open_link
 from refprotofl.wire import Sparse, decode, encode
 from refprotofl.wire.indices import encode_indices
 from refprotofl.wire.ledger import Ledger
@@ -82,17 +82,17 @@ def test_ef21s_server_step_by_hand():
     memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
     samples = torch.tensor([3, 1, 0])  # the third never took part
     server = SimpleNamespace(link=Link(memory=memory), samples=samples, experiment=Experiment())
-    assert sharing.step(server, torch.tensor([10.0, 20]), iter(())).tolist() == [10.75, 22]
+    assert weights.step(server, torch.tensor([10.0, 20]), iter(())).tolist() == [10.75, 22]
 
 
 def test_stcs_server_step_by_hand():
     """The target is (4, -1, 2) away and two values go: first (3, 0, 3), then what is owed of it."""
     experiment = Experiment(method="fedavg", compress=Compress(name="stc", keep=0.67), clients=2)
     server = SimpleNamespace(link=open_link(experiment, 3), samples=torch.ones(2), experiment=experiment)
-    first = sharing.settle(server, torch.zeros(3), torch.tensor([4.0, -1, 2]))
+    first = weights.settle(server, torch.zeros(3), torch.tensor([4.0, -1, 2]))
     assert first.tolist() == [3, 0, 3]
     assert server.link.residual.tolist() == [1, -1, -1]
-    second = sharing.settle(server, first, first + torch.tensor([0, -3.0, 0]))
+    second = weights.settle(server, first, first + torch.tensor([0, -3.0, 0]))
     assert server.link.step.tolist() == [2.5, -2.5, 0]
     assert second.tolist() == [5.5, -2.5, 3]
     assert server.link.residual.tolist() == [-1.5, -1.5, -1]

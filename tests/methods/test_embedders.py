@@ -9,7 +9,7 @@ import torch
 from sklearn.decomposition import PCA
 
 from refprotofl.errors import InputError
-from refprotofl.methods.embedders import embed_images, fit_pca, load_encoder
+from refprotofl.methods.builtin.fast.embedders import embed_images, fit_pca, load_encoder
 
 
 @pytest.fixture(autouse=True)

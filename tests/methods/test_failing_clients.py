@@ -12,7 +12,7 @@ import torch
 from refprotofl.engines.host import Result, Task
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.errors import RunError
-from refprotofl.methods.refprotofl_client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.tensors import same_bits
 

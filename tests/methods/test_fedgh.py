@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.errors import GuardError
-from refprotofl.methods import prototype_learning as learning
-from refprotofl.methods.prototypes import ClassMeans, read_means
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common.prototypes import ClassMeans, read_means
 from refprotofl.records.states import load_state
 from refprotofl.simulation import assembly
 

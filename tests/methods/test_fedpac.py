@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from refprotofl.errors import RunError
 from refprotofl.methods import METHODS, erpa
-from refprotofl.methods.fedpac import FedPACClient
-from refprotofl.methods.mixtures import HeadStatistics, head_statistics, least_on_simplex, mixture_weights
+from refprotofl.methods.builtin.fedpac.fedpac import FedPACClient
+from refprotofl.methods.builtin.fedpac.mixtures import (
+    HeadStatistics,
+    head_statistics,
+    least_on_simplex,
+    mixture_weights,
+)
 from refprotofl.models import BODY, HEAD, build_model
 
 

@@ -8,9 +8,9 @@ import torch
 
 from refprotofl.errors import InputError
 from refprotofl.handover.trained import load_trained
-from refprotofl.methods.base import Refused
-from refprotofl.methods.fedpcl import read_sets
-from refprotofl.methods.prototypes import read_anchors, read_means
+from refprotofl.methods import Refused
+from refprotofl.methods.builtin.fedpcl.fedpcl import read_sets
+from refprotofl.methods.common.prototypes import read_anchors, read_means
 from refprotofl.simulation import assembly
 
 BACKBONES = """

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from refprotofl.errors import RunError
-from refprotofl.methods import prototype_learning as learning
-from refprotofl.methods.prototypes import read_anchors, read_means
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common.prototypes import read_anchors, read_means
 
 
 @pytest.mark.parametrize("share", ["adapter", "full"])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from refprotofl.errors import InputError, RunError
 from refprotofl.methods import erpa
-from refprotofl.methods.prototypes import read_anchors, read_means
+from refprotofl.methods.common.prototypes import read_anchors, read_means
 
 
 def run_of(simulated: Any, **table: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl.errors import InputError, RunError
-from refprotofl.methods import distillation
+from refprotofl.methods.builtin.fedprotokd import distillation
 
 
 def test_who_is_surer_of_an_image_says_more_about_it() -> None:

@@ -6,8 +6,9 @@ import torch
 
 from refprotofl.errors import GuardError, RunError
 from refprotofl.experiment.tables import Train
-from refprotofl.methods import fedrep, training
-from refprotofl.methods.training import Samples, train_part
+from refprotofl.methods.builtin.fedrep import fedrep
+from refprotofl.methods.core import training
+from refprotofl.methods.core.training import Samples, train_part
 from refprotofl.models import BODY, HEAD, SplitModel
 
 

@@ -8,9 +8,9 @@ import torch
 
 from refprotofl.basics.streams import stream
 from refprotofl.errors import GuardError
-from refprotofl.methods import prototype_learning as learning
-from refprotofl.methods import trained_prototypes as trained
-from refprotofl.methods.prototypes import read_anchors
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common import trained_prototypes as trained
+from refprotofl.methods.common.prototypes import read_anchors
 
 
 def test_the_gap_of_a_class_is_the_way_to_the_nearest_other_mean() -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.errors import GuardError, RunError
-from refprotofl.methods import apud, erpa, guards, training
+from refprotofl.methods import apud, erpa
+from refprotofl.methods.core import guards, training
 from refprotofl.models import ADAPTER, SplitModel
 
 OWN_BACKBONES = """
@@ -86,7 +87,7 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
         model.write_private(before)
         return trained
 
-    monkeypatch.setattr("refprotofl.methods.refprotofl_client.train", adapter_only)
+    monkeypatch.setattr("refprotofl.methods.builtin.refprotofl.client.train", adapter_only)
     with pytest.raises(RunError, match="Round 1, client 0: training left the backbone exactly as it was"):
         simulate()
 

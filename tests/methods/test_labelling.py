@@ -8,11 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.experiment.tables import FAST
-from refprotofl.methods import labelling
-from refprotofl.methods.base import Refused
-from refprotofl.methods.labelling import UNCERTAINTIES, choose_queries, class_scores, mixed_labels
-from refprotofl.methods.seeds import draw_seeds, own_quotas, read_counts, read_seeds, seed_quotas, write_seeds
+from refprotofl.methods import Refused
+from refprotofl.methods.builtin.fast import Options, labelling
+from refprotofl.methods.builtin.fast.hand_labels import (
+    draw_seeds,
+    own_quotas,
+    read_counts,
+    read_seeds,
+    seed_quotas,
+    write_seeds,
+)
+from refprotofl.methods.builtin.fast.labelling import UNCERTAINTIES, choose_queries, class_scores, mixed_labels
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,7 @@ def test_the_labelled_share_is_the_papers():
     embeddings = torch.nn.functional.one_hot(true, 10).float() + 0.3 * torch.randn(
         10_000, 10, generator=torch.Generator().manual_seed(0)
     )
-    labels, counts = mixed_labels(true, seeds, embeddings, embeddings[seeds], true[seeds], FAST(), 10)
+    labels, counts = mixed_labels(true, seeds, embeddings, embeddings[seeds], true[seeds], Options(), 10)
     assert counts["seeds"] + counts["queried"] == 100 + 396  # 0.01 + 0.04 * 0.99 = 0.0496
     assert labels[seeds].equal(true[seeds])
     assert counts["weak"] == 9900

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refprotofl.basics.state import Held, Kept, State
-from refprotofl.methods.refprotofl_client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.clients import ClientStore
 from refprotofl.simulation import assembly
 from refprotofl.simulation.assembly import load_federation

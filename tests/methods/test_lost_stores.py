@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl.basics.state import Held, Kept, State
-from refprotofl.methods.refprotofl_client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.records.states import load_state
 from refprotofl.simulation import assembly

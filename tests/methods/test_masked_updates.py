@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from refprotofl.experiment.tables import RefProtoFL
-from refprotofl.methods import apud, masked
-from refprotofl.methods.base import Refused
+from refprotofl.methods import Refused, apud
+from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.tensors import same_bits
 
@@ -24,8 +23,8 @@ SIZES = [60, 6, 30, 4]  # feature weight, feature bias, head weight, head bias
 SIZE = sum(SIZES)
 
 
-def table(**values: Any) -> RefProtoFL:
-    return RefProtoFL(**values)
+def table(**values: Any) -> Options:
+    return Options(**values)
 
 
 def vector(seed: int, scale: float = 1.0, size: int = SIZE) -> Tensor:
@@ -37,7 +36,7 @@ def fresh(seed: int = 0) -> Callable[[], np.random.Generator]:
 
 
 def compose(
-    switches: RefProtoFL, local: Tensor, reference: Tensor, memory: Tensor | None = None,
+    switches: Options, local: Tensor, reference: Tensor, memory: Tensor | None = None,
     extra: Message | None = None, spent: int = 0, seed: int = 0,
 ) -> tuple[Message, Tensor]:  # fmt: skip
     nothing = torch.zeros_like(local)

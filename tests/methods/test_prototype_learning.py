@@ -14,10 +14,10 @@ from torch import nn
 from refprotofl.errors import InputError, RunError
 from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
-from refprotofl.methods import prototype_learning as learning
-from refprotofl.methods.base import Refused
-from refprotofl.methods.prototypes import KINDS, ClassMeans, read_means, write_means
-from refprotofl.methods.training import embed
+from refprotofl.methods import Refused
+from refprotofl.methods.common import prototype_learning as learning
+from refprotofl.methods.common.prototypes import KINDS, ClassMeans, read_means, write_means
+from refprotofl.methods.core.training import embed
 from refprotofl.simulation import assembly
 from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import Ledger, decode, encode

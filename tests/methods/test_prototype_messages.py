@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.methods.base import Refused
-from refprotofl.methods.prototypes import (
+from refprotofl.methods import Refused
+from refprotofl.methods.common.prototypes import (
     Prototypes,
     read_anchors,
     read_prototypes,

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.errors import InputError
-from refprotofl.methods import apud, masked
+from refprotofl.methods import apud
+from refprotofl.methods.builtin.refprotofl import masked
 from refprotofl.records.states import load_state
 from refprotofl.simulation.run import draw_cohort
 from refprotofl.wire import Sparse, encode

@@ -7,12 +7,12 @@ import torch
 from torch.nn import functional
 
 from refprotofl.errors import GuardError, InputError
-from refprotofl.experiment.tables import VHL
 from refprotofl.handover import export as export_model
 from refprotofl.handover import load_exported, load_trained
-from refprotofl.methods import guards
-from refprotofl.methods.contrastive import supcon
-from refprotofl.methods.vhl import virtual_loss
+from refprotofl.methods.builtin.vhl import Options
+from refprotofl.methods.builtin.vhl.contrastive import supcon
+from refprotofl.methods.builtin.vhl.vhl import virtual_loss
+from refprotofl.methods.core import guards
 from refprotofl.models import SplitModel
 from refprotofl.wire.tensors import same_bits
 
@@ -40,7 +40,7 @@ def parts():
 
 def loss_of(parts, aligned_steps=1, **weights):
     model, inputs, labels, virtual, paired = parts
-    table = VHL(**({"alpha": 0.0, "w_align": 0.0, "w_virtual": 0.0} | weights))
+    table = Options(**({"alpha": 0.0, "w_align": 0.0, "w_virtual": 0.0} | weights))
     return virtual_loss(model, table, itertools.repeat((virtual, paired)), 3, aligned_steps)(inputs, labels)
 
 
@@ -79,7 +79,7 @@ def test_alignment_moves_natural_features_and_not_virtual_ones(parts):
 
 def test_alignment_ends_with_its_epochs(parts):
     model, inputs, labels, virtual, paired = parts
-    table = VHL(alpha=0.0)
+    table = Options(alpha=0.0)
     loss = virtual_loss(model, table, itertools.repeat((virtual, paired)), 3, aligned_steps=2)
     assert [loss(inputs, labels)[1].item() > 0 for _ in range(4)] == [True, True, False, False]
 

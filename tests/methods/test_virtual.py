@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from refprotofl.basics import streams
-from refprotofl.methods import virtual
-from refprotofl.methods.virtual import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
+from refprotofl.methods.builtin.vhl import virtual
+from refprotofl.methods.builtin.vhl.virtual import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
 
 
 @pytest.mark.parametrize("generator", ["gaussian", "conv"])

@@ -12,10 +12,10 @@ from refprotofl.errors import GuardError
 from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
-from refprotofl.methods.fednova import progress
-from refprotofl.methods.fedprox import proximal_pull
-from refprotofl.methods.sharing import average
-from refprotofl.methods.training import FreshSgd
+from refprotofl.methods.builtin.fednova.fednova import progress
+from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
+from refprotofl.methods.common.weights import average
+from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.comparison import cost_rows
 from refprotofl.simulation.run import run
@@ -158,7 +158,7 @@ def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
         seen.append(model.read(("backbone",)))
         return backbone_features(model, images)
 
-    monkeypatch.setattr("refprotofl.methods.base.backbone_features", counted)
+    monkeypatch.setattr("refprotofl.methods.core.client.backbone_features", counted)
     finish(tmp_path / "full", method="fedavg", share="full")
     assert len(seen) == 1 + 3  # the aggregated one, then each client's own after training
     assert not seen[0].equal(seen[1])
@@ -170,7 +170,7 @@ def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
 def test_training_that_leaves_the_shared_weights_alone_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refprotofl.methods.fedavg.train", lambda *rest, **options: None)
+    monkeypatch.setattr("refprotofl.methods.builtin.fedavg.fedavg.train", lambda *rest, **options: None)
     with pytest.raises(GuardError, match="training did not change the shared weights"):
         finish(tmp_path / "run", method="fedavg", share="full")
 

@@ -14,7 +14,7 @@ from refprotofl.basics.state import digest_state
 from refprotofl.benchmarks.kernels import experiment_of, measure_kernels
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
-from refprotofl.methods.training import FreshSgd
+from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of
 from refprotofl.models.small_maps import SmallMapConv2d

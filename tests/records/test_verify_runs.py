@@ -12,7 +12,7 @@ from torch import Tensor
 from refprotofl.basics.state import digest_run, digest_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
-from refprotofl.methods.refprotofl_client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state, save_state
