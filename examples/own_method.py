@@ -6,12 +6,11 @@
 docs/add-a-method.md goes through it line by line.
 """
 
-from typing import ClassVar
-
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from refprotofl.methods import Client, Refused, Server, train
+from refprotofl.methods import Client, Cost, Dense, Exchange, Server, Table, declare, train
 
 
 def trimmed_mean(values: Tensor, trim: float) -> Tensor:
@@ -22,11 +21,14 @@ def trimmed_mean(values: Tensor, trim: float) -> Tensor:
 
 
 class TrimmedServer(Server):
-    kinds: ClassVar = {"shared": "parameters"}  # how the traffic is counted
+    def __init__(self, desk):
+        super().__init__(desk)
+        self.shared = desk.model.read(desk.parts)  # (P,): the shared parts of the initial model as one vector
 
-    def __init__(self, experiment, model, public, parts):
-        super().__init__(experiment, model, public, parts)
-        self.shared = model.read(parts)  # (P,): the shared parts of the initial model as one vector
+    @classmethod
+    def exchanges(cls, scope):
+        shared = {"shared": Dense((scope.shared,), kind="parameters")}
+        return declare(scope, train=Exchange(down=shared, up=shared), evaluate=shared)
 
     @property
     def state_names(self):
@@ -36,14 +38,10 @@ class TrimmedServer(Server):
         self.join_newcomers(cohort)
         answers = self.ask(cohort, "train", {"shared": self.shared}, self.read)
         uploads = torch.stack([trained for client, trained in answers])  # (clients, P)
-        self.shared = trimmed_mean(uploads, self.experiment.own["trim"])
+        self.shared = trimmed_mean(uploads, self.options.trim)
 
     def read(self, client, answer):
-        """What a client sent, or why it is not believed: then the client is out of this round."""
-        trained = answer["shared"]
-        if not isinstance(trained, Tensor) or trained.shape != self.shared.shape or trained.dtype != torch.float32:
-            raise Refused(f"shared is not a float32 vector of {len(self.shared)} values")
-        return trained
+        return answer.tensor("shared")
 
     def evaluation(self):
         return {"shared": self.shared}
@@ -52,12 +50,16 @@ class TrimmedServer(Server):
 class TrimmedClient(Client):
     def train(self, round, message):
         self.model.write_private(self.state)
-        self.model.write(self.parts, message["shared"])
+        self.model.write(self.parts, message.tensor("shared"))
         train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
         return {"shared": self.keep_trained(round)}
 
     def evaluate(self, round, message):
-        return self.score(round, message["shared"])
+        return self.score(round, message.tensor("shared"))
+
+
+class Options(Table):
+    trim: float = Field(0.1, ge=0, le=0.5, description="share of clients left out at each end, 0 to 0.5 (the median)")
 
 
 class TrimmedMean:
@@ -65,7 +67,8 @@ class TrimmedMean:
 
     server = TrimmedServer
     client = TrimmedClient
-    options: ClassVar = {"trim": 0.1}  # share of clients left out at each end; 0.5 is the median
+    options = Options
+    cost = Cost(up="P", down="P")
 
 
 if __name__ == "__main__":

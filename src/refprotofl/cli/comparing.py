@@ -57,16 +57,45 @@ def compare(
         out.print(f"Runs are in {out_dir}", soft_wrap=True)
 
 
-@app.command(epilog="Example: refprotofl methods --preset paper --set share=full")
-def methods(file: File = None, preset: Preset = None, settings: Settings = None, data: DataDir = None) -> None:
-    """List all methods: what each shares, and how many values a client sends and gets in a round."""
+@app.command(epilog="Example: refprotofl methods --preset paper --set share=full, or refprotofl methods fedprox")
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="A method to tell more of; or an experiment as TOML.", show_default=False)
+    ] = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    data: DataDir = None,
+) -> None:
+    """List all methods: what each shares, and how many values a client sends and gets in a round.
+
+    Of one method: its own keys, with what they take, and its notes.
+    """
+    file = Path(name) if name is not None and name.endswith(".toml") else None
+    if name is not None and file is None:
+        _tell_of(name)
+    else:
+        _list(file, preset, settings or [], data)
+
+
+def _tell_of(name: str) -> None:
+    from refprotofl.cli.method_help import key_table, lines
+    from refprotofl.methods.catalogue import find_method
+
+    for line in lines(find_method(name)):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    table = key_table(name)
+    if table is not None:
+        out.print(table)
+
+
+def _list(file: Path | None, preset: str | None, settings: list[str], data: Path | None) -> None:
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.comparison import cost_rows
 
     table = Table(title="Values a client and round, as a formula and for this model", title_justify="left")
     for heading in ("method", "what it does", "shared", "up", "", "down", ""):
         table.add_column(heading, justify="left" if heading else "right")
-    for row in cost_rows(load_experiment(file, preset, settings or ()), data):
+    for row in cost_rows(load_experiment(file, preset, settings), data):
         numbers = (row.formula.up, f"{row.up:,}", row.formula.down, f"{row.down:,}")
         table.add_row(row.name, row.line, ", ".join(row.shared) or "-", *numbers)
     show(table)

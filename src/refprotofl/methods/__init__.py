@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from refprotofl.keys.table import Table
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
+    from refprotofl.methods.core.aggregation import Mean, Rule, Upload, fold, moved
     from refprotofl.methods.core.client import Client, Seat
     from refprotofl.methods.core.cohort import Cohort
+    from refprotofl.methods.core.fields import Dense, Exchange, Real, Received, SparseVector, Whole
+    from refprotofl.methods.core.messages import Scope, declare
     from refprotofl.methods.core.refusal import Refused
     from refprotofl.methods.core.samples import Samples
     from refprotofl.methods.core.server import Desk, Server
@@ -29,17 +32,30 @@ _PLACES = {
     "Cohort": "refprotofl.methods.core.cohort",
     "Cost": "refprotofl.methods.declaration",
     "Declaration": "refprotofl.methods.declaration",
+    "Dense": "refprotofl.methods.core.fields",
     "Desk": "refprotofl.methods.core.server",
+    "Exchange": "refprotofl.methods.core.fields",
     "FedAvgClient": "refprotofl.methods.builtin.fedavg.fedavg",
     "FedAvgServer": "refprotofl.methods.builtin.fedavg.fedavg",
+    "Mean": "refprotofl.methods.core.aggregation",
     "Method": "refprotofl.methods.declaration",
+    "Real": "refprotofl.methods.core.fields",
+    "Received": "refprotofl.methods.core.fields",
     "Refused": "refprotofl.methods.core.refusal",
+    "Rule": "refprotofl.methods.core.aggregation",
     "Samples": "refprotofl.methods.core.samples",
+    "Scope": "refprotofl.methods.core.messages",
     "Seat": "refprotofl.methods.core.client",
     "Server": "refprotofl.methods.core.server",
+    "SparseVector": "refprotofl.methods.core.fields",
     "Table": "refprotofl.keys.table",
+    "Upload": "refprotofl.methods.core.aggregation",
+    "Whole": "refprotofl.methods.core.fields",
+    "declare": "refprotofl.methods.core.messages",
     "fill_options": "refprotofl.methods.catalogue",
     "find_method": "refprotofl.methods.catalogue",
+    "fold": "refprotofl.methods.core.aggregation",
+    "moved": "refprotofl.methods.core.aggregation",
     "train": "refprotofl.methods.core.training",
 }
 
@@ -53,17 +69,30 @@ __all__ = [
     "Cohort",
     "Cost",
     "Declaration",
+    "Dense",
     "Desk",
+    "Exchange",
     "FedAvgClient",
     "FedAvgServer",
+    "Mean",
     "Method",
+    "Real",
+    "Received",
     "Refused",
+    "Rule",
     "Samples",
+    "Scope",
     "Seat",
     "Server",
+    "SparseVector",
     "Table",
+    "Upload",
+    "Whole",
+    "declare",
     "fill_options",
     "find_method",
+    "fold",
+    "moved",
     "train",
 ]
 

@@ -25,7 +25,7 @@ def _found() -> Iterator[Method]:
         module = importlib.import_module(f"{builtin.__name__}.{folder.name}")
         for found in vars(module).values():
             if isinstance(found, type) and issubclass(found, Declaration) and found.__module__ == module.__name__:
-                yield declared(found.name, found, f"method = {found.name!r}")
+                yield declared(found.name, found, f"method = {found.name!r}", f"docs/methods/{folder.name}.md")
 
 
 METHODS: dict[str, Method] = {method.name: method for method in _found()}
@@ -65,7 +65,7 @@ def with_options(experiment: "Experiment") -> "Experiment":
     """With the defaults of a method of the user's own filled in, and its rules held."""
     method = find_method(experiment.method)
     if method.table is None or method.name in METHODS:
-        own = fill_options(method.name, {} if method.table else method.options, experiment.own)  # type: ignore[arg-type]
+        own = fill_options(method.name, method.defaults, experiment.own)
     else:
         own = _read_own(method.table, experiment.own).plain()
     filled = experiment.model_copy(update={"own": own})

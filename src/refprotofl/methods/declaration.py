@@ -80,6 +80,7 @@ class Method:
     check: "Callable[[Experiment], None]"
     pooled: bool
     notes: tuple[str, ...]
+    page: str  # of the documentation, where there is one
 
     @property
     def server(self) -> "type[Server]":
@@ -94,12 +95,17 @@ class Method:
         """Its typed options, where it has such."""
         return self.options if isinstance(self.options, type) else None
 
+    @property
+    def defaults(self) -> Defaults:
+        """Its options where they are but names with their default values."""
+        return {} if isinstance(self.options, type) else self.options
+
 
 def by_share(experiment: "Experiment") -> Parts:
     return ALL if experiment.share == "full" else ADAPTER
 
 
-def declared(name: str, source: type, where: str) -> Method:
+def declared(name: str, source: type, where: str, page: str = "") -> Method:
     """The method that a class declares by its attributes; what is wrong with them is told with `where` it is named."""
 
     def said(attribute: str) -> Any:
@@ -108,7 +114,7 @@ def declared(name: str, source: type, where: str) -> Method:
     options = _options(where, said("options"))
     return Method(
         name=name,
-        line=(source.__doc__ or name).strip().splitlines()[0].rstrip("."),
+        line=(source.__doc__ or name).strip().splitlines()[0],
         code=_code(where, said("server"), said("client"), options),
         options=options,
         shared=_shared(where, said("shared")),
@@ -118,6 +124,7 @@ def declared(name: str, source: type, where: str) -> Method:
         check=said("check"),
         pooled=bool(said("pooled")),
         notes=tuple(said("notes")),
+        page=page,
     )
 
 

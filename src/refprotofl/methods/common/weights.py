@@ -14,7 +14,7 @@ from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.common import compressors
 from refprotofl.methods.core import guards
-from refprotofl.methods.core.aggregation import Mean, Rule, Upload, fold, moved
+from refprotofl.methods.core.aggregation import Upload, fold, moved
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Dense, Exchange, Fields, Received, Whole
@@ -24,9 +24,6 @@ from refprotofl.methods.core.remembered import held, hold
 from refprotofl.methods.core.server import Server
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
-
-RULE: Rule = Mean()
-
 
 # The fields
 
@@ -146,7 +143,7 @@ def step(server: Server, round: int, reference: Tensor, changes: Iterable[tuple[
         Upload(change.to(torch.float64), float(server.samples[client]))
         for client, change in counted(server, round, changes)
     )
-    return next_broadcast(server, reference, moved(reference, fold(RULE, len(reference), uploads)))
+    return next_broadcast(server, reference, moved(reference, fold(server.rule, len(reference), uploads)))
 
 
 def counted(server: Server, round: int, changes: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:

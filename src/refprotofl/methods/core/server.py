@@ -11,6 +11,7 @@ from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
+from refprotofl.methods.core.aggregation import Mean, Rule
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
 from refprotofl.methods.core.messages import Scope, class_ids, declare
@@ -72,6 +73,7 @@ class Server(ABC):
         self.num_classes = desk.experiment.known_input.num_classes
         self.messages = self.exchanges(desk.scope)
         self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
+        self.rule: Rule = Mean()  # how the clients' changes become one
         # Its tensors are part of the state.
         self.remembered = remember(desk.experiment, desk.feedback, desk.scope.shared)
 

@@ -60,7 +60,7 @@ class FedNovaServer(Server):
         self.join_newcomers(cohort)
         requests = weights.requests(self, cohort.round, self.shared)
         answers = self.ask(cohort, "train", requests, partial(self.read, cohort.round))
-        self.step(fold(weights.RULE, len(self.shared), self.uploads(cohort.round, answers)))
+        self.step(fold(self.rule, len(self.shared), self.uploads(cohort.round, answers)))
 
     def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, float, int]:
         """A client's change, its |a_k| and, with a proximal term, its steps."""

@@ -42,6 +42,7 @@ class RefProtoServer(Server):
         self.anchors, self.defined = no_anchors(desk.experiment)
         self.previous = self.adapter  # the last broadcast before this one
         self.remembered.holds = nobody(desk.experiment.clients)
+        self.rule = Mean(self.options.normalise)
         check_least_budget(desk.experiment, self.options, len(self.adapter))
 
     @classmethod
@@ -133,7 +134,7 @@ class RefProtoServer(Server):
         if self.compresses or self.options.error_feedback == "ef21":
             return weights.step(self, round, self.adapter, ((client, update.change) for client, update in taken))
         uploads = (self.upload(client, round, update) for client, update in taken)
-        return moved(self.adapter, fold(Mean(self.options.normalise), len(self.adapter), uploads))
+        return moved(self.adapter, fold(self.rule, len(self.adapter), uploads))
 
     def taken(self, updates: Updates, uploaded: dict[int, Prototypes]) -> Iterator[tuple[int, masked.Update]]:
         for client, (update, along) in updates:

@@ -1,0 +1,48 @@
+"""What `refprotofl methods NAME` tells of one method."""
+
+from rich.table import Table
+
+from refprotofl.experiment import Experiment
+from refprotofl.keys.complaints import allowed, keys
+from refprotofl.methods.catalogue import METHODS, find_method
+from refprotofl.methods.declaration import Method
+
+
+def lines(method: Method) -> list[str]:
+    """What it is, shares and sends."""
+    experiment = Experiment.model_construct(**{**dict(Experiment()), "method": method.name})
+    cost, shared = method.cost(experiment), ", ".join(method.shared(experiment)) or "nothing"
+    return [
+        f"{method.name}: {method.line}",
+        f"shared: {shared}; values a client and round: {cost.up} up, {cost.down} down",
+        *(f"note: {note}" for note in method.notes),
+        *([f"more: {method.page}"] if method.page else []),
+    ]
+
+
+def key_table(name: str) -> Table | None:
+    """Its own keys with their defaults and what they take; None if it has none."""
+    method = find_method(name)
+    prefix = name if name in METHODS else "own"
+    if method.table is not None:
+        rows = [
+            (f"{prefix}.{key}", _shown(field.get_default(call_default_factory=True)), allowed(field))
+            for key, field in keys(method.table).items()
+        ]
+    else:
+        rows = [(f"{prefix}.{key}", _shown(default), "") for key, default in method.defaults.items()]
+    if not rows:
+        return None
+    table = Table(box=None, pad_edge=False)
+    table.add_column("key", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("takes")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _shown(default: object) -> str:
+    if default is None:
+        return "-"
+    return ("on" if default else "off") if isinstance(default, bool) else str(default)
