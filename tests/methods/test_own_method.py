@@ -18,6 +18,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.handover import load_trained, predict
 from refprotofl.methods import fill_options, find_method
+from refprotofl.simulation.assembly import model_of
 from refprotofl.simulation.run import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -208,3 +209,77 @@ def test_what_does_not_fit_is_told(module, request, text, problem):
     with pytest.raises(InputError, match=problem) as found:
         find_method(name)
     assert name in str(found.value)
+
+
+BORROWED = """
+from refprotofl.methods import ADAPTER, find_method
+
+class Watched(find_method("refprotofl").client):
+    def answer(self, verb, round, message):
+        return super().answer(verb, round, message)
+
+class Own:
+    server, client, shared = find_method("refprotofl").server, Watched, ADAPTER
+"""
+
+
+def test_parts_of_a_built_in_method_bring_its_options(module, simulate):
+    name = module("borrowed", BORROWED)
+    usual, own = simulate({"rounds": 2}, keep=0.3), simulate({"rounds": 2, "method": name}, keep=0.3)
+    assert own.finished.summary["state_digest"] == usual.finished.summary["state_digest"]
+    assert own.finished.summary["experiment"]["refprotofl"]["keep"] == 0.3
+    fed_back = {"error_feedback": "ef21", "normalise": "participants"}
+    usual, own = simulate({"rounds": 2}, **fed_back), simulate({"rounds": 2, "method": name}, **fed_back)
+    assert own.finished.summary["state_digest"] == usual.finished.summary["state_digest"]
+
+
+TYPED = """
+from typing import Literal
+from pydantic import Field
+from refprotofl.methods import Cost, FedAvgClient, FedAvgServer, Table
+
+class Options(Table):
+    beta: float = Field(1.0, gt=0, description="a rate above 0")
+    kind: Literal["even", "odd"] = "even"
+    head_steps: int = 3
+
+class Server(FedAvgServer):
+    options: Options
+    def round(self, cohort):
+        super().round(cohort)
+        assert self.options.beta == 2.0 and self.options.head_steps == 3
+
+class Own:
+    server, client, options = Server, FedAvgClient, Options
+    cost = Cost("P + 1", "P")
+    extra_outputs = 2
+    @staticmethod
+    def check(experiment):
+        if experiment.own.get("kind") == "odd" and experiment.clients % 2 == 0:
+            raise ValueError('has own.kind = "odd", but an even number of clients')
+"""
+
+
+def test_typed_options_a_cost_and_extra_outputs(module, simulate):
+    name = module("typed", TYPED)
+    method = find_method(name)
+    done = simulate({"method": name, "rounds": 1, "own": {"beta": 2}})
+    assert done.finished.summary["experiment"]["own"] == {"beta": 2.0, "kind": "even", "head-steps": 3}
+    assert model_of(done.resolved, 0).head.out_features == 10 + 2
+    assert method.cost(done.resolved).up == "P + 1"
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"beta": 0}, "own.beta = 0 is too small; allowed: a rate above 0."),
+        ({"kind": "wild"}, "own.kind = 'wild' is not known; allowed: even or odd."),
+        ({"headsteps": 1}, "There is no key own.headsteps; did you mean own.head-steps?"),
+        ({"kind": "odd"}, 'The experiment has own.kind = "odd", but an even number of clients.'),
+    ],
+)
+def test_what_is_wrong_with_typed_options_is_told(module, simulate, own, sentence):
+    name = module("typed", TYPED)
+    with pytest.raises(InputError) as refusal:
+        simulate({"method": name, "own": own})
+    assert str(refusal.value) == sentence

@@ -82,9 +82,14 @@ class _Keys(Table):
             raise InputError(explain(error, cls)) from None
 
     def plain(self) -> dict[str, Any]:
-        """Nested plain values; left out is what has no say: how it is computed, and the tables of other methods."""
-        used = "own" if is_reference(self.method) else self.method
-        others = {*TABLES, "own"} - {used}
+        """Nested plain values; left out is what has no say: how it is computed, and the tables of other methods.
+
+        A user's own method may have the server or client of another: then that one's table has a say once it is changed.
+        """
+        if is_reference(self.method):
+            others = {name for name, table in TABLES.items() if getattr(self, name.replace("-", "_")) == table()}
+        else:
+            others = {*TABLES, "own"} - {self.method}
         return {name: value for name, value in super().plain().items() if name not in others}
 
     @property

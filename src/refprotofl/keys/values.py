@@ -32,6 +32,11 @@ def _read_scalars(value: object) -> object:
     return dict(value)
 
 
+def number_of(share: float, size: int) -> int:
+    """How many of `size` a share of them is: one at least."""
+    return max(1, int(share * size))
+
+
 Scalar = str | bool | int | float
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_read_scalars)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]

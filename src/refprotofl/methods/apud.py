@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.keys.values import number_of
 from refprotofl.methods.core.aggregation import Mean, Normalise, Upload, fold, moved
 
 Rule = Literal["top", "random", "probabilistic"]
 
 
 def number_to_send(keep: float, size: int) -> int:
-    return max(1, int(keep * size))
+    return number_of(keep, size)
 
 
 def select(local: Tensor, reference: Tensor, keep: int) -> Tensor:

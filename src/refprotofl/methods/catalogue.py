@@ -4,6 +4,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -49,15 +50,27 @@ def _own(name: str) -> Method:
     if not isinstance(source, type):
         raise InputError(f"{where} is not a class; {GUIDE}.")
     method = declared(name, source, where)
-    method.code()
-    return method
+    lender = _lender(method)
+    return method if lender is None or hasattr(source, "feedback") else replace(method, feedback=lender.feedback)
+
+
+def _lender(method: Method) -> Method | None:
+    """The built-in method whose server or client a user's own has, with that method's options."""
+    read = method.read_table
+    if read is None or (method.table is not None and issubclass(method.table, read)):
+        return None
+    return next((METHODS[name] for name, table in TABLES.items() if table is read), None)
 
 
 def options_of(experiment: "Experiment") -> Any:
-    """The options of the experiment's method: its table, or of a user's own method what [own] says."""
+    """The options of the experiment's method: its table.
+
+    Of a user's own method what [own] says; with the server or client of a built-in one, that one's table.
+    """
     method = find_method(experiment.method)
-    if method.name in METHODS:
-        return getattr(experiment, method.name.replace("-", "_")) if method.table else {}
+    owner = method if method.name in METHODS else _lender(method)
+    if owner is not None:
+        return getattr(experiment, owner.name.replace("-", "_")) if owner.table else {}
     return experiment.own if method.table is None else _read_own(method.table, experiment.own)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from refprotofl.basics.parts import ADAPTER, ALL, Parts
 from refprotofl.basics.plugins import load_object
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Feedback = Literal["none", "ef", "ef21"]  # what becomes of the part of a change that is not sent
 Defaults = Mapping[str, Scalar]
 
+SERVER = "refprotofl.methods.core.server:Server"
+CLIENT = "refprotofl.methods.core.client:Client"
 GUIDE = "docs/add-a-method.md shows how"
 
 
@@ -96,6 +98,13 @@ class Method:
         return self.options if isinstance(self.options, type) else None
 
     @property
+    def read_table(self) -> type[Table] | None:
+        """The typed options that its server or client reads, by their annotation."""
+        lines = [vars(parent).get("__annotations__", {}) for part in self.code() for parent in part.__mro__]
+        kinds = [line["options"] for line in lines if isinstance(line.get("options"), type)]
+        return next((kind for kind in kinds if issubclass(kind, Table)), None)
+
+    @property
     def defaults(self) -> Defaults:
         """Its options where they are but names with their default values."""
         return {} if isinstance(self.options, type) else self.options
@@ -115,7 +124,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
     return Method(
         name=name,
         line=(source.__doc__ or name).strip().splitlines()[0],
-        code=_code(where, said("server"), said("client"), options),
+        code=_code(where, said("server"), said("client")),
         options=options,
         shared=_shared(where, said("shared")),
         cost=_function(where, "cost", said("cost"), Cost),
@@ -128,27 +137,20 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
     )
 
 
-def _code(
-    where: str, server: object, client: object, options: type[Table] | Defaults
-) -> "Callable[[], tuple[type[Server], type[Client]]]":
+def _code(where: str, server: object, client: object) -> "Callable[[], tuple[type[Server], type[Client]]]":
     @cache
     def code() -> "tuple[type[Server], type[Client]]":
-        from refprotofl.methods.core.client import Client
-        from refprotofl.methods.core.server import Server
-
-        found_server = _checked_part(where, "server", server, Server)
-        found_client = _checked_part(where, "client", client, Client)
+        found_server = _checked_part(where, "server", server, load_object(SERVER, where))
+        found_client = _checked_part(where, "client", client, load_object(CLIENT, where))
         unanswered = [verb for verb in found_client.verbs if not hasattr(found_client, verb)]
         if unanswered:
             raise InputError(f"{where}: {found_client.__name__} has no method for its verbs {', '.join(unanswered)}.")
-        for part in (found_server, found_client):
-            _check_options(where, part, options)
         return found_server, found_client
 
     return code
 
 
-def _checked_part(where: str, attribute: str, named: object, kind: type) -> Any:
+def _checked_part(where: str, attribute: str, named: object, kind: Any) -> Any:
     found = load_object(named, where) if isinstance(named, str) else named
     if found is None:
         raise InputError(f"{where} has no attribute {attribute!r}, which must be its {kind.__name__} class; {GUIDE}.")
@@ -159,20 +161,6 @@ def _checked_part(where: str, attribute: str, named: object, kind: type) -> Any:
     if missing:
         raise InputError(f"{where}: {found.__name__} must still define {', '.join(missing)}; {GUIDE}.")
     return found
-
-
-def _check_options(where: str, part: type, options: type[Table] | Defaults) -> None:
-    """A part of another method reads that method's options: whoever borrows it must declare them, too."""
-    read = get_type_hints(part).get("options")
-    if (
-        isinstance(read, type)
-        and issubclass(read, Table)
-        and not (isinstance(options, type) and issubclass(options, read))
-    ):
-        raise InputError(
-            f"{where}: {part.__name__} reads the options {read.__module__}.{read.__name__}; declare options = that "
-            "class, or a subclass of it."
-        )
 
 
 def _shared(where: str, shared: object) -> "Callable[[Experiment], Parts]":

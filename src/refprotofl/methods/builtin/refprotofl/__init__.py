@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from refprotofl.basics.parts import ADAPTER
 from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Bytes, Count, Share, Switch, Weight
+from refprotofl.keys.values import Bytes, Count, Share, Switch, Weight, number_of
 from refprotofl.methods.declaration import Cost, Declaration, Feedback
 
 if TYPE_CHECKING:
@@ -70,11 +70,9 @@ class RefProtoFL(Declaration):
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
         """With every class in the public set; what it lacks comes with its class id and count. K: parameters kept."""
-        from refprotofl.methods.apud import number_to_send
-
         table: Options = experiment.refprotofl
         share, anchors = table.share, " + C*m" if table.erpa else ""
-        kept = {"K": lambda shared: shared if share is None else number_to_send(share, shared)}
+        kept = {"K": lambda shared: shared if share is None else number_of(share, shared)}
         return Cost(("K" if table.apud else "P") + anchors, "P" + anchors, kept)
 
     @staticmethod
