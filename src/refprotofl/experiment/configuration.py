@@ -84,7 +84,7 @@ class _Keys(Table):
     def plain(self) -> dict[str, Any]:
         """Nested plain values; left out is what has no say: how it is computed, and the tables of other methods.
 
-        A user's own method may have the server or client of another: then that one's table has a say once it is changed.
+        A user's own method may have the server or client of another: that one's table has a say once it is changed.
         """
         if is_reference(self.method):
             others = {name for name, table in TABLES.items() if getattr(self, name.replace("-", "_")) == table()}
