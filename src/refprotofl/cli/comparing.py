@@ -14,7 +14,7 @@ from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
-    from refprotofl.report.comparison import Row
+    from refprotofl.report.comparison import OverSeeds
     from refprotofl.report.statistics import Estimate
 
 
@@ -88,8 +88,8 @@ def _read_seeds(text: str) -> list[int]:
     return [int(seed) for seed in seeds]
 
 
-def _table(rows: "list[Row]", title: str) -> Table:
-    from refprotofl.evaluation.scoring import PROTOCOLS
+def _table(rows: "list[OverSeeds]", title: str) -> Table:
+    from refprotofl.evaluation.protocols import PROTOCOLS
 
     table = Table(title=title, title_justify="left")
     shown = [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]

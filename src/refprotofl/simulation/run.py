@@ -18,7 +18,8 @@ from refprotofl.engines.host import Engine
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.engines.workers import WorkerEngine
-from refprotofl.evaluation.scoring import PROTOCOLS, accuracies, accuracy
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.scoring import accuracies, accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.methods import compressors
 from refprotofl.methods.base import Server
@@ -26,6 +27,7 @@ from refprotofl.models import ALL
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.machine import machine_card
+from refprotofl.records.summary import Seconds, Summary
 from refprotofl.simulation import assembly
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Counted, Kind
@@ -50,7 +52,7 @@ class Watcher:
 class Finished:
     """A finished run: its summary as in summary.json, and where it lies."""
 
-    summary: dict[str, Any]
+    summary: Summary
     folder: Path
 
 
@@ -154,7 +156,7 @@ class Loop:
         )
         self.watcher.started(self.experiment, self.folder.path, workers, self.progress.round)
 
-    def run(self, started: float) -> dict[str, Any]:
+    def run(self, started: float) -> Summary:
         """All rounds that are not committed yet, then the summary."""
         spent_before = self.progress.seconds["total"]
         for round in range(self.progress.round + 1, self.experiment.rounds + 1):
@@ -176,7 +178,7 @@ class Loop:
         seconds = self.progress.seconds
         self.progress = Progress(
             round=round,
-            communication=self.ledger.totals(),
+            communication=dict(self.ledger.totals()),
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
             seconds={
@@ -245,9 +247,10 @@ class Loop:
             "facts": self.server.facts(),
         }
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         sizes = {name: sum(model.sizes(ALL)) for name, model in self.federation.models.items()}
         parameters = round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
+        seconds = self.progress.seconds
         return {
             "schema": 1,
             "experiment": self.experiment.plain(),
@@ -258,9 +261,9 @@ class Loop:
             "evaluated_clients": self.progress.accuracy["clients"],
             "trained_clients": self.progress.accuracy["trained_clients"],
             "facts": self.progress.accuracy["facts"],
-            "communication": self.progress.communication,
+            "communication": self.ledger.totals(),
             "full_model": {"parameters": parameters, "participations": self.progress.participations},
-            "seconds": self.progress.seconds,
+            "seconds": Seconds(total=seconds["total"], train=seconds["train"], evaluate=seconds["evaluate"]),
             "state_digest": self.checkpoint.state_digest,
         }
 
