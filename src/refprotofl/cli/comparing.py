@@ -53,7 +53,11 @@ def compare(
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        show(_table(rows, f"{cells[0].experiment.dataset}: mean over {len(_read_seeds(seeds))} seeds, 95 % interval"))
+        show(
+            comparison_table(
+                rows, f"{cells[0].experiment.dataset}: mean over {len(_read_seeds(seeds))} seeds, 95 % interval"
+            )
+        )
         out.print(f"Runs are in {out_dir}", soft_wrap=True)
 
 
@@ -88,7 +92,7 @@ def _read_seeds(text: str) -> list[int]:
     return [int(seed) for seed in seeds]
 
 
-def _table(rows: "list[OverSeeds]", title: str) -> Table:
+def comparison_table(rows: "list[OverSeeds]", title: str) -> Table:
     from refprotofl.evaluation.protocols import PROTOCOLS
 
     table = Table(title=title, title_justify="left")
