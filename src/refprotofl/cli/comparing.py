@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     epilog="Example: refprotofl compare --methods refprotofl,fedavg:share=full,local --seeds 0,1,2 --preset small"
 )
 def compare(
-    methods: Annotated[str, typer.Option(help="Methods with commas between; fedavg:share=full adds a switch.")],
+    methods: Annotated[
+        str, typer.Option(help="Methods with commas between; fedavg:share=full adds a switch, as do more colons.")
+    ],
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
@@ -38,10 +40,11 @@ def compare(
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     count = read_workers(workers)
     from refprotofl.cli.display import GridWatcher
+    from refprotofl.report.choices import split_methods
     from refprotofl.report.comparison import plan, run_cells, tabulate
 
     chosen = with_device(settings or [], device)
-    cells = plan(file, preset, chosen, _split(methods), _read_seeds(seeds), out_dir)
+    cells = plan(file, preset, chosen, split_methods(methods), _read_seeds(seeds), out_dir)
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     try:
         results = list(
@@ -81,12 +84,8 @@ def methods(file: File = None, preset: Preset = None, settings: Settings = None,
     )
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
 def _read_seeds(text: str) -> list[int]:
-    seeds = _split(text)
+    seeds = [seed.strip() for seed in text.split(",") if seed.strip()]
     if not seeds or not all(seed.isdecimal() for seed in seeds):
         raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
     return [int(seed) for seed in seeds]

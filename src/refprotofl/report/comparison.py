@@ -13,6 +13,7 @@ from refprotofl.methods import METHODS, find_method
 from refprotofl.methods.costs import Cost, evaluate, symbols
 from refprotofl.models import Parts, build_model
 from refprotofl.records.summary import Summary
+from refprotofl.report.choices import read_switches
 from refprotofl.report.statistics import Estimate, estimate
 from refprotofl.simulation.assembly import resolve
 from refprotofl.simulation.run import Watcher, Workers, run
@@ -75,7 +76,7 @@ def plan(
 ) -> list[Cell]:
     """The grid's cells, seed by seed, so that an interrupted comparison is complete for its first seeds.
 
-    A method may carry switches of its own: `fedavg:share=full`.
+    A method may carry switches of its own, as `choices` reads them: `fedavg:share=full`.
     """
     if not methods or not seeds:
         raise InputError("A comparison needs at least one method and one seed.")
@@ -85,7 +86,7 @@ def plan(
     cells = []
     for seed in seeds:
         for name in methods:
-            method, *switches = name.split(":") if ":" in name and "=" in name else [name]
+            method, switches = read_switches(name)
             find_method(method)
             chosen = [*settings, f'method="{method}"', f"seed={seed}", *switches]
             experiment = load_experiment(file, preset, chosen)
