@@ -111,3 +111,15 @@ def test_the_installed_command(tiny: Path, undisturbed: Finished) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state_digest"] == undisturbed.summary["state_digest"]
     assert "Traceback" not in done.stderr
+
+
+def test_partition_shows_and_draws_who_has_what(refprotofl: Command, tiny: Path) -> None:
+    outcome = refprotofl("partition", tiny, "--out", "new/picture.svg")
+    assert outcome.code == 0, outcome.err
+    table = [line.strip("│ ").split("│") for line in outcome.out.splitlines() if line.startswith("│")]
+    rows = [[int(cell) for cell in line] for line in table]
+    assert [row[0] for row in rows] == [0, 1]
+    assert all(row[1] == sum(row[2:]) for row in rows)
+    assert sum(row[1] for row in rows) == 45 - 2 * 3  # all but the public images
+    assert "2 clients by 3 classes" in outcome.out
+    assert Path("new/picture.svg").read_text().startswith("<?xml")
