@@ -26,7 +26,7 @@ from refprotofl.methods.base import Server
 from refprotofl.models import ALL
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
-from refprotofl.records.machine import machine_card
+from refprotofl.records.machine import describe_machine
 from refprotofl.records.summary import Seconds, Summary
 from refprotofl.simulation import assembly
 from refprotofl.wire import Ledger
@@ -150,7 +150,7 @@ class Loop:
                     "workers": workers,
                     "device": devices.describe(self.federation.device, workers),
                     "partition": vars(self.federation.data.partition_notes),
-                    "machine": machine_card(),
+                    "machine": describe_machine(),
                 }
             ]
         )
