@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.models import SplitModel
+from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.wire import Message
-
-BATCH = 512
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class TestSet:
 def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
     """(T, width), on the device: the costly part, shared by all adapters that are tried on one backbone."""
     model.eval()
-    batches = images.to(model.device).split(BATCH)
+    batches = images.to(model.device).split(FORWARD_BATCH)
     return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
 
 
@@ -42,7 +40,7 @@ def adapter_predictions(
 
     A head may have outputs beyond the classes; they are not predictions.
     """
-    embeddings = torch.relu(model.feature(features))  # (T, m)
+    embeddings = model.embed_features(features)  # (T, m)
     predicted = {"": model.head(embeddings)[:, :num_classes].argmax(dim=1)}
     if anchors is not None and defined is not None and defined.any():
         anchors, defined = anchors.to(model.device), defined.to(model.device)

@@ -1,6 +1,6 @@
 """Models: `build_model(experiment, client=k)` gives the same initial weights wherever it is called."""
 
 from refprotofl.models.build import build_model
-from refprotofl.models.split import ADAPTER, ALL, BODY, HEAD, Parts, SplitModel
+from refprotofl.models.split import ADAPTER, ALL, BODY, FORWARD_BATCH, HEAD, Parts, SplitModel
 
-__all__ = ["ADAPTER", "ALL", "BODY", "HEAD", "Parts", "SplitModel", "build_model"]
+__all__ = ["ADAPTER", "ALL", "BODY", "FORWARD_BATCH", "HEAD", "Parts", "SplitModel", "build_model"]
