@@ -36,7 +36,7 @@ class TrimmedServer(Server):
         self.join_newcomers(cohort)
         answers = self.ask(cohort, "train", {"shared": self.shared}, self.read)
         uploads = torch.stack([trained for client, trained in answers])  # (clients, P)
-        self.shared = trimmed_mean(uploads, self.experiment.own["trim"])
+        self.shared = trimmed_mean(uploads, float(self.experiment.own["trim"]))
 
     def read(self, client, answer):
         """What a client sent, or why it is not believed: then the client is out of this round."""
@@ -71,5 +71,6 @@ class TrimmedMean:
 if __name__ == "__main__":
     from refprotofl import Experiment, run
 
-    finished = run(Experiment(method="own_method:TrimmedMean", rounds=5, min_size=10, model={"name": "mlp"}))
+    keys = {"method": "own_method:TrimmedMean", "rounds": 5, "min-size": 10, "model": {"name": "mlp"}}
+    finished = run(Experiment.parse(keys))
     print(finished.summary["accuracy"])
