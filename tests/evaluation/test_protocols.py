@@ -1,6 +1,8 @@
 """The protocols are declared in one place; whatever tells of them copes with one more."""
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,12 @@ def test_accuracies_by_hand() -> None:
 
 def test_the_order_is_that_of_the_files() -> None:
     assert list(PROTOCOLS) == ["personal", "personal_before", "global", "own", "personal_prototype", "own_prototype"]
+
+
+def test_naming_them_does_not_wait_for_torch() -> None:
+    code = "import sys, refprotofl.evaluation.protocols; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
 
 
 def test_the_documentation_names_every_protocol() -> None:

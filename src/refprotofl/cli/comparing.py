@@ -12,6 +12,7 @@ from refprotofl.basics.units import percent, size
 from refprotofl.cli.app import DataDir, Device, File, Preset, Settings, Workers, app, notes, out, show
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import InputError
+from refprotofl.evaluation.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from refprotofl.report.comparison import OverSeeds
@@ -92,8 +93,6 @@ def _read_seeds(text: str) -> list[int]:
 
 
 def comparison_table(rows: "list[OverSeeds]", title: str) -> Table:
-    from refprotofl.evaluation.protocols import PROTOCOLS
-
     table = Table(title=title, title_justify="left")
     shown = [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]
     for heading in ("method", *shown, "uplink", "downlink", "seconds"):
