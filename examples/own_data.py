@@ -25,16 +25,16 @@ def backbone(shape: tuple[int, int, int]) -> nn.Module:
 if __name__ == "__main__":
     from refprotofl import Experiment, run
 
-    experiment = Experiment(
-        dataset="own_data:load",
-        clients=5,
-        rounds=10,
-        min_size=20,
-        train={"batch-size": 16},
-        model={"name": "own_data:backbone", "embedding": 32},
-        public={"per-class": 5},
-        refprotofl={"uplink-budget": "6 kB"},
-    )
-    finished = run(experiment)
+    keys = {
+        "dataset": "own_data:load",
+        "clients": 5,
+        "rounds": 10,
+        "min-size": 20,
+        "train": {"batch-size": 16},
+        "model": {"name": "own_data:backbone", "embedding": 32},
+        "public": {"per-class": 5},
+        "refprotofl": {"uplink-budget": "6 kB"},
+    }
+    finished = run(Experiment.parse(keys))
     print(finished.summary["accuracy"])
     print(finished.folder)

@@ -285,7 +285,7 @@ def accuracy(backbone: Sequence[Floats], adapter: Floats, width: int, test: Data
 
 def main() -> None:
     """Digits: 5 clients with skewed classes, 3 of them in a round, a public set with 8 of the 10 classes."""
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+    from sklearn.datasets import load_digits
 
     torch.set_num_threads(1)
     random = np.random.default_rng(0)

@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 if "REFPROTOFL_TEST_DEVICE" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    torch.backends.mps.is_available = lambda: False
+    torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]
 
 
 def patient(*arguments: Any, meanwhile: Any) -> WorkerEngine:
@@ -23,4 +23,4 @@ def patient(*arguments: Any, meanwhile: Any) -> WorkerEngine:
     return WorkerEngine(*arguments)
 
 
-refprotofl.simulation.run.WorkerEngine = patient  # type: ignore[assignment, misc]
+refprotofl.simulation.run.WorkerEngine = patient  # type: ignore[assignment, attr-defined]

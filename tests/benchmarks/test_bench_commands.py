@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 import refprotofl.cli  # noqa: F401 - registers the commands
 from refprotofl.benchmarks import kernels, overhead, scale

@@ -13,7 +13,8 @@ from refprotofl.benchmarks.plain import train_plainly, work_of
 from refprotofl.benchmarks.synthetic import IMAGES, make_images
 from refprotofl.errors import InputError
 from refprotofl.methods.core import training
-from refprotofl.methods.core.training import FreshSgd, Samples
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ALL, SplitModel, build_model
 from refprotofl.simulation.assembly import load_federation
 from refprotofl.simulation.run import draw_cohort

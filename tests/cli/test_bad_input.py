@@ -3,16 +3,18 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
 
-Command = Callable[..., "object"]
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command
 
 
 @pytest.fixture
-def refused(refprotofl: Command, tiny: Path) -> Callable[..., str]:
+def refused(refprotofl: "Command", tiny: Path) -> Callable[..., str]:
     """Calls a command that must end with this code and these words, and leave nothing."""
 
     def call(code: int, *arguments: object, words: tuple[str, ...]) -> str:
@@ -108,11 +110,12 @@ def test_toml_that_is_not_toml(refused: Callable[..., str], tmp_path: Path) -> N
 
 
 def test_a_budget_that_is_too_small_names_the_least_which_then_works(
-    refused: Callable[..., str], refprotofl: Command, tiny: Path
+    refused: Callable[..., str], refprotofl: "Command", tiny: Path
 ) -> None:
     words = ("refprotofl.uplink-budget = 40 bytes", "least")
     message = refused(2, "run", tiny, "--set", "refprotofl.uplink-budget=40 B", words=words)
-    least = int(re.search(r"take (\d+) bytes", message)[1])
+    (needed,) = re.findall(r"take (\d+) bytes", message)
+    least = int(needed)
     refused(2, "run", tiny, "--set", f"refprotofl.uplink-budget={least - 1}", words=(f"{least} bytes",))
     budget = ("--set", f"refprotofl.uplink-budget={least}")
     assert refprotofl("run", tiny, *budget, "--workers", 1, "--out", "run").code == 0
@@ -176,7 +179,7 @@ def test_more_clients_than_samples(refused: Callable[..., str], make_npz: Callab
     ids=["from 1", "with gaps"],
 )
 def test_labels_need_not_be_counted_from_zero(
-    refprotofl: Command, make_npz: Callable[..., Path], tiny: Path, labels: np.ndarray, names: str
+    refprotofl: "Command", make_npz: Callable[..., Path], tiny: Path, labels: np.ndarray, names: str
 ) -> None:
     file = make_npz(labels)
     outcome = refprotofl("run", tiny, "--set", f"dataset={file}", "--workers", 1, "--out", "run")
@@ -187,7 +190,7 @@ def test_labels_need_not_be_counted_from_zero(
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/refprotofl", "/proc/refprotofl/run"])
-def test_an_out_that_cannot_be_written(refprotofl: Command, tiny: Path, place: str) -> None:
+def test_an_out_that_cannot_be_written(refprotofl: "Command", tiny: Path, place: str) -> None:
     Path("file").write_text("in the way")
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", place)
     assert outcome.code == 2
@@ -197,7 +200,7 @@ def test_an_out_that_cannot_be_written(refprotofl: Command, tiny: Path, place: s
     assert Path("file").read_text() == "in the way"
 
 
-def test_a_folder_with_other_things_in_it_is_left_alone(refprotofl: Command, tiny: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_things_in_it_is_left_alone(refprotofl: "Command", tiny: Path, tmp_path: Path) -> None:
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "thesis.tex").write_text("precious")

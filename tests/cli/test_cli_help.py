@@ -1,6 +1,7 @@
 """Every command explains itself with an example."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -8,7 +9,8 @@ import typer.main
 
 from refprotofl.cli.app import app
 
-Command = Callable[..., "object"]
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -26,14 +28,14 @@ def test_the_commands_of_the_contract_that_exist_are_found() -> None:
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_help_shows_an_example(refprotofl: Command, path: tuple[str, ...]) -> None:
+def test_help_shows_an_example(refprotofl: "Command", path: tuple[str, ...]) -> None:
     outcome = refprotofl(*path, "--help")
     assert outcome.code == 0
     assert f"Example: refprotofl {path[0]}" in outcome.out
     assert outcome.err == ""
 
 
-def test_the_programs_help_tells_the_exit_codes(refprotofl: Command) -> None:
+def test_the_programs_help_tells_the_exit_codes(refprotofl: "Command") -> None:
     outcome = refprotofl("--help")
     assert outcome.code == 0
     assert "Exit codes: 0 done, 2 your input, 3 data" in outcome.out
@@ -43,7 +45,7 @@ def test_the_programs_help_tells_the_exit_codes(refprotofl: Command) -> None:
 
 @pytest.mark.parametrize("path", [path for path in ALL if len(path) == 1], ids=" ".join)
 def test_a_command_that_lacks_what_it_needs_does_not_pretend_to_succeed(
-    refprotofl: Command, path: tuple[str, ...]
+    refprotofl: "Command", path: tuple[str, ...]
 ) -> None:
     outcome = refprotofl(*path, "--no-such-option")
     assert outcome.code == 2

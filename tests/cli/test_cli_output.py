@@ -4,21 +4,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from refprotofl.simulation.run import Finished
 
-Command = Callable[..., "object"]
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command
 
 
-def lasting(summary: dict[str, object]) -> dict[str, object]:
+def lasting(summary: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in summary.items() if key != "seconds"}
 
 
-def test_json_is_the_summary_and_nothing_else(refprotofl: Command, tiny: Path, undisturbed: Finished) -> None:
+def test_json_is_the_summary_and_nothing_else(refprotofl: "Command", tiny: Path, undisturbed: Finished) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", "run", "--json")
     assert outcome.code == 0
     printed = json.loads(outcome.out)
@@ -28,7 +30,7 @@ def test_json_is_the_summary_and_nothing_else(refprotofl: Command, tiny: Path, u
     assert {*contract.split(), "state_digest"} <= printed.keys()
 
 
-def test_progress_goes_to_stderr(refprotofl: Command, tiny: Path) -> None:
+def test_progress_goes_to_stderr(refprotofl: "Command", tiny: Path) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", "run")
     assert outcome.code == 0
     lines = outcome.err.splitlines()
@@ -40,7 +42,7 @@ def test_progress_goes_to_stderr(refprotofl: Command, tiny: Path) -> None:
 
 
 def test_the_result_names_protocols_traffic_folder_and_digest(
-    refprotofl: Command, tiny: Path, undisturbed: Finished
+    refprotofl: "Command", tiny: Path, undisturbed: Finished
 ) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", "a [bold] folder")
     assert outcome.code == 0
@@ -50,14 +52,14 @@ def test_the_result_names_protocols_traffic_folder_and_digest(
     assert Path("a [bold] folder/summary.json").exists()
 
 
-def test_without_out_a_new_folder_is_made_under_runs(refprotofl: Command, tiny: Path) -> None:
+def test_without_out_a_new_folder_is_made_under_runs(refprotofl: "Command", tiny: Path) -> None:
     assert refprotofl("run", tiny, "--workers", 1).code == 0
     (folder,) = Path("runs").iterdir()
     assert folder.name.endswith("-refprotofl-tiny-seed0")
     assert (folder / "summary.json").exists()
 
 
-def test_settings_win_over_file_and_file_over_preset(refprotofl: Command, tiny: Path) -> None:
+def test_settings_win_over_file_and_file_over_preset(refprotofl: "Command", tiny: Path) -> None:
     command = ("run", tiny, "--preset", "quick", "--set", "rounds=1", "--set", "refprotofl.erpa=off")
     assert refprotofl(*command, "--workers", 1, "--out", "run").code == 0
     experiment = json.loads(Path("run/experiment.json").read_text())
@@ -68,7 +70,7 @@ def test_settings_win_over_file_and_file_over_preset(refprotofl: Command, tiny: 
 
 
 def test_verify_of_one_and_of_two_runs(
-    refprotofl: Command, undisturbed: Finished, finished_copy: Path, cut_off: Path
+    refprotofl: "Command", undisturbed: Finished, finished_copy: Path, cut_off: Path
 ) -> None:
     digest = undisturbed.summary["state_digest"]
     outcome = refprotofl("verify", undisturbed.folder)
@@ -82,7 +84,7 @@ def test_verify_of_one_and_of_two_runs(
     assert "one has 2, the other 1" in outcome.err
 
 
-def test_verify_of_two_experiments_names_what_differs(refprotofl: Command, tiny: Path, undisturbed: Finished) -> None:
+def test_verify_of_two_experiments_names_what_differs(refprotofl: "Command", tiny: Path, undisturbed: Finished) -> None:
     assert refprotofl("run", tiny, "--set", "train.lr=0.5", "--workers", 1, "--out", "other").code == 0
     outcome = refprotofl("verify", undisturbed.folder, "other")
     assert outcome.code == 4
@@ -90,7 +92,7 @@ def test_verify_of_two_experiments_names_what_differs(refprotofl: Command, tiny:
 
 
 def test_an_unexpected_error_is_still_a_sentence(
-    refprotofl: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
@@ -104,10 +106,23 @@ def test_an_unexpected_error_is_still_a_sentence(
 
 def test_the_installed_command(tiny: Path, undisturbed: Finished) -> None:
     """The true thing, in a process of its own."""
-    command = [Path(sys.executable).with_name("refprotofl"), "run", tiny, "--workers", "1", "--out", "run", "--json"]
+    installed = str(Path(sys.executable).with_name("refprotofl"))
+    command = [installed, "run", str(tiny), "--workers", "1", "--out", "run", "--json"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONWARNINGS": ""}
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state_digest"] == undisturbed.summary["state_digest"]
     assert "Traceback" not in done.stderr
+
+
+def test_partition_shows_and_draws_who_has_what(refprotofl: "Command", tiny: Path) -> None:
+    outcome = refprotofl("partition", tiny, "--out", "new/picture.svg")
+    assert outcome.code == 0, outcome.err
+    table = [line.strip("│ ").split("│") for line in outcome.out.splitlines() if line.startswith("│")]
+    rows = [[int(cell) for cell in line] for line in table]
+    assert [row[0] for row in rows] == [0, 1]
+    assert all(row[1] == sum(row[2:]) for row in rows)
+    assert sum(row[1] for row in rows) == 45 - 2 * 3  # all but the public images
+    assert "2 clients by 3 classes" in outcome.out
+    assert Path("new/picture.svg").read_text().startswith("<?xml")

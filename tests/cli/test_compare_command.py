@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = [
     *("--set", "train-limit=300", "--set", "clients=3", "--set", "rounds=2", "--set", "model.embedding=8"),
     *("--set", "public.per-class=2", "--workers", "1"),
@@ -29,6 +30,24 @@ def test_finished_runs_are_reused_and_methods_share_their_setting(refprotofl: An
     assert rows["local"]["accuracy"]["personal"]["count"] == 2
     before = {row["name"]: row for row in json.loads(first.out)}
     assert before["local"] == rows["local"]
+
+
+def test_a_method_of_the_users_own_with_options_and_lists_of_values(
+    refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    out = tmp_path / "runs"
+    asked = ["own_method:TrimmedMean:own.trim=0.4", "own_method:TrimmedMean", 'fedavg:model.name=["mlp","cnn","mlp"]']
+    outcome = refprotofl("compare", "--methods", ",".join(asked), "--seeds", "0", "--out", out, "--json", *TINY)
+    assert outcome.code == 0, outcome.err
+    assert [row["name"] for row in json.loads(outcome.out)] == asked
+    experiments = [json.loads(path.read_text())["experiment"] for path in out.glob("*/summary.json")]
+    found = {(plain["method"], plain.get("own", {}).get("trim"), str(plain["model"]["name"])) for plain in experiments}
+    assert found == {
+        ("own_method:TrimmedMean", 0.4, "mlp"),
+        ("own_method:TrimmedMean", 0.1, "mlp"),
+        ("fedavg", None, "['mlp', 'cnn', 'mlp']"),
+    }
 
 
 def test_the_table_names_protocols_and_intervals(refprotofl: Any, tmp_path: Path) -> None:

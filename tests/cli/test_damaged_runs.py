@@ -4,12 +4,14 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from refprotofl.simulation.run import Finished
 
-Command = Callable[..., "object"]
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command
 
 
 def truncate(data: bytes) -> bytes:
@@ -24,7 +26,7 @@ def flip(data: bytes) -> bytes:
 @pytest.mark.parametrize("damage", [truncate, flip])
 @pytest.mark.parametrize("name", ["server-1.safetensors", "clients/000001-1.safetensors", "manifest.json"])
 def test_a_damaged_checkpoint_is_told_by_file(
-    refprotofl: Command, cut_off: Path, name: str, damage: Callable[[bytes], bytes]
+    refprotofl: "Command", cut_off: Path, name: str, damage: Callable[[bytes], bytes]
 ) -> None:
     path = cut_off / "checkpoint" / name
     path.write_bytes(damage(path.read_bytes()))
@@ -37,7 +39,7 @@ def test_a_damaged_checkpoint_is_told_by_file(
     assert not (cut_off / "summary.json").exists()
 
 
-def test_a_client_file_that_is_gone_is_told(refprotofl: Command, cut_off: Path) -> None:
+def test_a_client_file_that_is_gone_is_told(refprotofl: "Command", cut_off: Path) -> None:
     path = cut_off / "checkpoint" / "clients" / "000000-1.safetensors"
     path.unlink()
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
@@ -46,7 +48,7 @@ def test_a_client_file_that_is_gone_is_told(refprotofl: Command, cut_off: Path) 
 
 
 @pytest.mark.parametrize("name", ["experiment.json", "summary.json"])
-def test_damaged_json_is_told_by_file(refprotofl: Command, finished_copy: Path, name: str) -> None:
+def test_damaged_json_is_told_by_file(refprotofl: "Command", finished_copy: Path, name: str) -> None:
     (finished_copy / name).write_text("{")
     outcome = refprotofl("run", "--resume", "--out", finished_copy)
     assert outcome.code == 3
@@ -55,7 +57,7 @@ def test_damaged_json_is_told_by_file(refprotofl: Command, finished_copy: Path, 
 
 @pytest.mark.parametrize("damage", [truncate, flip, lambda _: None], ids=["truncate", "flip", "remove"])
 def test_a_public_set_that_a_client_lost_is_sent_again(
-    refprotofl: Command, cut_off: Path, undisturbed: Finished, damage: Callable[[bytes], bytes | None]
+    refprotofl: "Command", cut_off: Path, undisturbed: Finished, damage: Callable[[bytes], bytes | None]
 ) -> None:
     (path,) = (cut_off / "checkpoint" / "shelf").iterdir()
     whole = path.read_bytes()
@@ -87,7 +89,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
-    refprotofl: Command, tiny: Path, small_disk: Path, undisturbed: Finished, workers: int
+    refprotofl: "Command", tiny: Path, small_disk: Path, undisturbed: Finished, workers: int
 ) -> None:
     ballast, out = small_disk / "ballast", small_disk / "run"
     # A round's states take 330 kB and stay until the next round's are written: there is space for one round.

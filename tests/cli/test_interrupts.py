@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.simulation.run import Finished, run
 
-Command = Callable[..., "object"]
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command
 ROUNDS = 25
 PATIENCE = 60.0  # a slow machine is no failure
 
@@ -81,7 +83,7 @@ def rounds_told(folder: Path) -> list[int]:
     return [event["round"] for event in events if event["event"] == "round"]
 
 
-def assert_the_rest_is_as_ever(refprotofl: Command, command: list[str], folder: Path, whole: Finished) -> None:
+def assert_the_rest_is_as_ever(refprotofl: "Command", command: list[str], folder: Path, whole: Finished) -> None:
     done = len(rounds_told(folder))
     assert 1 <= done < ROUNDS
     outcome = refprotofl(*command, "--workers", 1, "--json")
@@ -92,7 +94,7 @@ def assert_the_rest_is_as_ever(refprotofl: Command, command: list[str], folder: 
     assert rounds_told(folder) == list(range(1, ROUNDS + 1))
 
 
-def test_kill_9_in_the_middle(refprotofl: Command, long: Path, whole: Finished, tmp_path: Path) -> None:
+def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: Finished, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with started("run", long, "--workers", 2, "--out", folder) as process:
         until(lambda: len(rounds_told(folder)) >= 2, "two rounds")
@@ -107,7 +109,7 @@ def test_kill_9_in_the_middle(refprotofl: Command, long: Path, whole: Finished, 
 
 @pytest.mark.parametrize(("name", "workers"), [("SIGINT", 2), ("SIGTERM", 1)])
 def test_an_interrupt_names_the_command_that_goes_on(
-    refprotofl: Command, long: Path, whole: Finished, tmp_path: Path, name: str, workers: int
+    refprotofl: "Command", long: Path, whole: Finished, tmp_path: Path, name: str, workers: int
 ) -> None:
     folder = tmp_path / "a run"
     with started("run", long, "--workers", workers, "--out", folder, "--json") as process:
@@ -139,7 +141,7 @@ def test_an_interrupt_while_workers_start_shows_no_stack_trace(long: Path, tmp_p
 
 
 def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
-    refprotofl: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

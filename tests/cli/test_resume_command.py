@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refprotofl.simulation.run import Finished
 
-Command = Callable[..., "object"]
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command
 
 HOLD = """
 import filelock, sys, time
@@ -29,7 +31,7 @@ def digest_of(folder: Path) -> str:
     return str(json.loads((folder / "summary.json").read_text())["state_digest"])
 
 
-def test_a_finished_run_is_left_as_it_is(refprotofl: Command, finished_copy: Path, undisturbed: Finished) -> None:
+def test_a_finished_run_is_left_as_it_is(refprotofl: "Command", finished_copy: Path, undisturbed: Finished) -> None:
     before = {path: path.read_bytes() for path in finished_copy.rglob("*") if path.is_file()}
     outcome = refprotofl("run", "--resume", "--out", finished_copy, "--json")
     assert outcome.code == 0
@@ -38,7 +40,7 @@ def test_a_finished_run_is_left_as_it_is(refprotofl: Command, finished_copy: Pat
 
 
 def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
-    refprotofl: Command, cut_off: Path, undisturbed: Finished
+    refprotofl: "Command", cut_off: Path, undisturbed: Finished
 ) -> None:
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
     assert outcome.code == 0
@@ -49,20 +51,20 @@ def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
 
 
 def test_the_same_experiment_may_be_named_again(
-    refprotofl: Command, cut_off: Path, tiny: Path, undisturbed: Finished
+    refprotofl: "Command", cut_off: Path, tiny: Path, undisturbed: Finished
 ) -> None:
     assert refprotofl("run", tiny, "--resume", "--workers", 1, "--out", cut_off).code == 0
     assert digest_of(cut_off) == undisturbed.summary["state_digest"]
 
 
-def test_a_new_folder_starts(refprotofl: Command, tiny: Path, tmp_path: Path, undisturbed: Finished) -> None:
+def test_a_new_folder_starts(refprotofl: "Command", tiny: Path, tmp_path: Path, undisturbed: Finished) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "new" / "below"):
         assert refprotofl("run", tiny, "--resume", "--workers", 1, "--out", out).code == 0
         assert digest_of(out) == undisturbed.summary["state_digest"]
 
 
-def test_a_folder_with_a_run_needs_the_word(refprotofl: Command, tiny: Path, cut_off: Path) -> None:
+def test_a_folder_with_a_run_needs_the_word(refprotofl: "Command", tiny: Path, cut_off: Path) -> None:
     before = (cut_off / "events.jsonl").read_bytes()
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", cut_off)
     assert outcome.code == 2
@@ -71,7 +73,7 @@ def test_a_folder_with_a_run_needs_the_word(refprotofl: Command, tiny: Path, cut
 
 
 def test_a_changed_experiment_is_refused_by_key(
-    refprotofl: Command, tiny: Path, cut_off: Path, finished_copy: Path
+    refprotofl: "Command", tiny: Path, cut_off: Path, finished_copy: Path
 ) -> None:
     changes = ("--set", "train.lr=0.5", "--set", "seed=3", "--set", "refprotofl.keep=0.5")
     for folder in (cut_off, finished_copy):
@@ -93,7 +95,7 @@ def held(lock: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_only_one_process_at_a_time_and_a_dead_one_does_not_count(
-    refprotofl: Command, cut_off: Path, undisturbed: Finished
+    refprotofl: "Command", cut_off: Path, undisturbed: Finished
 ) -> None:
     with held(cut_off / ".lock"):
         outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)

@@ -38,7 +38,7 @@ def write_idx_set() -> Callable[..., dict[str, np.ndarray]]:
 
     def write(folder: Path, packed: bool = True, samples: int = 20) -> dict[str, np.ndarray]:
         folder.mkdir(parents=True, exist_ok=True)
-        written = {}
+        written: dict[str, np.ndarray] = {}
         for split, count in (("train", samples), ("t10k", samples // 2)):
             written[f"{split}-images-idx3-ubyte"] = np.arange(count * 12).reshape(count, 4, 3) % 256
             written[f"{split}-labels-idx1-ubyte"] = np.arange(count) % 10

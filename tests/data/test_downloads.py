@@ -35,6 +35,8 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    server: Server
+
     def do_GET(self):
         wanted = self.headers.get("Range")
         self.server.asked.append((self.path, wanted))

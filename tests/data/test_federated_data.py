@@ -19,12 +19,12 @@ def toy(num_classes=4, each=100, test_each=20):
 
     def split(count):
         labels = np.arange(num_classes * count) % num_classes
-        return (np.arange(len(labels)) % 251).astype(np.uint8)[:, None, None, None] * np.ones(
-            (1, 2, 2), np.uint8
-        ), labels
+        brightness = (np.arange(len(labels)) % 251).astype(np.uint8)
+        return brightness[:, None, None, None] * np.ones((1, 2, 2), np.uint8), labels
 
     names = tuple(f"class {number}" for number in range(num_classes))
-    return Dataset(*split(each), *split(test_each), names, (0.5,), (0.25,))
+    (images, labels), (test_images, test_labels) = split(each), split(test_each)
+    return Dataset(images, labels, test_images, test_labels, names, (0.5,), (0.25,))
 
 
 def experiment(**changes):
@@ -135,7 +135,8 @@ def test_public_images_of_a_class_do_not_depend_on_the_coverage():
 
 
 def test_no_public_set():
-    for public in ({"coverage": 0.0}, {"classes": []}, {"per-class": 0}):
+    nothing: tuple[dict[str, object], ...] = ({"coverage": 0.0}, {"classes": []}, {"per-class": 0})
+    for public in nothing:
         data = federate(experiment(public=public), toy())
         assert data.public_classes == ()
         assert data.public_images.shape == (0, 1, 2, 2)

@@ -1,4 +1,5 @@
 import time
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from refprotofl.data.partitions import (
 )
 from refprotofl.errors import InputError
 
-KINDS = ("dirichlet", "iid", "shards")
+KINDS: tuple[Literal["dirichlet", "iid", "shards"], ...] = ("dirichlet", "iid", "shards")
 
 
 @st.composite

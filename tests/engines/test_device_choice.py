@@ -160,7 +160,7 @@ def settings() -> list[object]:
         torch.backends.cudnn.allow_tf32,
         torch.get_float32_matmul_precision(),
         torch.get_deterministic_debug_mode(),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]  # torch sets it unseen
         os.environ.get(devices.CUBLAS),
     ]
 

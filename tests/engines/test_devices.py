@@ -21,7 +21,8 @@ from refprotofl.compute import devices
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods import METHODS
-from refprotofl.methods.core.training import Samples, train
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.training import train
 from refprotofl.models import ALL, SplitModel
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.assembly import build_server, load_federation
@@ -55,28 +56,29 @@ def backbone(shape):
 
 
 class Remote(Tensor):
-    """A tensor on the simulated device; `inner` has the values."""
+    """A tensor on the simulated device; `on_host` has the values."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    on_host: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "Remote":
-        if inner.dtype == torch.float64:
+    def __new__(cls, on_host: Tensor) -> "Remote":
+        if on_host.dtype == torch.float64:
             raise TypeError("the device has no float64, as mps has none")
         return Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=SIMULATED
+            cls, on_host.shape, strides=on_host.stride(), dtype=on_host.dtype, device=SIMULATED
         )
 
-    def __init__(self, inner: Tensor) -> None:
-        self.inner = inner
+    def __init__(self, on_host: Tensor) -> None:
+        self.on_host = on_host
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
         raise RuntimeError(f"{func}: the device is gone")
 
 
 def unwrapped(value: Any) -> Any:
-    return value.inner if isinstance(value, Remote) else value
+    return value.on_host if isinstance(value, Remote) else value
 
 
 def wrapped(value: Any) -> Any:
@@ -91,7 +93,7 @@ class Device(TorchDispatchMode):
         self.copies = 0  # between host and device, in either direction
         self.operations: set[str] = set()  # that ran on the device
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         remote = any(isinstance(one, Remote) for one in tensors)
@@ -255,6 +257,7 @@ def test_on_the_cpu_nothing_is_copied() -> None:
     federation = load_federation(experiment_of("centralised"), None)
     server, pixels = build_server(federation), federation.data.dataset.train_images
     assert federation.train_images.data_ptr() == torch.from_numpy(pixels).data_ptr()
+    assert server.public is not None
     assert server.public.images is federation.train_images
     assert server.model is federation.model
     assert federation.test_images is federation.test_images

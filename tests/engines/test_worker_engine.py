@@ -1,5 +1,6 @@
 """The worker engine by itself, with clients that only echo."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -88,7 +89,7 @@ def open_engine(hosts: Path) -> Iterator[Callable[..., WorkerEngine]]:
     opened: list[WorkerEngine] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(hosts)
-        import echoing_host
+        echoing_host = importlib.import_module("echoing_host")
 
         def opener(
             workers: int, specification: bytes = b"", sizes: tuple[int, ...] = (1, 1, 1, 1), here: bytes | None = None

@@ -1,5 +1,6 @@
 """Tiny finished runs, made once."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ TINY = {"dataset": "digits", "rounds": 2, "clients": 3, "min-size": 10, "public"
 
 
 @pytest.fixture(scope="session")
-def make_run(tmp_path_factory: pytest.TempPathFactory):
+def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def make(**changes) -> Path:
         out = tmp_path_factory.mktemp("run") / "it"
         return run(Experiment.parse({**TINY, "model": {"name": "mlp"}, **changes}), out=out).folder
@@ -20,16 +21,16 @@ def make_run(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="session")
-def mlp_run(make_run) -> Path:
+def mlp_run(make_run: Callable[..., Path]) -> Path:
     return make_run()
 
 
 @pytest.fixture(scope="session")
-def cnn_run(make_run) -> Path:
+def cnn_run(make_run: Callable[..., Path]) -> Path:
     return make_run(model={"name": "cnn", "norm": "batch-local"})
 
 
 @pytest.fixture(scope="session")
-def local_run(make_run) -> Path:
+def local_run(make_run: Callable[..., Path]) -> Path:
     """One client a round: of three, one at least never trains."""
     return make_run(method="local", fraction=0.34)

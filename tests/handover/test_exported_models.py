@@ -107,6 +107,7 @@ def test_a_graph_that_computes_something_else_is_not_exported(mlp_run, out, monk
 
 def test_a_model_that_onnx_cannot_express(mlp_run, out):
     trained = load_trained(mlp_run, 0)
+    assert isinstance(trained.model.backbone, torch.nn.Sequential)
     trained.model.backbone.append(Unspeakable())
     with pytest.raises(RunError, match=r"model\.name = 'mlp' cannot be translated to ONNX: "):
         export(trained, out, "onnx")
@@ -136,7 +137,7 @@ def test_nothing_is_overwritten(mlp_run, tmp_path):
     with pytest.raises(InputError, match=r"Cannot make the folder .*below"):
         export(trained, tmp_path / "README.md" / "below")
     with pytest.raises(InputError, match="no export format 'pickle'; it is safetensors or onnx"):
-        export(trained, tmp_path / "new", "pickle")
+        export(trained, tmp_path / "new", "pickle")  # type: ignore[arg-type]
     assert [file.name for file in tmp_path.iterdir()] == ["README.md"]
 
 
@@ -155,6 +156,7 @@ def test_folders_that_hold_no_such_model(mlp_run, out, tmp_path):
         load_exported(out)
     tensors = safetensors.torch.load(whole) | {"head.bias": torch.zeros(3)}
     description = re.search(rb'"__metadata__":\{"refprotofl":("(?:[^"\\]|\\.)*")\}', whole)
+    assert description is not None
     metadata = {"refprotofl": json.loads(description[1])}
     file.write_bytes(safetensors.torch.save(tensors, metadata=metadata))
     with pytest.raises(DataError, match="do not fit the model that it describes"):

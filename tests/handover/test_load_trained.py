@@ -20,6 +20,7 @@ def test_private_backbones_and_one_shared_adapter(mlp_run):
     models = [load_trained(mlp_run, client).model for client in range(3)]
     record = manifest(mlp_run)["server"]
     shared = load_state(mlp_run / "checkpoint" / record["file"], record["digest"])["adapter"]
+    assert isinstance(shared, torch.Tensor)
     assert all(torch.equal(model.read(ADAPTER), shared) for model in models)
     first, second = (model.read_private(ADAPTER)["backbone.1.weight"] for model in models[:2])
     assert not torch.equal(first, second)

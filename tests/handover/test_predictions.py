@@ -74,6 +74,7 @@ def test_a_whole_data_set_in_an_npz_is_asked_for_its_test_split(trained, digits,
         y_test=9 - digits.test_labels[test],
     )
     made = predict(trained, str(tmp_path / "four.npz"))
+    assert made.labels is not None
     assert made.labels.tolist() == (9 - digits.test_labels[test]).tolist()
     assert made.accuracy == np.mean(made.predicted == 9 - digits.test_labels[test])
 
@@ -152,7 +153,7 @@ def test_json_reads_back(trained, tmp_path):
 def test_tables_that_cannot_be_written(trained, tmp_path):
     made = predict(trained, "digits")
     with pytest.raises(InputError, match="no table format 'xlsx'; it is csv or json"):
-        write_predictions(made, "xlsx")
+        write_predictions(made, "xlsx")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
         write_predictions(made, "csv", tmp_path / "nowhere" / "table.csv")
     with pytest.raises(InputError, match="it is a folder"):

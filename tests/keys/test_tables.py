@@ -33,7 +33,9 @@ class Outer(Table):
         ({"inner": {"width": 3}}, {"inner": {"width": 3}}),
     ],
 )
-def test_a_key_that_came_later_enters_when_it_is_changed_and_one_on_how_never(values: dict, plain: dict) -> None:
+def test_a_key_that_came_later_enters_when_it_is_changed_and_one_on_how_never(
+    values: dict[str, object], plain: dict[str, object]
+) -> None:
     assert Outer.model_validate(values).plain() == {"old": 1, "kind": "one", "on": True} | plain
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.basics.state import digest_state
+from refprotofl.basics.state import State, digest_state
 from refprotofl.benchmarks.kernels import experiment_of, measure_kernels
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
@@ -41,7 +41,7 @@ def both(shape: Shape = (1, 28, 28), **model: Any) -> tuple[SplitModel, SplitMod
     return plain, fast
 
 
-def as_keys(row: tuple[str, ...]) -> dict[str, str]:
+def as_keys(row: tuple[str, ...]) -> dict[str, Any]:
     """A row of the table as keys of [model]."""
     return {"name": row[0], "norm": row[-1], **({"stem": row[1]} if len(row) == 3 else {})}
 
@@ -94,18 +94,20 @@ def test_a_small_map_convolution_is_torchs_on_every_map(
     ours = SmallMapConv2d(*channels, kernel, stride, bias=bias).double()
     ours.load_state_dict(plain.state_dict())
     if last:
-        ours.to(memory_format=torch.channels_last)
+        ours.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch does not declare it
     assert_same_numbers(plain, ours, draw(batch, channels[0], height, width))
 
 
 def test_on_one_pixel_only_the_centre_of_a_kernel_counts() -> None:
     layer = SmallMapConv2d(1, 1, 3, 1, bias=True)
+    assert layer.bias is not None
     with torch.no_grad():
         layer.weight.copy_(torch.arange(9.0).view(1, 1, 3, 3))
         layer.bias.fill_(0.5)
     output = layer(torch.tensor([[[[2.0]]]]))
     assert output.tolist() == [[[[8.5]]]]  # 4 * 2 + 0.5
     output.sum().backward()
+    assert layer.weight.grad is not None
     assert layer.weight.grad.tolist() == [[[[0, 0, 0], [0, 2, 0], [0, 0, 0]]]]
 
 
@@ -224,12 +226,13 @@ def test_weights_are_read_and_written_row_by_row_whatever_their_memory_format(ch
 
 
 def test_private_states_survive_a_file_with_their_digest(channels_last: SplitModel, tmp_path: Path) -> None:
-    state = dict(channels_last.read_private(ADAPTER))
+    private = channels_last.read_private(ADAPTER)
+    state: State = dict(private)
     save_state(tmp_path / "state", state)
     loaded = load_state(tmp_path / "state", digest_state(state))
     assert digest_state(loaded) == digest_state(state)
     before = channels_last.read(ALL)
-    channels_last.write_private({name: torch.zeros_like(value) for name, value in state.items()})
+    channels_last.write_private({name: torch.zeros_like(value) for name, value in private.items()})
     channels_last.write_private(loaded)
     assert channels_last.read(ALL).equal(before)
     assert sum(not parameter.is_contiguous() for parameter in channels_last.parameters()) == 2

@@ -169,6 +169,8 @@ def test_larger_batches_are_normalised_as_torch_does() -> None:
     ours, theirs = LocalBatchNorm(3), nn.BatchNorm2d(3)
     inputs = torch.randn(4, 3, 2, 2)
     assert ours(inputs).equal(theirs(inputs))
+    assert ours.running_mean is not None
+    assert theirs.running_mean is not None
     assert ours.running_mean.equal(theirs.running_mean)
 
 

@@ -89,11 +89,12 @@ def test_any_history_gives_the_state_that_memory_would_have(tmp_path: Path, step
             continue
         held = place.load(0, kept)
         state = dict(held.state)
-        change: State = {
+        changes: dict[str, State] = {
             "train": {"backbone.weight": torch.full((100,), float(number)), "trained": torch.ones(9) * number},
             "change": {"adapter": torch.full((4,), float(number)), "count": number},
             "remove": {},
-        }[step]
+        }
+        change = changes[step]
         gone = {"adapter", "count"} if step == "remove" else set()
         state = {name: value for name, value in {**state, **change}.items() if name not in gone}
         memory = {name: value for name, value in {**memory, **change}.items() if name not in gone}
@@ -110,10 +111,10 @@ def test_a_state_is_mapped_and_not_read(tmp_path: Path) -> None:
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["RssAnon"].split()[0]) // 1024
 
-    big: State = {"backbone.weight": torch.ones(25_000_000)}  # 100 MB
-    place = ClientStore(tmp_path, [big])
+    weights = torch.ones(25_000_000)  # 100 MB
+    place = ClientStore(tmp_path, [{"backbone.weight": weights}])
     held = place.load(0, Kept())
-    kept = place.keep(0, 1, {"backbone.weight": big["backbone.weight"] * 2}, held, Kept())  # type: ignore[operator]
+    kept = place.keep(0, 1, {"backbone.weight": weights * 2}, held, Kept())
     before = private_megabytes()
     states = [store(tmp_path).load(0, kept).state for _ in range(10)]
     assert all(state["backbone.weight"].max() == 2 for state in states)  # type: ignore[union-attr]

@@ -3,7 +3,7 @@
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def live(mortal: Mortal, experiment: Experiment, out: Path) -> Finished | None:
         return None
 
 
-def lasting(summary: dict[str, Any]) -> dict[str, Any]:
+def lasting(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key != "seconds"}
 
 

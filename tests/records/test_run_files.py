@@ -12,7 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from refprotofl.basics.state import digest_state
+from refprotofl.basics.state import State, digest_state
 from refprotofl.errors import DataError, InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import read_manifest
@@ -21,6 +21,7 @@ from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
 from refprotofl.records.states import load_state, save_state
 from refprotofl.simulation.run import Finished, draw_cohort, run
+from refprotofl.wire import Message
 
 
 def refuse(number: int) -> Callable[..., None]:
@@ -62,7 +63,7 @@ def test_another_write_error_names_the_file_and_the_reason(tmp_path: Path) -> No
 
 
 def test_a_state_comes_back_with_its_types_and_bits(tmp_path: Path) -> None:
-    state = {
+    state: State = {
         "weights": torch.tensor([[1.5, float("nan")], [-0.0, 3e-45]]).T,  # not contiguous
         "mask": torch.tensor([True, False]),
         "empty": torch.zeros(0, 3, dtype=torch.int64),
@@ -74,9 +75,11 @@ def test_a_state_comes_back_with_its_types_and_bits(tmp_path: Path) -> None:
     assert back.keys() == state.keys()
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
-            assert back[name].dtype == value.dtype
-            assert back[name].shape == value.shape
-            assert back[name].contiguous().view(torch.uint8).equal(value.contiguous().view(torch.uint8))
+            found = back[name]
+            assert isinstance(found, torch.Tensor)
+            assert found.dtype == value.dtype
+            assert found.shape == value.shape
+            assert found.contiguous().view(torch.uint8).equal(value.contiguous().view(torch.uint8))
         else:
             assert back[name] == value
 
@@ -148,7 +151,8 @@ def test_the_experiment_is_recorded_with_its_hash(undisturbed: Finished) -> None
 
 
 def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path) -> None:
-    message = {"images": torch.arange(6, dtype=torch.uint8).reshape(2, 3)}
+    images = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    message: Message = {"images": images}
     digest = DiskShelf(tmp_path).put(message)
     assert DiskShelf(tmp_path).put(dict(message)) == digest
     assert os.listdir(tmp_path) == [digest]
@@ -156,14 +160,17 @@ def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path
     assert DiskShelf(tmp_path).get(digest) is None
     shelf = DiskShelf(tmp_path)
     assert shelf.put(message) == digest
-    assert DiskShelf(tmp_path).get(digest)["images"].equal(message["images"])
+    found = DiskShelf(tmp_path).get(digest)
+    assert found is not None
+    assert isinstance(found["images"], torch.Tensor)
+    assert found["images"].equal(images)
 
 
 def test_a_shelf_that_could_not_write_does_not_claim_to_have(tmp_path: Path) -> None:
-    shelf, message = DiskShelf(tmp_path / "gone"), {"images": torch.zeros(2)}
+    shelf = DiskShelf(tmp_path / "gone")
     for _ in range(2):
         with pytest.raises(RunError):
-            shelf.put(message)
+            shelf.put({"images": torch.zeros(2)})
 
 
 def test_one_folder_is_for_one_process(tmp_path: Path, tiny: Callable[..., Experiment]) -> None:

@@ -77,7 +77,8 @@ def test_totals_are_the_sums_of_what_the_rounds_tell(some: Finished) -> None:
             sums[training if row["purpose"] == "training" else row["purpose"]].update(
                 {name: row[name] for name in VALUES}
             )
-    for bucket, counts in some.summary["communication"].items():
+    totals: dict[str, Any] = dict(some.summary["communication"])
+    for bucket, counts in totals.items():
         assert counts == {name: sums[bucket][name] for name in counts}
         assert counts["messages"] > 0
 

@@ -13,12 +13,13 @@ from refprotofl.basics.state import digest_run, digest_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.core.fields import Received
 from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state, save_state
 from refprotofl.records.verify import first_difference, verify_run
 from refprotofl.simulation.run import Finished, run
-from refprotofl.wire import Message
+from refprotofl.wire import Message, Sparse
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +69,9 @@ def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, 
     record = manifest["server"] if owner == "server" else manifest["clients"]["1"]
     path = (checkpoint if owner == "server" else checkpoint / "clients") / record["file"]
     state = load_state(path, record["digest"])
-    name = next(name for name, value in state.items() if isinstance(value, Tensor) and value.is_floating_point())
-    state[name] = torch.nextafter(state[name], state[name] + 1)
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    name, values = next((name, value) for name, value in tensors.items() if value.is_floating_point())
+    state[name] = torch.nextafter(values, values + 1)
     save_state(path, state)
     record["digest"] = digest_state(state)
     (checkpoint / "manifest.json").write_text(json.dumps(sign(manifest)))
@@ -122,9 +124,11 @@ def test_the_first_message_that_differs_is_named(
     honest = getattr(RefProtoClient, verb)
 
     def perturbed(self: RefProtoClient, round: int, message: Message) -> Message:
-        answer = honest(self, round, message)
+        answer: Message = honest(self, round, message)
         if (self.seat.number, round) == (1, 2):
-            values = answer[field] if isinstance(answer[field], Tensor) else answer[field].values
+            sent = answer[field]
+            values = sent.values if isinstance(sent, Sparse) else sent
+            assert isinstance(values, Tensor)
             values.view(torch.int32).view(-1)[0] ^= 1
         return answer
 
@@ -141,7 +145,7 @@ def test_a_private_state_that_differs_is_named_though_no_message_does(
 ) -> None:
     honest = RefProtoClient.train
 
-    def perturbed(self: RefProtoClient, round: int, message: Message) -> Message:
+    def perturbed(self: RefProtoClient, round: int, message: Received) -> Message:
         answer = honest(self, round, message)
         if (self.seat.number, round) == (0, 2):
             self.state["a_secret"] = 1

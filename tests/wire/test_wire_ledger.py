@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.wire import Ledger, Message, Sparse, WireError, encode
+from refprotofl.wire.ledger import Kind
 
-KINDS = {"adapter": "parameters", "update": "parameters", "anchors": "prototype_values"}
+KINDS: dict[str, Kind] = {"adapter": "parameters", "update": "parameters", "anchors": "prototype_values"}
 COUNTED = ("parameters", "prototype_values", "other_values", "payload_bytes", "messages")
 
 
 def record(ledger: Ledger, message: Message, **about: Any) -> int:
     size = len(encode(message))
-    about = {"round": 1, "phase": "train", "client": 0, "kinds": KINDS} | about
-    ledger.record(message=message, size=size, **about)
+    usual: dict[str, Any] = {"round": 1, "phase": "train", "client": 0, "kinds": KINDS}
+    ledger.record(message=message, size=size, **usual | about)
     return size
 
 
@@ -118,7 +119,7 @@ def test_totals_are_the_sum_of_all_rows(records: list[dict[str, Any]]) -> None:
     ledger = Ledger()
     for about in records:
         ledger.record(kinds=KINDS, **about)
-    totals = ledger.totals()
+    totals: dict[str, Any] = dict(ledger.totals())
     sums: dict[str, Counter[str]] = {name: Counter() for name in totals}
     for row in (row for number in (1, 2, 3) for row in ledger.close(number)):
         sums[bucket(row)].update({name: row[name] for name in COUNTED})
@@ -145,7 +146,7 @@ def test_a_restored_ledger_goes_on_where_it_was(before: list[dict[str, Any]], af
 )
 def test_damaged_totals_are_refused(damage: dict[str, Any]) -> None:
     with pytest.raises(WireError, match="totals to go on from"):
-        Ledger.restore(Ledger().totals() | damage)
+        Ledger.restore({**Ledger().totals(), **damage})
 
 
 def test_an_unknown_kind_is_a_mistake_that_counts_nothing() -> None:

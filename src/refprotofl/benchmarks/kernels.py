@@ -15,8 +15,8 @@ from refprotofl.basics.streams import stream
 from refprotofl.benchmarks.measuring import Report, Row, Tell, alternate, ratio, silent, timed
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.training import EVALUATION_BATCH, FreshSgd, embed
-from refprotofl.models import SplitModel, build_model
+from refprotofl.methods.core.training import FreshSgd, embed
+from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
 from refprotofl.models.kernels import FAST
 
 Shape = tuple[int, int, int]
@@ -44,7 +44,7 @@ def measure_kernels(
 def measure_kernel(model: tuple[str, ...], shape: Shape, repeats: int, tell: Tell = silent) -> Row:
     plain, fast = (experiment_of(model, shape, kernel) for kernel in ("plain", "fast"))
     train = plain.train
-    images, labels = _samples(shape, EVALUATION_BATCH)
+    images, labels = _samples(shape, FORWARD_BATCH)
     batch, targets = images[: train.batch_size], labels[: train.batch_size]
     slow, quick, eager = (build_model(experiment) for experiment in (plain, fast, plain))
     measures = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from refprotofl.records.machine import machine_card
+from refprotofl.records.machine import describe_machine
 
 Measure = Callable[[], float]  # does its work and tells what it took, in seconds
 Clock = Callable[[], float]
@@ -70,4 +70,4 @@ def spread(values: Sequence[float]) -> str:
 def conditions() -> dict[str, str | int | float]:
     """The machine, the versions, and how busy it was (1 is one busy core)."""
     load = {"load": round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
-    return {**machine_card(), **load}
+    return {**describe_machine(), **load}

@@ -13,11 +13,9 @@ from refprotofl.data import FederatedData
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
-from refprotofl.models import SplitModel
+from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.simulation.assembly import Federation
 from refprotofl.simulation.run import draw_cohort, draw_evaluated
-
-FORWARD_BATCH = 512
 
 
 @dataclass(frozen=True)

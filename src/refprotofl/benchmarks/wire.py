@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Row:
+class CodedMask:
     """One mask: what its indices take, in bytes, and how long coding them takes, in milliseconds."""
 
     name: str
@@ -34,7 +34,7 @@ class Row:
     decode_ms: float
 
 
-def code_table(masks: Mapping[str, Mask], repeats: int = 5) -> list[Row]:
+def code_table(masks: Mapping[str, Mask], repeats: int = 5) -> list[CodedMask]:
     """A row for each mask; times are medians of `repeats`."""
     return [_measure(name, mask, repeats) for name, mask in masks.items()]
 
@@ -61,14 +61,14 @@ def bound_bytes(size: int, marked: int) -> float:
     return max(nats, 0.0) / math.log(2) / 8
 
 
-def _measure(name: str, mask: Mask, repeats: int) -> Row:
+def _measure(name: str, mask: Mask, repeats: int) -> CodedMask:
     indices = np.flatnonzero(mask).astype(np.int64)
     code, encode_ms = _timed(lambda: encode_indices(indices, mask.size), repeats)
     decoded, decode_ms = _timed(lambda: decode_indices(Reader(code), mask.size, indices.size), repeats)
     if not np.array_equal(decoded, indices):
         raise AssertionError(f"the mask {name!r} did not survive its code")
     bound = bound_bytes(mask.size, indices.size)
-    return Row(
+    return CodedMask(
         name=name,
         size=mask.size,
         marked=indices.size,

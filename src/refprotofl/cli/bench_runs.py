@@ -77,8 +77,9 @@ def bench_scale(
     as_json: AsJson = False,
 ) -> None:
     """Time per round and memory against the number of clients, each point in a process of its own."""
-    from refprotofl.benchmarks.curves import check_suffix, draw_scale
+    from refprotofl.benchmarks.curves import draw_scale
     from refprotofl.benchmarks.scale import measure_scale, points
+    from refprotofl.report.pictures.style import check_suffix
 
     if quick:
         clients, in_a_round, rounds = "10,30,100", "10", 2

@@ -12,9 +12,10 @@ from refprotofl.basics.units import percent, size
 from refprotofl.cli.app import DataDir, Device, File, Preset, Settings, Workers, app, notes, out, show
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import InputError
+from refprotofl.evaluation.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from refprotofl.report.comparison import Row
+    from refprotofl.report.comparison import OverSeeds
     from refprotofl.report.statistics import Estimate
 
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     epilog="Example: refprotofl compare --methods refprotofl,fedavg:share=full,local --seeds 0,1,2 --preset small"
 )
 def compare(
-    methods: Annotated[str, typer.Option(help="Methods with commas between; fedavg:share=full adds a switch.")],
+    methods: Annotated[
+        str, typer.Option(help="Methods with commas between; fedavg:share=full adds a switch, as do more colons.")
+    ],
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
@@ -38,10 +41,11 @@ def compare(
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     count = read_workers(workers)
     from refprotofl.cli.display import GridWatcher
+    from refprotofl.report.choices import split_methods
     from refprotofl.report.comparison import plan, run_cells, tabulate
 
     chosen = with_device(settings or [], device)
-    cells = plan(file, preset, chosen, _split(methods), _read_seeds(seeds), out_dir)
+    cells = plan(file, preset, chosen, split_methods(methods), _read_seeds(seeds), out_dir)
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     try:
         results = list(
@@ -53,7 +57,11 @@ def compare(
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        show(_table(rows, f"{cells[0].experiment.dataset}: mean over {len(_read_seeds(seeds))} seeds, 95 % interval"))
+        show(
+            comparison_table(
+                rows, f"{cells[0].experiment.dataset}: mean over {len(_read_seeds(seeds))} seeds, 95 % interval"
+            )
+        )
         out.print(f"Runs are in {out_dir}", soft_wrap=True)
 
 
@@ -106,20 +114,14 @@ def _list(file: Path | None, preset: str | None, settings: list[str], data: Path
     )
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
 def _read_seeds(text: str) -> list[int]:
-    seeds = _split(text)
+    seeds = [seed.strip() for seed in text.split(",") if seed.strip()]
     if not seeds or not all(seed.isdecimal() for seed in seeds):
         raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
     return [int(seed) for seed in seeds]
 
 
-def _table(rows: "list[Row]", title: str) -> Table:
-    from refprotofl.evaluation.scoring import PROTOCOLS
-
+def comparison_table(rows: "list[OverSeeds]", title: str) -> Table:
     table = Table(title=title, title_justify="left")
     shown = [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]
     for heading in ("method", *shown, "uplink", "downlink", "seconds"):

@@ -10,17 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from refprotofl.basics.units import percent, size
+from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Event, Watcher
-
-PROTOCOL_WORDS = {
-    "personal": "each client's private part with the newest shared part, whole test set",
-    "personal_before": "the same straight after local training, before aggregation",
-    "global": "one aggregated model, whole test set",
-    "own": "each client on test data with its own class mix",
-    "personal_prototype": "like personal, by the nearest prototype",
-    "own_prototype": "like own, by the nearest prototype",
-}
 
 
 def title(experiment: Experiment) -> str:
@@ -120,7 +113,7 @@ class _CellWatcher(Watcher):
         self._bar.update(self._task, completed=self._done_before + event["round"])
 
 
-def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> None:
+def print_summary(console: Console, summary: Summary, folder: Path) -> None:
     experiment = Experiment.parse(summary["experiment"])
     console.print(
         f"\n[bold]{escape(title(experiment))}[/bold] (method's own numbers of the last round)", soft_wrap=True
@@ -132,14 +125,14 @@ def print_summary(console: Console, summary: dict[str, Any], folder: Path) -> No
         f"Once, beside this: {size(one_off)} to hand out the public set and let clients join. "
         f"Took {summary['seconds']['total']:.1f} s."
     )
-    for name, fact in summary["facts"].items():
+    for name, fact in summary.get("facts", {}).items():
         shown = f"{fact:.4g}" if isinstance(fact, float) else str(fact)
         console.print(f"{name.replace('_', ' ')}: {escape(shown)}", soft_wrap=True)
     console.print(f"Run folder: {escape(str(folder))}", soft_wrap=True)
     console.print(f"State digest: {summary['state_digest']}", soft_wrap=True)
 
 
-def _accuracy_table(summary: dict[str, Any]) -> Table:
+def _accuracy_table(summary: Summary) -> Table:
     table = Table(title="Accuracy after the last round, mean over clients", title_justify="left")
     table.add_column("protocol")
     table.add_column("accuracy", justify="right")
@@ -148,18 +141,19 @@ def _accuracy_table(summary: dict[str, Any]) -> Table:
     for protocol, accuracy in summary["accuracy"].items():
         if accuracy is not None:
             scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
-            table.add_row(protocol, percent(accuracy), str(scored), PROTOCOL_WORDS[protocol])
+            known = PROTOCOLS.get(protocol)  # a newer version's run may have others
+            table.add_row(protocol, percent(accuracy), str(scored or "-"), known.meaning if known else "")
     return table
 
 
-def _communication_table(summary: dict[str, Any]) -> Table:
+def _communication_table(summary: Summary) -> Table:
     """Bytes of this run beside those of FedAvg with the whole model, float32, the same clients and rounds."""
     table = Table(title="Communication of all clients and rounds", title_justify="left")
     for heading in ("", "bytes", "parameters", "prototype values", "full-model FedAvg", "saved"):
         table.add_column(heading, justify="left" if not heading else "right")
     full = 4 * summary["full_model"]["parameters"] * summary["full_model"]["participations"]
-    for direction in ("uplink", "downlink"):
-        counts = summary["communication"][direction]
+    communication = summary["communication"]
+    for direction, counts in (("uplink", communication["uplink"]), ("downlink", communication["downlink"])):
         sent = counts["payload_bytes"]
         table.add_row(
             direction,

@@ -112,8 +112,9 @@ def partition(
     out_file: Annotated[Path | None, typer.Option("--out", help="Draw it to this .png, .pdf or .svg.")] = None,
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
-    from refprotofl.data import draw_partition, federate, load_dataset, partition_table
+    from refprotofl.data import federate, load_dataset
     from refprotofl.experiment.presets import load_experiment
+    from refprotofl.report.pictures.partition import draw_partition
 
     experiment = load_experiment(file, preset, settings or ())
     federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed))
@@ -121,8 +122,8 @@ def partition(
     table = Table(title=f"{experiment.dataset}, {len(federated.public_indices)} public images held out")
     for heading in ("client", "total", *names):
         table.add_column(heading, justify="right")
-    for client, total, per_class in partition_table(counts):
-        table.add_row(str(client), str(total), *(str(count) for count in per_class))
+    for client, per_class in enumerate(counts.tolist()):
+        table.add_row(str(client), str(sum(per_class)), *map(str, per_class))
     show(table)
     made = federated.partition_notes
     out.print(f"{made.kind}: {made.redraws} redraws, {made.moved} samples moved by the repair step")

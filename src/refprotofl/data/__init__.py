@@ -5,7 +5,6 @@ from refprotofl.data.dataset import Dataset
 from refprotofl.data.federated import ClientData, FederatedData, federate
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, partition
-from refprotofl.data.picture import draw_partition, partition_table
 
 __all__ = [
     "Checked",
@@ -15,11 +14,9 @@ __all__ = [
     "Listing",
     "PartitionNotes",
     "check",
-    "draw_partition",
     "federate",
     "fetch",
     "list_datasets",
     "load_dataset",
     "partition",
-    "partition_table",
 ]

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from refprotofl.models import SplitModel
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.wire import Message
-
-BATCH = 512
-
-# The names under which accuracies are recorded; "…_prototype" is the nearest-prototype rule.
-PROTOCOLS = ("personal", "personal_before", "global", "own", "personal_prototype", "own_prototype")
 
 
 @dataclass(frozen=True)
@@ -28,7 +24,7 @@ class TestSet:
 def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
     """(T, width), on the device: the costly part, shared by all adapters that are tried on one backbone."""
     model.eval()
-    batches = images.to(model.device).split(BATCH)
+    batches = images.to(model.device).split(FORWARD_BATCH)
     return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
 
 
@@ -44,7 +40,7 @@ def adapter_predictions(
 
     A head may have outputs beyond the classes; they are not predictions.
     """
-    embeddings = torch.relu(model.feature(features))  # (T, m)
+    embeddings = model.embed_features(features)  # (T, m)
     predicted = {"": model.head(embeddings)[:, :num_classes].argmax(dim=1)}
     if anchors is not None and defined is not None and defined.any():
         anchors, defined = anchors.to(model.device), defined.to(model.device)
@@ -72,9 +68,8 @@ def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, i
 def accuracies(answer: Message) -> dict[str, float]:
     """One client's accuracies from the counts it answered; a protocol without samples is absent."""
     counts = {name: count for name, count in answer.items() if isinstance(count, int)}
-    out_of = {"own": counts["own_tested"], "own_prototype": counts["own_tested"]}
     return {
-        protocol: counts[protocol] / out_of.get(protocol, counts["tested"])
-        for protocol in PROTOCOLS
-        if protocol in counts and out_of.get(protocol, counts["tested"]) > 0
+        protocol.name: counts[protocol.name] / counts[protocol.out_of]
+        for protocol in PROTOCOLS.values()
+        if protocol.per_client and protocol.name in counts and counts.get(protocol.out_of, 0) > 0
     }

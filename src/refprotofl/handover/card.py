@@ -4,19 +4,10 @@ from pathlib import Path
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.basics.units import percent, size
-from refprotofl.evaluation.scoring import PROTOCOLS
+from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import Trained
 from refprotofl.records.folder import RunFolder
-
-_MEANING = {
-    "personal": "private part + newest shared part, on test data of all classes",
-    "personal_before": "straight after local training, before aggregation, on test data of all classes",
-    "global": "the one aggregated model, on test data of all classes",
-    "own": "test data with this client's own mix of classes",
-    "personal_prototype": "as `personal`, by the nearest prototype instead of the head",
-    "own_prototype": "as `own`, by the nearest prototype instead of the head",
-}
 
 
 def model_card(trained: Trained, with_onnx: bool) -> str:
@@ -70,8 +61,8 @@ def _accuracy(trained: Trained) -> str:
     if all(score is None for score in scores.values()):
         return f"{heading}The run did not evaluate this client (`evaluate.clients`); no accuracy is stated.\n"
     rows = [
-        f"| `{name}` | {percent(scores[name])} | {percent(summary['accuracy'][name])} | {_MEANING[name]} |"
-        for name in PROTOCOLS
+        f"| `{name}` | {percent(scores[name])} | {percent(summary['accuracy'][name])} | {protocol.meaning} |"
+        for name, protocol in PROTOCOLS.items()
         if scores.get(name) is not None
     ]
     lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]

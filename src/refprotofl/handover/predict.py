@@ -69,7 +69,7 @@ def predict(trained: Trained, source: str | Path, data_dir: Path | None = None) 
 def classify(model: SplitModel, images: Images) -> tuple[Labels, NDArray[np.float32]]:
     """Classes (N,) and probabilities (N, C), computed as evaluation does, so that they agree to the bit."""
     features = backbone_features(model, torch.from_numpy(images))  # (N, width), in batches
-    logits = model.head(torch.relu(model.feature(features)))  # (N, C)
+    logits = model.head(model.embed_features(features))  # (N, C)
     return logits.argmax(dim=1).numpy(), logits.softmax(dim=1).numpy()
 
 

@@ -2,6 +2,6 @@
 
 from refprotofl.basics.parts import ADAPTER, ALL, BODY, HEAD, Parts
 from refprotofl.models.build import build_model
-from refprotofl.models.split import SplitModel
+from refprotofl.models.split import FORWARD_BATCH, SplitModel
 
-__all__ = ["ADAPTER", "ALL", "BODY", "HEAD", "Parts", "SplitModel", "build_model"]
+__all__ = ["ADAPTER", "ALL", "BODY", "FORWARD_BATCH", "HEAD", "Parts", "SplitModel", "build_model"]

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from refprotofl.basics.parts import ALL, Parts
 
+FORWARD_BATCH = 512  # images that pass forward together where nothing is trained
+
 
 class SplitModel(nn.Module):
     """`backbone` maps images to (B, width); the adapter is everything behind it."""
@@ -45,8 +47,12 @@ class SplitModel(nn.Module):
         return images.to(torch.float32).mul_(self._scale).sub_(self._shift)
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """The embedding of Eq. (9), behind the feature layer's ReLU: (B, m)."""
-        return torch.relu(self.feature(self.backbone(inputs)))
+        """The embedding of Eq. (9), (B, m)."""
+        return self.embed_features(self.backbone(inputs))
+
+    def embed_features(self, features: Tensor) -> Tensor:
+        """The same from what the backbone made of the inputs, (B, width): the feature layer and its ReLU."""
+        return torch.relu(self.feature(features))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits, (B, C)."""

@@ -10,6 +10,7 @@ import filelock
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.records.files import make_folder, remove_parts, write_error, write_whole
+from refprotofl.records.summary import Summary, read_summary
 
 
 class RunFolder:
@@ -86,18 +87,12 @@ class RunFolder:
             kept = [event for event in kept if event.get("round", 0) < committed] + events
         write_whole(path, "".join(f"{json.dumps(event)}\n" for event in kept).encode())
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: Summary) -> None:
         write_whole(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
-    def read_summary(self) -> dict[str, Any] | None:
+    def read_summary(self) -> Summary | None:
         path = self.path / "summary.json"
-        if not path.exists():
-            return None
-        try:
-            summary: dict[str, Any] = json.loads(path.read_bytes())
-        except ValueError:
-            raise DataError(f"{path} is damaged; delete it and run again with --resume.") from None
-        return summary
+        return read_summary(path) if path.exists() else None
 
 
 def read_experiment(folder: Path) -> Experiment:

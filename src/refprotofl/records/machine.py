@@ -6,14 +6,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-def machine_card() -> dict[str, str | int]:
-    card: dict[str, str | int] = {
+def describe_machine() -> dict[str, str | int]:
+    found: dict[str, str | int] = {
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
         "python": platform.python_version(),
     }
-    return card | {name: version(name) for name in ("refprotofl", "torch", "numpy")}
+    return found | {name: version(name) for name in ("refprotofl", "torch", "numpy")}
 
 
 def _processor() -> str:

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from refprotofl.data import federate, load_dataset
 from refprotofl.errors import InputError
-from refprotofl.evaluation.scoring import PROTOCOLS
+from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS, find_method
 from refprotofl.methods.costs import evaluate, symbols
 from refprotofl.methods.declaration import Cost
 from refprotofl.models import Parts, build_model
+from refprotofl.records.summary import Summary
+from refprotofl.report.choices import read_switches
 from refprotofl.report.statistics import Estimate, estimate
 from refprotofl.simulation.assembly import resolve
 from refprotofl.simulation.run import Watcher, Workers, run
@@ -29,7 +30,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class OverSeeds:
     """One method over all seeds; a protocol that the method does not have is absent."""
 
     name: str
@@ -37,7 +38,7 @@ class Row:
     uplink_bytes: Estimate
     downlink_bytes: Estimate
     seconds: Estimate
-    facts: dict[str, Any]
+    facts: dict[str, float | int | str]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def plan(
 ) -> list[Cell]:
     """The grid's cells, seed by seed, so that an interrupted comparison is complete for its first seeds.
 
-    A method may carry switches of its own: `fedavg:share=full`.
+    A method may carry switches of its own, as `choices` reads them: `fedavg:share=full`.
     """
     if not methods or not seeds:
         raise InputError("A comparison needs at least one method and one seed.")
@@ -86,7 +87,7 @@ def plan(
     cells = []
     for seed in seeds:
         for name in methods:
-            method, *switches = name.split(":") if ":" in name and "=" in name else [name]
+            method, switches = read_switches(name)
             find_method(method)
             chosen = [*settings, f'method="{method}"', f"seed={seed}", *switches]
             experiment = load_experiment(file, preset, chosen)
@@ -96,7 +97,7 @@ def plan(
 
 def run_cells(
     cells: Sequence[Cell], data: Path | None, workers: Workers, watch: Callable[[int, Cell], Watcher]
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
+) -> Iterator[tuple[Cell, Summary]]:
     """Each cell's summary; a finished run is read, an interrupted one goes on."""
     for number, cell in enumerate(cells):
         finished = run(
@@ -105,20 +106,21 @@ def run_cells(
         yield cell, finished.summary
 
 
-def tabulate(results: Sequence[tuple[Cell, dict[str, Any]]]) -> list[Row]:
-    by_name: dict[str, list[dict[str, Any]]] = {}
+def tabulate(results: Sequence[tuple[Cell, Summary]]) -> list[OverSeeds]:
+    by_name: dict[str, list[Summary]] = {}
     for cell, summary in results:
         by_name.setdefault(cell.name, []).append(summary)
-    return [_row(name, summaries) for name, summaries in by_name.items()]
+    return [_over_seeds(name, summaries) for name, summaries in by_name.items()]
 
 
-def _row(name: str, summaries: list[dict[str, Any]]) -> Row:
+def _over_seeds(name: str, summaries: list[Summary]) -> OverSeeds:
     accuracy = {}
     for protocol in PROTOCOLS:
-        values = [summary["accuracy"][protocol] for summary in summaries]
-        if all(value is not None for value in values):
-            accuracy[protocol] = estimate(values)
-    return Row(
+        values = [summary["accuracy"].get(protocol) for summary in summaries]  # an older run may lack it
+        known = [value for value in values if value is not None]
+        if len(known) == len(summaries):
+            accuracy[protocol] = estimate(known)
+    return OverSeeds(
         name=name,
         accuracy=accuracy,
         uplink_bytes=estimate([summary["communication"]["uplink"]["payload_bytes"] for summary in summaries]),

@@ -18,13 +18,15 @@ from refprotofl.engines.host import Engine
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.engines.whereabouts import Whereabouts
 from refprotofl.engines.workers import WorkerEngine
-from refprotofl.evaluation.scoring import PROTOCOLS, accuracies, accuracy
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.scoring import accuracies, accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.server import Server
 from refprotofl.models import ALL
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.folder import RunFolder
-from refprotofl.records.machine import machine_card
+from refprotofl.records.machine import describe_machine
+from refprotofl.records.summary import Seconds, Summary
 from refprotofl.simulation import assembly
 from refprotofl.wire import Ledger
 
@@ -48,7 +50,7 @@ class Watcher:
 class Finished:
     """A finished run: its summary as in summary.json, and where it lies."""
 
-    summary: dict[str, Any]
+    summary: Summary
     folder: Path
 
 
@@ -146,13 +148,13 @@ class Loop:
                     "workers": workers,
                     "device": devices.describe(self.federation.device, workers),
                     "partition": vars(self.federation.data.partition_notes),
-                    "machine": machine_card(),
+                    "machine": describe_machine(),
                 }
             ]
         )
         self.watcher.started(self.experiment, self.folder.path, workers, self.progress.round)
 
-    def run(self, started: float) -> dict[str, Any]:
+    def run(self, started: float) -> Summary:
         """All rounds that are not committed yet, then the summary."""
         spent_before = self.progress.seconds["total"]
         for round in range(self.progress.round + 1, self.experiment.rounds + 1):
@@ -174,7 +176,7 @@ class Loop:
         seconds = self.progress.seconds
         self.progress = Progress(
             round=round,
-            communication=self.ledger.totals(),
+            communication=dict(self.ledger.totals()),
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
             seconds={
@@ -240,9 +242,10 @@ class Loop:
             "facts": self.server.facts(),
         }
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         sizes = {name: sum(model.sizes(ALL)) for name, model in self.federation.models.items()}
         parameters = round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
+        seconds = self.progress.seconds
         return {
             "schema": 1,
             "experiment": self.experiment.plain(),
@@ -253,9 +256,9 @@ class Loop:
             "evaluated_clients": self.progress.accuracy["clients"],
             "trained_clients": self.progress.accuracy["trained_clients"],
             "facts": self.progress.accuracy["facts"],
-            "communication": self.progress.communication,
+            "communication": self.ledger.totals(),
             "full_model": {"parameters": parameters, "participations": self.progress.participations},
-            "seconds": self.progress.seconds,
+            "seconds": Seconds(total=seconds["total"], train=seconds["train"], evaluate=seconds["evaluate"]),
             "state_digest": self.checkpoint.state_digest,
         }
 

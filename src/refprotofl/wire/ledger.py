@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from torch import Tensor
+from typing_extensions import TypedDict  # pydantic, which checks these, takes typing's own from Python 3.12 on only
 
 from refprotofl.wire.error import WireError
 from refprotofl.wire.message import Message, Sparse
@@ -15,9 +16,32 @@ Purpose = Literal["training", "one_off", "evaluation"]
 Kind = Literal["parameters", "prototype_values", "other_values"]
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_COSTS = ("payload_bytes", "messages")
-# The buckets of a run's summary: training traffic is told by direction and by kind of value, the rest is not.
-_BUCKETS = {"uplink": _KINDS + _COSTS, "downlink": _KINDS + _COSTS, "one_off": _COSTS, "evaluation": _COSTS}
+
+
+class Costs(TypedDict):
+    payload_bytes: int
+    messages: int
+
+
+class Traffic(TypedDict):
+    parameters: int
+    prototype_values: int
+    other_values: int
+    payload_bytes: int
+    messages: int
+
+
+class Totals(TypedDict):
+    """The buckets of a run's summary: training traffic is told by direction and by kind of value, the rest is not."""
+
+    uplink: Traffic
+    downlink: Traffic
+    one_off: Costs
+    evaluation: Costs
+
+
+_COUNTED = tuple(Traffic.__annotations__)
+_BUCKETS = {bucket: tuple(counts.__annotations__) for bucket, counts in Totals.__annotations__.items()}
 
 
 @dataclass(frozen=True)
@@ -28,13 +52,12 @@ class Counted:
     values: int
 
 
-Totals = dict[str, dict[str, int]]
-Row = dict[str, int | str]
+Posting = dict[str, int | str]  # a line of the account: what it is about, then the counts
 
 
 @dataclass(frozen=True, order=True)
 class _Entry:
-    """What one row of the account is about."""
+    """What one line of the account is about."""
 
     client: int
     phase: str
@@ -69,12 +92,12 @@ class Ledger:
         self._rows.setdefault(round, {}).setdefault(entry, Counter()).update(counts)
         bucket.update(counts)
 
-    def rows(self, round: int) -> list[Row]:
+    def rows(self, round: int) -> list[Posting]:
         """What crossed in a round that is not closed, by client, phase, purpose and direction."""
         entries = self._rows.get(round, {})
-        return [_row(round, entry, entries[entry]) for entry in sorted(entries)]
+        return [_posting(round, entry, entries[entry]) for entry in sorted(entries)]
 
-    def close(self, round: int) -> list[Row]:
+    def close(self, round: int) -> list[Posting]:
         """The rows of a round, which the ledger then forgets; the totals keep them."""
         rows = self.rows(round)
         self._rows.pop(round, None)
@@ -82,7 +105,8 @@ class Ledger:
 
     def totals(self) -> Totals:
         """The `communication` part of a run's summary."""
-        return {bucket: {name: self._totals[bucket][name] for name in names} for bucket, names in _BUCKETS.items()}
+        totals = {bucket: {name: self._totals[bucket][name] for name in names} for bucket, names in _BUCKETS.items()}
+        return cast(Totals, totals)
 
     @classmethod
     def restore(cls, totals: Mapping[str, Any]) -> "Ledger":
@@ -123,7 +147,7 @@ def _count_values(message: Message, kinds: Mapping[str, Kind | Counted]) -> Coun
     return counts
 
 
-def _row(round: int, entry: _Entry, counts: Counter[str]) -> Row:
-    about: Row = {"round": round, "client": entry.client, "phase": entry.phase}
+def _posting(round: int, entry: _Entry, counts: Counter[str]) -> Posting:
+    about: Posting = {"round": round, "client": entry.client, "phase": entry.phase}
     about |= {"purpose": entry.purpose, "direction": entry.direction}
-    return about | {name: counts[name] for name in _KINDS + _COSTS}
+    return about | {name: counts[name] for name in _COUNTED}

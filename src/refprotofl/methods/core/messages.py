@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.basics.parts import Parts
-from refprotofl.evaluation.scoring import PROTOCOLS
+from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.fields import Dense, Exchange, Fields, Whole, whole_numbers
 from refprotofl.models import SplitModel
@@ -51,7 +51,7 @@ def declare(
     """
     images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
-    counted: Fields = {protocol: Whole(low=0, optional=True) for protocol in PROTOCOLS}
+    counted: Fields = {one.name: Whole(low=0, optional=True) for one in PROTOCOLS.values() if one.per_client}
     return {
         "join": Exchange({"images": images, "labels": labels}, {"samples": Whole(low=1), **(join or {})}),
         **verbs,

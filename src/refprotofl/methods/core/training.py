@@ -13,10 +13,8 @@ from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.samples import Samples
-from refprotofl.models import ALL, Parts, SplitModel
+from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
 from refprotofl.models.kernels import FUSED_SGD
-
-EVALUATION_BATCH = 512
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
@@ -145,7 +143,7 @@ def embed(model: SplitModel, images: Tensor) -> Tensor:
     model.eval()
     if not len(images):  # not every backbone takes an empty batch
         return torch.zeros(0, model.feature.out_features)
-    batches = images.to(model.device).split(EVALUATION_BATCH)
+    batches = images.to(model.device).split(FORWARD_BATCH)
     return torch.cat([model.embed(model.prepare(batch)) for batch in batches]).cpu()
 
 

@@ -7,44 +7,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.errors import InputError
+from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SUFFIXES = (".png", ".pdf", ".svg")
 MOST_BUBBLE_CLIENTS, MOST_BUBBLE_CLASSES = 50, 100
-INK, GRID, BUBBLE = "#26323f", "#e6e9ed", "#2f6f9f"
 FAINTEST = 1.5  # square points below which a bubble could not be seen
-
-
-def partition_table(counts: NDArray[np.int64]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """(client, total, samples of each class) of every client."""
-    return [(client, int(row.sum()), tuple(int(count) for count in row)) for client, row in enumerate(counts)]
 
 
 def draw_partition(counts: NDArray[np.int64], class_names: Sequence[str], path: Path, title: str = "") -> str:
     """Draw `counts` (clients, C) into a .png, .pdf or .svg; gives a sentence on what was drawn."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: a picture is written as {', '.join(SUFFIXES)}, chosen by the file's suffix.")
-    # Without pyplot there is no global state and no display is asked for.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     clients, classes = counts.shape
     as_bubbles = clients <= MOST_BUBBLE_CLIENTS and classes <= MOST_BUBBLE_CLASSES
-    width, height = _figure_size(clients, classes, as_bubbles)
-    with rc_context({"svg.hashsalt": "refprotofl", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}):
-        figure = Figure(figsize=(width, height), layout="constrained")
+    with open_figure(path, *_figure_size(clients, classes, as_bubbles)) as figure:
         axes = figure.add_subplot()
         (_draw_bubbles if as_bubbles else _draw_heat_map)(axes, counts)
         _label(axes, counts, class_names, as_bubbles)
         axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=160, metadata=_undated(path))
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
     if as_bubbles:
         return f"{path}: {clients} clients by {classes} classes."
     return f"{path}: a heat map, because {clients} clients by {classes} classes are too many for bubbles."
@@ -71,13 +51,13 @@ def _draw_bubbles(axes: "Axes", counts: NDArray[np.int64]) -> None:
     axes.set_axisbelow(True)
     axes.grid(color=GRID, linewidth=0.8)
     sizes = np.maximum(area * counts[x, y], FAINTEST)
-    axes.scatter(x, y, s=sizes, color=BUBBLE, alpha=0.85, linewidths=0, zorder=2)
+    axes.scatter(x, y, s=sizes, color=BLUE, alpha=0.85, linewidths=0, zorder=2)
     _explain_sizes(axes, most, area, cell_points)
 
 
 def _explain_sizes(axes: "Axes", most: int, area: float, cell_points: float) -> None:
     shown = sorted({round_down(max(1, most // part)) for part in (1, 4, 16)})
-    handles = [axes.scatter([], [], s=area * count, color=BUBBLE, alpha=0.85, linewidths=0) for count in shown]
+    handles = [axes.scatter([], [], s=area * count, color=BLUE, alpha=0.85, linewidths=0) for count in shown]
     axes.legend(
         handles,
         [f"{count:,}" for count in shown],
@@ -101,7 +81,7 @@ def _draw_heat_map(axes: "Axes", counts: NDArray[np.int64]) -> None:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     # The root brings small shares out, and the palest blue is still not the white of nothing at all.
-    colours = LinearSegmentedColormap.from_list("samples", ["#cfe2f1", BUBBLE, "#0b2540"])
+    colours = LinearSegmentedColormap.from_list("samples", ["#cfe2f1", BLUE, "#0b2540"])
     norm = PowerNorm(0.5, vmin=0, vmax=max(1, int(counts.max())))
     shown = np.ma.masked_equal(counts.T, 0)
     image = axes.imshow(shown, aspect="auto", interpolation="nearest", cmap=colours, norm=norm, origin="lower")
@@ -122,15 +102,8 @@ def _label(axes: "Axes", counts: NDArray[np.int64], class_names: Sequence[str], 
     numbers = range(0, classes, every)
     small = 9 if classes <= 25 else 6.5
     axes.set_yticks(numbers, [_shortened(class_names[number]) for number in numbers], fontsize=small)
-    axes.tick_params(length=0, colors=INK)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    remove_frame(axes)
 
 
 def _shortened(name: str) -> str:
     return name if len(name) <= 18 else name[:17] + "…"
-
-
-def _undated(path: Path) -> dict[str, None]:
-    """Metadata without the time, so that the same partition gives the same file."""
-    return {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}[path.suffix.lower()]

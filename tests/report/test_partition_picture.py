@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from refprotofl.data import draw_partition, partition_table
-from refprotofl.data.picture import round_down
 from refprotofl.errors import InputError
+from refprotofl.report.pictures.partition import draw_partition, round_down
 
 COUNTS = np.array([[30, 0, 5], [0, 12, 1]])
 NAMES = ("cat", "dog", "a very long name of a class")
@@ -50,18 +49,14 @@ def test_other_suffixes_are_refused(tmp_path):
         draw_partition(COUNTS, NAMES, tmp_path / "picture.gif")
 
 
-def test_the_table():
-    assert partition_table(COUNTS) == [(0, 35, (30, 0, 5)), (1, 13, (0, 12, 1))]
-
-
 def test_round_numbers():
     assert [round_down(count) for count in (1, 9, 10, 37, 3950)] == [1, 9, 10, 30, 3000]
 
 
 def test_drawing_leaves_pyplot_alone(tmp_path):
     code = (
-        "import sys, pathlib, numpy, refprotofl.data as data;"
-        f"data.draw_partition(numpy.ones((2, 2), int), 'ab', pathlib.Path({str(tmp_path / 'p.png')!r}));"
+        "import sys, pathlib, numpy, refprotofl.report.pictures.partition as pictures;"
+        f"pictures.draw_partition(numpy.ones((2, 2), int), 'ab', pathlib.Path({str(tmp_path / 'p.png')!r}));"
         "print('matplotlib.pyplot' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

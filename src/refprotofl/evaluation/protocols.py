@@ -1,0 +1,25 @@
+"""The protocols that accuracies are named by: each is declared here, and whatever shows or records them reads this."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Protocol:
+    name: str
+    meaning: str  # for people, on the screen and in a model card
+    out_of: Literal["tested", "own_tested"]  # the whole test set, or the part with the client's own class mix
+    per_client: bool = True  # else one number, of the one model that a method has
+
+
+# In the order in which they are shown and recorded. "…_prototype" is the nearest-prototype rule.
+_DECLARED = (
+    Protocol("personal", "private part with the newest shared part, on the whole test set", "tested"),
+    Protocol("personal_before", "straight after local training, before aggregation, on the whole test set", "tested"),
+    Protocol("global", "the one aggregated model, on the whole test set", "tested", per_client=False),
+    Protocol("own", "test data with the client's own class mix", "own_tested"),
+    Protocol("personal_prototype", "like personal, by the nearest prototype instead of the head", "tested"),
+    Protocol("own_prototype", "like own, by the nearest prototype instead of the head", "own_tested"),
+)
+
+PROTOCOLS = {protocol.name: protocol for protocol in _DECLARED}

@@ -1,0 +1,39 @@
+"""The methods that a comparison is asked for: `refprotofl,fedavg:share=full,my_module:Mine:own.trim=0.2`.
+
+Commas are between methods and colons before switches. Both may also be part of a value: a switch begins only where a
+key and `=` follow, and nothing within quotes or brackets separates.
+"""
+
+import re
+
+_QUOTED_OR_ONE = re.compile(r"""(?<!\w)"(?:\\.|[^"\\])*"|(?<!\w)'[^']*'|.""", re.DOTALL)
+_COMMA = re.compile(r",")
+_BEFORE_SWITCH = re.compile(r":(?=\s*[A-Za-z][\w.-]*\s*=)")
+
+
+def split_methods(text: str) -> list[str]:
+    """Each method as it is asked for, switches included."""
+    return [name for name in _split(text, _COMMA) if name]
+
+
+def read_switches(name: str) -> tuple[str, list[str]]:
+    """The method itself, which may be `module:Class`, and its switches `key=value`."""
+    method, *switches = _split(name, _BEFORE_SWITCH)
+    return method, switches
+
+
+def _split(text: str, separator: re.Pattern[str]) -> list[str]:
+    visible = _blank_nested(text)
+    places = [match.start() for match in separator.finditer(visible)]
+    pairs = zip([-1, *places], [*places, len(text)], strict=True)
+    return [text[before + 1 : after].strip() for before, after in pairs]
+
+
+def _blank_nested(text: str) -> str:
+    """As long as the text, without what stands in quotes or brackets."""
+    visible, depth = [], 0
+    for piece in _QUOTED_OR_ONE.findall(text):
+        depth += piece in ("[", "{")
+        visible.append("_" * len(piece) if depth or len(piece) > 1 else piece)
+        depth -= depth > 0 and piece in ("]", "}")
+    return "".join(visible)

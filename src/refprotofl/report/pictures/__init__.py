@@ -1,0 +1,1 @@
+"""Pictures that look alike, whatever they show."""

@@ -1,0 +1,49 @@
+"""How all our pictures look, and how they become files: the suffix decides, the same picture gives the same bytes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refprotofl.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, GRID, BLUE = "#26323f", "#e6e9ed", "#2f6f9f"
+# What each suffix would date its file with.
+_DATES: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+
+
+def check_suffix(path: Path) -> None:
+    if path.suffix.lower() not in _DATES:
+        raise InputError(f"{path}: a picture is written as {', '.join(_DATES)}, chosen by the file's suffix.")
+
+
+@contextmanager
+def open_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
+    """A figure to draw on, so many inches large; it is written to a .png, .pdf or .svg at the end."""
+    check_suffix(path)
+    # Without pyplot there is no global state and no display is asked for.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": "refprotofl", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        _save(figure, path)
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160, metadata=_DATES[path.suffix.lower()])
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def remove_frame(axes: "Axes") -> None:
+    """Ticks and frame say nothing that numbers and grid do not."""
+    axes.tick_params(length=0, colors=INK)
+    axes.spines[:].set_visible(False)
