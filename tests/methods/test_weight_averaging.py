@@ -137,7 +137,9 @@ def test_fednova_is_fedavg_where_all_take_equal_steps(tmp_path: Path) -> None:
     assert not torch.allclose(average_state["shared"], nova_state["shared"], atol=1e-6)
 
 
-@pytest.mark.parametrize(("mu", "alike"), [(0.0, ("fedavg", "fedprox")), (1e-12, ("fedavg", "fedprox")), (1.0, ("fedprox",))])
+@pytest.mark.parametrize(
+    ("mu", "alike"), [(0.0, ("fedavg", "fedprox")), (1e-12, ("fedavg", "fedprox")), (1.0, ("fedprox",))]
+)
 def test_one_client_alone_makes_fednova_fedprox_whatever_the_proximal_term(
     tmp_path: Path, mu: float, alike: tuple[str, ...]
 ) -> None:
