@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from refprotofl.errors import InputError
-from refprotofl.experiment import METHOD_TABLES, Experiment, differences
+from refprotofl.experiment import Experiment, differences
 from refprotofl.keys.complaints import keys
+from refprotofl.methods.catalogue import METHODS, TABLES
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
         if key in ("device", "deadline"):  # how it is computed is not part of the experiment
             continue
         table = key.partition(".")[0]
-        owner = {"own": "module:Class"}.get(table, table) if table in METHOD_TABLES else "refprotofl"
+        owner = "module:Class" if table == "own" else table if table in TABLES else "refprotofl"
         base = Experiment(method=owner).plain()  # a method's table only counts for that method
         seen.add(Experiment(method=owner).hash)
         if key == "input":
@@ -196,6 +197,14 @@ def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
             break
         else:
             assert len(get_args(field.annotation)) == 1, f"found no other value for {key}"
+
+
+def test_every_method_with_options_has_a_table_of_its_own_that_only_it_is_hashed_with() -> None:
+    assert {name for name, method in METHODS.items() if method.table} == set(TABLES)
+    for name in METHODS:
+        found = set(Experiment(method=name).plain()) & {*TABLES, "own"}
+        assert found == ({name} if name in TABLES else set())
+        assert set(Experiment(method="module:Class").plain()) & {*TABLES, "own"} == {"own"}
 
 
 @given(st.integers(0, 2**32))

@@ -16,11 +16,15 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
+from refprotofl.methods.catalogue import options_of
+from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.messages import Scope
+from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.states import load_state
 from refprotofl.simulation.run import Finished, Watcher, run
-from refprotofl.wire import Message, decode
+from refprotofl.wire import decode
 
 settings.register_profile("steady", deadline=None)  # a slow machine is no failure
 settings.load_profile("steady")
@@ -46,8 +50,8 @@ class Crossing(NamedTuple):
     data: bytes
 
     @property
-    def message(self) -> Message:
-        return decode(self.data)
+    def message(self) -> Received:
+        return Received(decode(self.data))
 
 
 class Tap(Watcher):
@@ -116,6 +120,19 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 Simulate = Callable[..., Simulation]
+
+
+def small_scope(over: dict[str, Any] | None = None, *, classes: int = 3, width: int = 2) -> Scope:
+    """What the fields of a method's messages depend on, with few classes and a narrow embedding, without any data."""
+    known = {"class-names": [str(one) for one in range(classes)], "shape": [1, 2, 2], "mean": [0.5], "std": [0.5]}
+    experiment = Experiment.parse(merged({"clients": 3, "input": known, "model": {"embedding": width}}, over or {}))
+    model = SplitModel(torch.nn.Flatten(), 4, width, classes, [0.5], [0.5])
+    return Scope(experiment, model, METHODS[experiment.method].shared(experiment), options_of(experiment))
+
+
+@pytest.fixture(scope="session")
+def scope() -> Callable[..., Scope]:
+    return small_scope
 
 
 def build(over: dict[str, Any] | None = None, **switches: Any) -> Experiment:

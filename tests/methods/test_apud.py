@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import apud
+from refprotofl.methods.core.aggregation import Mean, fold, moved
 from refprotofl.wire.tensors import same_bits
 
 # Few distinct values: so that ties are the rule.
@@ -89,7 +90,7 @@ def test_inclusion_probabilities_add_up_to_keep_and_are_proportional_below_one(
     moved: list[float], data: st.DataObject
 ) -> None:
     array = np.array(moved)
-    moving = np.count_nonzero(array)
+    moving = int(np.count_nonzero(array))
     assume(moving >= 2)
     keep = data.draw(st.integers(1, moving - 1))
     probabilities = apud.inclusion_probabilities(array, keep)
@@ -250,16 +251,18 @@ def test_touching_only_what_was_sent_gives_the_bits_of_whole_vectors_added_up(
 ) -> None:
     reference, uploads = case
     before = reference.double()
-    moved = torch.zeros_like(before)
+    change = torch.zeros_like(before)
     senders = torch.zeros_like(before)
     for values, mask, weight in uploads:
-        moved += torch.where(mask, weight * (values.double() - before), 0.0)
+        change += torch.where(mask, weight * (values.double() - before), 0.0)
         senders += mask.double() * weight
     total = senders if normalise == "senders" else torch.full_like(senders, sum(weight for _, _, weight in uploads))
-    expected = torch.where(senders > 0, (before + moved / total).float(), reference)
+    expected = torch.where(senders > 0, (before + change / total).float(), reference)
     assert same_bits(apud.aggregate(reference, uploads, normalise), expected)
-    sent = [(mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads]
-    assert same_bits(apud.aggregate_sent(reference, iter(sent), normalise), expected)
+    sent = (
+        apud.upload(reference, mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads
+    )  # as a server makes them of what it was sent
+    assert same_bits(moved(reference, fold(Mean(normalise), len(reference), sent)), expected)
 
 
 def test_a_coordinate_that_nobody_sent_keeps_even_the_sign_of_its_zero() -> None:

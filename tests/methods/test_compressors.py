@@ -1,7 +1,7 @@
 """Compressed changes as pure functions: what is sent, in how many bytes, and what is kept of the rest."""
 
 from functools import partial
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.basics import streams
-from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Compress
-from refprotofl.methods import Refused
+from refprotofl.methods import METHODS, Refused
 from refprotofl.methods.common import compressors, weights
-from refprotofl.methods.core.remembered import Link, open_link
-from refprotofl.wire import Sparse, decode, encode
+from refprotofl.methods.core.fields import Exchange, Exchanges, Received, kinds, read_answer
+from refprotofl.methods.core.remembered import remember
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.indices import encode_indices
 from refprotofl.wire.ledger import Ledger
 from refprotofl.wire.tensors import same_bits
@@ -31,12 +32,22 @@ def draw(name="random-k", client=0, round=1):
     return partial(streams.stream, 7, name, client=client, round=round)
 
 
+def train(table: Compress, size: int) -> Exchanges:
+    """What a server declares of the answers to `train`, with a shared vector of `size`."""
+    return {"train": Exchange(up=compressors.fields(table, size))}
+
+
+def read(table: Compress, message: Message, size: int, draw: compressors.Draw) -> torch.Tensor:
+    """As a server reads it: by the declared fields, then between them."""
+    return compressors.expand(table, read_answer(train(table, size), "train", message), size, draw)
+
+
 def send(table, change, memory=None, **stream):
     """Over the real wire: the message as it arrives, what the server reads, the client's next memory."""
     memory = torch.zeros_like(change) if memory is None else memory
     message, memory = compressors.compress(table, change, memory, draw(table.name, **stream))
-    arrived = decode(encode(message))
-    return arrived, compressors.expand(table, arrived, len(change), draw(table.name, **stream)), memory
+    arrived = Received(decode(encode(message)))
+    return arrived, read(table, arrived, len(change), draw(table.name, **stream)), memory
 
 
 # Feedback
@@ -78,24 +89,36 @@ def test_ef21_keeps_the_same_on_both_sides_and_closes_in_on_a_constant_change():
     assert errors[-1] < 1e-6  # four quarters
 
 
-def test_ef21s_server_step_by_hand():
-    memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
-    samples = torch.tensor([3, 1, 0])  # the third never took part
-    server = SimpleNamespace(link=Link(memory=memory), samples=samples, experiment=Experiment())
-    assert weights.step(server, torch.tensor([10.0, 20]), iter(())).tolist() == [10.75, 22]
+def server(scope: Any, size: int, **compress: Any) -> Server:
+    """FedAvg's, as if its shared vector had so many values that no client has got yet."""
+    small = scope({"method": "fedavg", "compress": compress})
+    feedback = METHODS["fedavg"].feedback(small.experiment)
+    made = METHODS["fedavg"].server(Desk(small.experiment, small.model, small.parts, feedback=feedback))
+    made.remembered = remember(small.experiment, feedback, size)
+    return made
 
 
-def test_stcs_server_step_by_hand():
+def test_ef21s_server_step_by_hand(scope):
+    made = server(scope, 2, name="ef21")
+    made.remembered.memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
+    made.samples = torch.tensor([3, 1, 0])  # the third never took part
+    assert weights.step(made, 1, torch.tensor([10.0, 20]), iter(())).tolist() == [10.75, 22]
+    again = weights.step(made, 2, torch.tensor([10.0, 20]), iter([(0, torch.tensor([3.0, 4]))]))
+    assert made.remembered.memory.tolist() == [[4, 4], [0, 8], [5, 5]]  # a correction of what is known of the first
+    assert again.tolist() == [13, 25]  # (3 * 4 + 0) / 4, (3 * 4 + 8) / 4: who is absent counts with its last one
+
+
+def test_stcs_server_step_by_hand(scope):
     """The target is (4, -1, 2) away and two values go: first (3, 0, 3), then what is owed of it."""
-    experiment = Experiment(method="fedavg", compress=Compress(name="stc", keep=0.67), clients=2)
-    server = SimpleNamespace(link=open_link(experiment, 3), samples=torch.ones(2), experiment=experiment)
-    first = weights.settle(server, torch.zeros(3), torch.tensor([4.0, -1, 2]))
+    made = server(scope, 3, name="stc", keep=0.67)
+    kept = made.remembered
+    first = weights.next_broadcast(made, torch.zeros(3), torch.tensor([4.0, -1, 2]))
     assert first.tolist() == [3, 0, 3]
-    assert server.link.residual.tolist() == [1, -1, -1]
-    second = weights.settle(server, first, first + torch.tensor([0, -3.0, 0]))
-    assert server.link.step.tolist() == [2.5, -2.5, 0]
+    assert kept.residual.tolist() == [1, -1, -1]
+    second = weights.next_broadcast(made, first, first + torch.tensor([0, -3.0, 0]))
+    assert kept.step.tolist() == [2.5, -2.5, 0]
     assert second.tolist() == [5.5, -2.5, 3]
-    assert server.link.residual.tolist() == [-1.5, -1.5, -1]
+    assert kept.residual.tolist() == [-1.5, -1.5, -1]
 
 
 @pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd"])
@@ -159,9 +182,9 @@ def test_random_k_is_unbiased():
     total, squares = torch.zeros(40).double(), torch.zeros(40).double()
     for round in range(number):
         message, _ = compressors.compress(table, change, change, draw(round=round))
-        read = compressors.expand(table, message, 40, draw(round=round)).double()
-        total += read
-        squares += read.square()
+        back = read(table, message, 40, draw(round=round)).double()
+        total += back
+        squares += back.square()
     sigma = change.double().abs() * (5 - 1) ** 0.5  # of one draw: |v| sqrt(P / k - 1)
     assert ((total / number - change).abs() <= 4 * sigma / number**0.5).all()
     assert torch.allclose((squares / number - change.double().square()).sqrt(), sigma, rtol=0.05)
@@ -173,7 +196,7 @@ def test_qsgd_is_unbiased(bits):
     total = torch.zeros(40).double()
     for round in range(number):
         message, _ = compressors.compress(table, change, change, draw("qsgd", round=round))
-        total += compressors.expand(table, message, 40, draw("qsgd", round=round))
+        total += read(table, message, 40, draw("qsgd", round=round))
     norms = torch.cat([part.norm().expand(len(part)) for part in change.double().split(16)])
     chance = (change.double().abs() / norms * table.levels).frac()
     sigma = norms / table.levels * (chance * (1 - chance)).sqrt()
@@ -246,9 +269,8 @@ def test_a_message_of_qsgd_is_its_bits_a_value_and_a_norm_a_bucket(bits, size, l
 def test_the_ledger_counts_parameters_however_they_are_packed(table, parameters, others):
     message, _, _ = send(table, vector(1, 1001))
     ledger = Ledger()
-    ledger.record(
-        round=1, phase="train", client=0, direction="up", message=message, size=9, kinds=compressors.kinds(1001)
-    )
+    declared = kinds(train(table, 1001))
+    ledger.record(round=1, phase="train", client=0, direction="up", message=message, size=9, kinds=declared)
     assert ledger.totals()["uplink"] == {
         "parameters": parameters, "prototype_values": 0, "other_values": others, "payload_bytes": 9, "messages": 1
     }  # fmt: skip
@@ -262,37 +284,60 @@ def code(*places, size=8):
 
 
 TERNARY = {"places": code(1, 2, 5, 7), "signs": torch.ones(4).bool(), "scale": torch.tensor(1.0)}
+FOUR = Sparse(torch.tensor([1, 2, 5, 7]), torch.ones(4), 8)
 LEVELS = {"levels": torch.zeros(8, dtype=torch.int8), "norms": torch.ones(1)}
 
 
 @pytest.mark.parametrize(
     ("name", "message", "sentence"),
     [
-        ("top-k", {"change": torch.zeros(8)}, "not a sparse float32 vector of size 8"),
-        ("top-k", {"change": Sparse(torch.tensor([1]), torch.ones(1), 9)}, "of size 8"),
-        ("top-k", {"change": Sparse(torch.tensor([1]), torch.ones(1).half(), 8)}, "float32"),
-        ("ef21", {"change": Sparse(torch.tensor([1]), torch.ones(1), 8)}, "1 values were sent, not 4"),
-        ("random-k", {"change": torch.zeros(8)}, "change is not a vector of 4 values"),
-        ("random-k", {"change": torch.zeros(4).double()}, "float32"),
-        ("stc", TERNARY | {"places": torch.zeros(2)}, "places is not a string of bytes"),
+        ("top-k", {"change": torch.zeros(8)}, "change is not a sparse vector of size 8"),
+        ("top-k", {"change": Sparse(torch.tensor([1]), torch.ones(1), 9)}, "change is not a sparse vector of size 8"),
+        ("top-k", {"change": FOUR, "more": 1}, "the field 'more' was not asked for"),
+        ("top-k", {}, "the field 'change' is missing"),
+        (
+            "top-k",
+            {"change": Sparse(torch.tensor([1]), torch.ones(1).half(), 8)},
+            "change is torch.float16, not torch.float32",
+        ),
+        (
+            "ef21",
+            {"change": Sparse(torch.tensor([1]), torch.ones(1), 8)},
+            "1 coordinates were sent, not the announced 4",
+        ),
+        ("random-k", {"change": torch.zeros(8)}, "change is not a float32 vector of 4 values"),
+        ("random-k", {"change": torch.zeros(4).double()}, "change is not a float32 vector of 4 values"),
+        ("stc", TERNARY | {"places": torch.zeros(2)}, "places is not a uint8 vector"),
         ("stc", TERNARY | {"places": torch.tensor([9, 9], dtype=torch.uint8)}, "places: malformed"),
         ("stc", TERNARY | {"places": torch.cat([TERNARY["places"], torch.zeros(1).byte()])}, "1 bytes too many"),
         ("stc", TERNARY | {"places": code(1, 2, 3, 4, 5)}, "only bytes for 4"),
         ("stc", TERNARY | {"signs": torch.ones(5).bool()}, "signs is not a vector of 4"),
-        ("stc", TERNARY | {"scale": torch.tensor(-1.0)}, "scale is not"),
-        ("stc", TERNARY | {"scale": 1.0}, "scale is not"),
-        ("qsgd", LEVELS | {"norms": torch.ones(2)}, "norms is not a vector of 1"),
-        ("qsgd", LEVELS | {"norms": -torch.ones(1)}, "below 0"),
-        ("qsgd", LEVELS | {"levels": torch.full((8,), -128, dtype=torch.int8)}, "below -127"),
-        ("qsgd", LEVELS | {"levels": torch.zeros(4, dtype=torch.uint8)}, "levels is not a vector of 8"),
+        ("stc", TERNARY | {"signs": torch.ones(4)}, "signs is not a bool vector"),
+        ("stc", TERNARY | {"scale": torch.tensor(-1.0)}, "scale has a number below 0"),
+        ("stc", TERNARY | {"scale": torch.ones(1)}, "scale is not a float32 number"),
+        ("stc", TERNARY | {"scale": 1.0}, "scale is not a float32 number"),
+        ("qsgd", LEVELS | {"norms": torch.ones(2)}, "norms is not a float32 vector of 1"),
+        ("qsgd", LEVELS | {"norms": -torch.ones(1)}, "norms has a number below 0"),
+        ("qsgd", LEVELS | {"levels": torch.full((8,), -128, dtype=torch.int8)}, "levels has a number below -127"),
+        ("qsgd", LEVELS | {"levels": torch.zeros(4, dtype=torch.uint8)}, "levels is not a int8 vector of 8"),
     ],
 )
 def test_a_message_of_another_form_is_refused(name, message, sentence):
     table = Compress(name=name, keep=0.5)
     with pytest.raises(Refused, match=sentence):
-        compressors.expand(table, message, 8, draw(name))
+        read(table, message, 8, draw(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_field_of_another_kind_is_refused_also_by_who_reads_it(name):
+    """What a declaration lets through by mistake still does not become a change."""
+    message, _ = compressors.compress(Compress(name=name), vector(1), torch.zeros(1000), draw(name))
+    for field in message:
+        with pytest.raises(Refused, match=f"{field} is not a"):
+            compressors.expand(Compress(name=name), Received(message | {field: 1}), 1000, draw(name))
 
 
 def test_the_proper_forms_of_those_are_accepted():
-    assert compressors.expand(Compress(name="stc", keep=0.5), TERNARY, 8, draw()).tolist() == [0, 1, 1, 0, 0, 1, 0, 1]
-    assert compressors.expand(Compress(name="qsgd"), LEVELS, 8, draw()).eq(0).all()
+    assert read(Compress(name="top-k", keep=0.5), {"change": FOUR}, 8, draw()).tolist() == [0, 1, 1, 0, 0, 1, 0, 1]
+    assert read(Compress(name="stc", keep=0.5), TERNARY, 8, draw()).tolist() == [0, 1, 1, 0, 0, 1, 0, 1]
+    assert read(Compress(name="qsgd"), LEVELS, 8, draw()).eq(0).all()

@@ -13,6 +13,7 @@ from refprotofl.engines.host import Result, Task
 from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.errors import RunError
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.core.fields import Received
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.tensors import same_bits
 
@@ -68,7 +69,7 @@ def poisoned(values: torch.Tensor) -> torch.Tensor:
         (
             "train",
             with_values("adapter", one_fewer),
-            "train: 111 coordinates were sent, not the announced share of 0.1",
+            "train: 111 coordinates were sent, not the announced 112",
         ),
         (
             "train",
@@ -78,7 +79,7 @@ def poisoned(values: torch.Tensor) -> torch.Tensor:
         (
             "train",
             with_values("adapter", lambda update: Sparse(update.indices, update.values.double(), update.size)),
-            "train: adapter is torch.float64, not float32",
+            "train: adapter is torch.float64, not torch.float32",
         ),
         ("train", lambda answer: {**answer, "adapter": torch.zeros(1122)}, "train: adapter is not a sparse vector"),
         (
@@ -87,6 +88,8 @@ def poisoned(values: torch.Tensor) -> torch.Tensor:
             "1 of 112 values are NaN or infinite",
         ),
         ("train", lambda answer: {**answer, "note": object()}, "a object cannot be sent"),
+        ("prototypes", lambda answer: {**answer, "note": 1}, "prototypes: the field 'note' was not asked for"),
+        ("train", lambda answer: {**answer, "note": "hello"}, "train: the field 'note' was not asked for"),
     ],
 )
 def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
@@ -104,30 +107,41 @@ def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
     assert went_on.finished.summary["full_model"]["participations"] == 11
 
 
-@pytest.mark.parametrize("verb", ["prototypes", "train"])
-def test_who_sends_more_than_the_budget_allows_is_dropped(simulate: Any, play: Any, verb: str) -> None:
-    play(client=spoiling(verb, lambda answer: {**answer, "chatter": "x" * 1000}))
+def of_many_classes(answer: Message) -> Message:
+    """By its fields a proper answer."""
+    classes = torch.arange(10, dtype=torch.uint8).repeat(4)
+    return {**answer, "local_prototypes": torch.rand(40, 8), "classes": classes, "counts": torch.ones(40).int()}
+
+
+def of_everything(_: Message) -> Message:
+    return {"adapter": Sparse(torch.arange(1122), torch.rand(1122), 1122)}
+
+
+@pytest.mark.parametrize(("verb", "spoil"), [("prototypes", of_many_classes), ("train", of_everything)])
+def test_who_sends_more_than_the_budget_allows_is_dropped(simulate: Any, play: Any, verb: str, spoil: Spoil) -> None:
+    play(client=spoiling(verb, spoil))
     went_on = simulate(uplink_budget="1 kB")
     (failure,) = went_on.events("client-failed")
     assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
     sent = went_on.up(CULPRIT, ROUND)
+    assert sent > 1000
     assert failure["reason"] == f"{verb}: {sent} bytes were sent in this round, more than uplink-budget = 1000"
 
 
 @pytest.mark.parametrize(
     ("samples", "reason"),
     [
-        (0, "samples = 0 is not a positive whole number"),
-        (-3, "samples = -3"),
-        (True, "samples = True"),
-        (2.0, "samples = 2.0"),
+        (0, "samples = 0 is below 1"),
+        (-3, "samples = -3 is below 1"),
+        (True, "samples = True is not a whole number"),
+        (2.0, "samples = 2.0 is not a whole number"),
     ],
 )
 def test_a_client_that_joins_with_nonsense_is_dropped_and_greeted_again(
     simulate: Any, play: Any, samples: object, reason: str
 ) -> None:
     class Boaster(RefProtoClient):
-        def join(self, round: int, message: Message) -> Message:
+        def join(self, round: int, message: Received) -> Message:
             answer = super().join(round, message)
             return {"samples": samples} if (self.seat.number, round) == (CULPRIT, 1) else answer  # type: ignore[dict-item]
 
@@ -151,7 +165,8 @@ def nan_bytes(payload: bytes) -> bytes:
         (lambda payload: payload[:-1], "truncated"),
         (lambda payload: payload + b"\0", "1 bytes after the end of the message"),
         (nan_bytes, "NaN or infinite"),
-        (lambda _: encode({"other": 1}), "the field 'adapter' is missing"),
+        (lambda _: encode({}), "the field 'adapter' is missing"),
+        (lambda _: encode({"other": 1}), "the field 'other' was not asked for"),
     ],
 )
 def test_bytes_that_are_no_proper_answer_cost_only_their_sender(
@@ -185,7 +200,7 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     simulate: Any, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Absent(RefProtoClient):
-        def prototypes(self, round: int, message: Message) -> Message:
+        def prototypes(self, round: int, message: Received) -> Message:
             if self.seat.number == CULPRIT:
                 raise RuntimeError("gone")
             return super().prototypes(round, message)
@@ -218,7 +233,7 @@ def test_who_fails_to_train_still_counted_in_the_anchors(simulate: Any, simulate
 
 def test_a_client_that_fails_to_evaluate_is_missing_from_the_mean_and_nothing_else(simulate: Any, play: Any) -> None:
     class Shy(RefProtoClient):
-        def evaluate(self, round: int, message: Message) -> Message:
+        def evaluate(self, round: int, message: Received) -> Message:
             if self.seat.number == CULPRIT:
                 raise RuntimeError("no test data")
             return super().evaluate(round, message)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refprotofl.errors import RunError
 from refprotofl.methods import METHODS, erpa
-from refprotofl.methods.builtin.fedpac.fedpac import FedPACClient
+from refprotofl.methods.builtin.fedpac.fedpac import FedPACClient, FedPACServer
 from refprotofl.methods.builtin.fedpac.mixtures import (
     HeadStatistics,
     head_statistics,
@@ -146,7 +146,8 @@ def test_an_alignment_that_does_nothing_stops_the_run(simulate, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"spread": -1.0}, "spread = -1.0 is not a number of 0 or more"),
+        ({"spread": -1.0}, "spread = -1.0 is below 0"),
+        ({"spread": 1}, "spread = 1 is not a number"),
         ({"spread": float("nan")}, "field 'spread': the value is nan"),
         ({"head": torch.zeros(3)}, "head is not a float32 vector of 90 values"),
         ({"weighted_means": torch.full((10, 8), torch.nan)}, "field 'weighted_means': 80 of 80 values are NaN"),
@@ -158,7 +159,7 @@ def test_what_is_not_asked_for_is_refused(simulate, monkeypatch, change, reason)
             answer = super().train(round, message)
             return answer | change if self.seat.number == 1 else answer
 
-    monkeypatch.setitem(METHODS, "fedpac", dataclasses.replace(METHODS["fedpac"], client=Broken))
+    monkeypatch.setitem(METHODS, "fedpac", dataclasses.replace(METHODS["fedpac"], code=lambda: (FedPACServer, Broken)))
     broken = simulate({"method": "fedpac", "rounds": 1})
     failures = broken.events("client-failed")
     assert [failure["client"] for failure in failures] == [1]

@@ -9,8 +9,9 @@ import torch
 from refprotofl.errors import InputError
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods import Refused
-from refprotofl.methods.builtin.fedpcl.fedpcl import read_sets
+from refprotofl.methods.builtin.fedpcl.fedpcl import FedPCLServer, read_sets
 from refprotofl.methods.common.prototypes import read_anchors, read_means
+from refprotofl.methods.core.fields import read_request
 from refprotofl.simulation import assembly
 
 BACKBONES = """
@@ -77,14 +78,20 @@ def test_every_client_gets_the_global_prototypes_and_everyones(simulate: Any, ba
     assert done.finished.summary["accuracy"]["personal_prototype"] is not None
 
 
-def test_sets_that_do_not_fit_their_table_are_refused() -> None:
+def test_sets_that_do_not_fit_their_table_are_refused(scope: Any) -> None:
     anchors = torch.zeros(3, 2)
     held = torch.tensor([[True, False, True]])
-    read_sets({"held": held, "prototypes": torch.ones(2, 2)}, anchors)
-    for message in (
-        {"held": held, "prototypes": torch.ones(3, 2)},
-        {"held": held[:, :2], "prototypes": torch.ones(1, 2)},
-        {"held": held.long(), "prototypes": torch.ones(2, 2)},
+
+    def client_reads(held: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        declared = FedPCLServer.exchanges(scope({"method": "fedpcl"}))
+        return read_sets(read_request(declared, "train", {"held": held, "prototypes": rows}), anchors)
+
+    assert client_reads(held, torch.ones(2, 2)).tolist() == [[[1, 1], [0, 0], [1, 1]]]
+    for table, rows, sentence in (
+        (held, torch.ones(3, 2), "prototypes are not as many as held says"),
+        (held, torch.ones(2, 3), "prototypes is not a float32 matrix of any x 2"),
+        (held[:, :2], torch.ones(1, 2), "held is not a bool matrix of any x 3"),
+        (held.long(), torch.ones(2, 2), "held is not a bool matrix of any x 3"),
     ):
-        with pytest.raises(Refused):
-            read_sets(message, anchors)
+        with pytest.raises(Refused, match=sentence):
+            client_reads(table, rows)

@@ -81,7 +81,7 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
 ) -> None:
     honest = training.train
 
-    def adapter_only(model: SplitModel, *rest: Any, **options: Any) -> training.Trained:
+    def adapter_only(model: SplitModel, *rest: Any, **options: Any) -> training.Course:
         before = model.read_private(ADAPTER)
         trained = honest(model, *rest, **options)
         model.write_private(before)

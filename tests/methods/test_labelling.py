@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from refprotofl.methods import Refused
 from refprotofl.methods.builtin.fast import Options, labelling
+from refprotofl.methods.builtin.fast.fast import FASTServer
 from refprotofl.methods.builtin.fast.hand_labels import (
     draw_seeds,
     own_quotas,
@@ -19,6 +20,8 @@ from refprotofl.methods.builtin.fast.hand_labels import (
     write_seeds,
 )
 from refprotofl.methods.builtin.fast.labelling import UNCERTAINTIES, choose_queries, class_scores, mixed_labels
+from refprotofl.methods.core.fields import Exchanges, read_answer
+from refprotofl.wire import WireError, encode
 
 
 @pytest.mark.parametrize(
@@ -113,20 +116,48 @@ def test_a_raised_budget_is_said():
     assert facts["oracle_labels"] == 60
 
 
-def test_seeds_that_were_not_asked_for_are_refused():
+def declared(scope) -> Exchanges:
+    """What FAST's server declares with pooled neighbours, of three classes."""
+    return FASTServer.exchanges(scope({"method": "fast"}))
+
+
+def test_seeds_that_were_not_asked_for_are_refused(scope):
     quotas, rows, labels = torch.tensor([2, 0, 1]), torch.zeros(3, 4), torch.tensor([0, 2, 0])
-    read = read_seeds(write_seeds(rows, labels, 3), quotas, 4)
+
+    def server_reads(message):
+        return read_seeds(read_answer(declared(scope), "seed", message), quotas, 4)
+
+    read = server_reads(write_seeds(rows, labels, 3))
     assert read[0].equal(rows)
     assert read[1].equal(labels)
-    for bad in (
-        write_seeds(rows, torch.tensor([0, 1, 0]), 3),
-        write_seeds(rows[:2], labels[:2], 3),
-        write_seeds(rows / 0, labels, 3),
-        write_seeds(rows[:, :3], labels, 3),
-        write_seeds(rows.double(), labels, 3),
+    for bad, sentence in (
+        (write_seeds(rows, torch.tensor([0, 1, 0]), 3), "the labels are not of the classes that were asked for"),
+        (write_seeds(rows, torch.tensor([0, 3, 0]), 3), "labels has a number above 2"),
+        (write_seeds(rows[:2], labels[:2], 3), "the labels are not of the classes that were asked for"),
+        (write_seeds(rows[:2], labels, 3), "the labels are not of the classes that were asked for"),
+        (write_seeds(rows[:, :3], labels, 3), "embeddings are not as wide as those of others"),
+        (write_seeds(rows.double(), labels, 3), "embeddings is not a float32 matrix of any x any"),
+        (write_seeds(rows, labels, 3) | {"labels": labels.float()}, "labels is not a whole vector"),
+        (write_seeds(rows, labels, 3) | {"name": "x"}, "the field 'name' was not asked for"),
     ):
-        with pytest.raises(Refused):
-            read_seeds(bad, quotas, 4)
-    for counts in (torch.tensor([1, -1, 3]), torch.tensor([0, 0, 0]), torch.tensor([1, 2])):
-        with pytest.raises(Refused):
-            read_counts({"counts": counts.int()}, 3)
+        with pytest.raises(Refused, match=sentence):
+            server_reads(bad)
+    with pytest.raises(WireError, match="NaN or infinite"):  # nothing of the kind ever reaches a server
+        encode(write_seeds(rows / 0, labels, 3))
+    with pytest.raises(KeyError, match="embeddings"):  # which the server takes as a refusal
+        server_reads({})
+
+
+def test_counts_of_nothing_and_of_other_classes_are_refused(scope):
+    def server_reads(counts):
+        return read_counts(read_answer(declared(scope), "join", {"samples": 4, "counts": counts}))
+
+    assert server_reads(torch.tensor([1, 0, 3]).int()).tolist() == [1, 0, 3]
+    for counts, sentence in (
+        (torch.tensor([1, -1, 3]).int(), "counts has a number below 0"),
+        (torch.tensor([0, 0, 0]).int(), "all counts are 0"),
+        (torch.tensor([1, 2]).int(), "counts is not a int32 vector of 3 values"),
+        (torch.tensor([1, 2, 3]), "counts is not a int32 vector of 3 values"),
+    ):
+        with pytest.raises(Refused, match=sentence):
+            server_reads(counts)

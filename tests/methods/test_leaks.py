@@ -12,6 +12,7 @@ from torch import Tensor
 
 from refprotofl.basics.state import Held, Kept, State
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.core.fields import Received
 from refprotofl.records.clients import ClientStore
 from refprotofl.simulation import assembly
 from refprotofl.simulation.assembly import load_federation
@@ -161,7 +162,7 @@ def test_a_planted_leak_is_found(
     simulate: Any, backbones: dict[int, list[State]], play: Any, hide: Callable[[Message, Tensor], Message], when: int
 ) -> None:
     class Leaky(RefProtoClient):
-        def prototypes(self, round: int, message: Message) -> Message:
+        def prototypes(self, round: int, message: Received) -> Message:
             answer = super().prototypes(round, message)
             if (self.seat.number, round) != (2, when):
                 return answer
@@ -211,7 +212,7 @@ def test_no_image_ever_leaves_its_client(simulated: Any) -> None:
 
 def test_a_planted_image_is_found(simulate: Any, play: Any) -> None:
     class Leaky(RefProtoClient):
-        def train(self, round: int, message: Message) -> Message:
+        def train(self, round: int, message: Received) -> Message:
             answer = super().train(round, message)
             if (self.seat.number, round) == (1, 1):
                 answer["extra"] = self.samples.images[self.samples.rows[3]]

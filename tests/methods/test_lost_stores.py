@@ -8,6 +8,7 @@ import torch
 
 from refprotofl.basics.state import Held, Kept, State
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.core.refusal import Lost
 from refprotofl.records.clients import ClientStore, DiskShelf
 from refprotofl.records.states import load_state
 from refprotofl.simulation import assembly
@@ -175,7 +176,9 @@ def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
 def test_who_always_comes_with_empty_hands_is_dropped_not_asked_forever(simulate: Any, play: Any) -> None:
     class Amnesiac(RefProtoClient):
         def public_set(self) -> Any:
-            return None if self.seat.number == UNLUCKY else super().public_set()
+            if self.seat.number == UNLUCKY:
+                raise Lost
+            return super().public_set()
 
     play(client=Amnesiac)
     went_on = simulate({"rounds": 2})

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from refprotofl.methods import Refused, apud
 from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.core.fields import Exchange, Received, read_answer
 from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.tensors import same_bits
 
@@ -45,6 +46,12 @@ def compose(
     )
 
 
+def unpack(switches: Options, message: Message, reference: Tensor) -> masked.Update:
+    """As the server reads an answer to `train`: by its declared fields, then between them."""
+    declared = {"train": Exchange(up=masked.fields(switches, len(reference)))}
+    return masked.unpack(switches, read_answer(declared, "train", message), reference)
+
+
 # Packing
 
 
@@ -52,11 +59,11 @@ def compose(
 @pytest.mark.parametrize("value_type", VALUE_TYPES)
 def test_what_the_client_takes_as_sent_is_what_the_server_reads(value_type: str, feedback: str) -> None:
     """Over the real wire; otherwise error feedback would correct for the wrong error."""
-    switches = table(value_type=value_type, error_feedback=feedback, normalise="participants")
+    switches = table(value_type=value_type, error_feedback=feedback, normalise="participants", keep=0.17)
     reference, target = vector(1), vector(1) + vector(2, 0.01)
     mask = apud.select(target, reference, 17)
     message, sent = masked.pack(switches, target, reference, mask)
-    update = masked.unpack(switches, decode(encode(message)), reference)
+    update = unpack(switches, decode(encode(message)), reference)
     assert update.indices.equal(mask.nonzero().squeeze(1))
     assert same_bits(update.change, sent)
     assert update.change[~mask].eq(0).all()
@@ -66,9 +73,9 @@ def test_what_the_client_takes_as_sent_is_what_the_server_reads(value_type: str,
 def test_by_default_values_are_sent_to_the_last_bit() -> None:
     reference, target = vector(1), vector(2)
     mask = apud.select(target, reference, 9)
-    message, _ = masked.pack(table(), target, reference, mask)
+    message, _ = masked.pack(table(keep=0.09), target, reference, mask)
     assert list(message) == ["adapter"]
-    assert same_bits(masked.unpack(table(), message, reference).sent_values, target[mask])
+    assert same_bits(unpack(table(keep=0.09), message, reference).sent_values, target[mask])
 
 
 @pytest.mark.parametrize("value_type", ["float16", "bfloat16"])
@@ -98,10 +105,10 @@ def test_int8_is_off_by_half_a_step_at_most(seed: int, exponent: int) -> None:
 
 
 def test_int8_of_an_update_that_did_not_move_is_zero() -> None:
-    reference = vector(3)
-    message, sent = masked.pack(table(value_type="int8"), reference, reference, torch.ones(SIZE, dtype=torch.bool))
+    reference, switches = vector(3), table(value_type="int8", keep=1.0)
+    message, sent = masked.pack(switches, reference, reference, torch.ones(SIZE, dtype=torch.bool))
     assert sent.eq(0).all()
-    assert masked.unpack(table(value_type="int8"), decode(encode(message)), reference).sent_values.equal(reference)
+    assert unpack(switches, decode(encode(message)), reference).sent_values.equal(reference)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +116,26 @@ def test_int8_of_an_update_that_did_not_move_is_zero() -> None:
     [
         ({"adapter": torch.zeros(SIZE)}, f"adapter is not a sparse vector of size {SIZE}"),
         ({"adapter": Sparse(torch.tensor([0]), torch.zeros(1), SIZE + 1)}, f"not a sparse vector of size {SIZE}"),
-        ({"adapter": Sparse(torch.tensor([0]), torch.zeros(1).half(), SIZE)}, "not float32"),
+        (
+            {"adapter": Sparse(torch.tensor([0]), torch.zeros(1).half(), SIZE)},
+            "adapter is torch.float16, not torch.float32",
+        ),
         ({"adapter": 3}, "not a sparse vector"),
+        ({"adapter": Sparse(torch.tensor([0]), torch.zeros(1), SIZE)}, "1 coordinates were sent, not the announced 10"),
+        ({"change": Sparse(torch.arange(10), torch.zeros(10), SIZE)}, "the field 'change' was not asked for"),
+        ({"adapter": Sparse(torch.arange(10), torch.zeros(10), SIZE), "scale": 1.0}, "'scale' was not asked for"),
+        ({}, "the field 'adapter' is missing"),
     ],
 )
 def test_an_upload_of_another_form_is_refused(message: Message, sentence: str) -> None:
     with pytest.raises(Refused, match=sentence):
-        masked.unpack(table(), message, torch.zeros(SIZE))
+        unpack(table(), message, torch.zeros(SIZE))
+
+
+def test_with_a_budget_any_number_of_coordinates_is_of_the_right_form() -> None:
+    for count in (1, SIZE):
+        message: Message = {"adapter": Sparse(torch.arange(count), torch.ones(count), SIZE)}
+        assert unpack(table(uplink_budget=400), message, torch.zeros(SIZE)).change.sum() == count
 
 
 @pytest.mark.parametrize("scale", [None, 1, "1", True])
@@ -123,15 +143,18 @@ def test_int8_without_a_proper_scale_is_refused(scale: object) -> None:
     message: Message = {"change": Sparse(torch.tensor([0]), torch.ones(1, dtype=torch.int8), SIZE)}
     if scale is not None:
         message["scale"] = scale  # type: ignore[assignment]
+    switches = table(value_type="int8", keep=0.01)
     with pytest.raises(Refused, match="scale"):
-        masked.unpack(table(value_type="int8"), message, torch.zeros(SIZE))
+        unpack(switches, message, torch.zeros(SIZE))
+    with pytest.raises(Refused, match="scale"):  # nor does the reader take it
+        masked.unpack(switches, Received(message), torch.zeros(SIZE))
 
 
 def test_a_scale_that_makes_the_change_infinite_is_refused() -> None:
     """Every value on the wire is finite, yet their product would poison the adapter of all."""
     message: Message = {"change": Sparse(torch.tensor([0]), torch.ones(1, dtype=torch.int8), SIZE), "scale": 1e300}
-    with pytest.raises(Refused, match="finite"):
-        masked.unpack(table(value_type="int8"), decode(encode(message)), torch.zeros(SIZE))
+    with pytest.raises(Refused, match=r"scale = 1e\+300 makes changes that are not finite"):
+        unpack(table(value_type="int8", keep=0.01), decode(encode(message)), torch.zeros(SIZE))
 
 
 # Error feedback
@@ -146,7 +169,7 @@ def test_with_error_feedback_everything_sent_and_the_rest_add_up_to_all_changes(
         reference = vector(100 + round)
         local = reference + vector(200 + round, 0.1)
         message, memory = compose(switches, local, reference, memory, seed=round)
-        sent += masked.unpack(switches, message, reference).change.double()
+        sent += unpack(switches, message, reference).change.double()
         changes += local.double() - reference.double()
     assert memory.abs().max() > 0.1  # much was held back
     assert torch.allclose(sent + memory.double(), changes, atol=1e-5)
@@ -178,7 +201,7 @@ def test_ef21_contracts_to_a_constant_change() -> None:
     errors = [float((change - believed).square().sum())]
     for _ in range(5):
         message, memory = compose(switches, local, reference, memory)
-        believed = believed + masked.unpack(switches, message, reference).change
+        believed = believed + unpack(switches, message, reference).change
         assert same_bits(believed, memory)  # both sides keep the same
         errors.append(float((change - believed).square().sum()))
     for before, after in itertools.pairwise(errors):
@@ -225,7 +248,7 @@ def test_a_composed_message_fits_its_budget_and_one_more_would_not(
     local = reference + vector(seed + 1, 0.1)
     message, _ = compose(switches, local, reference, seed=seed, spent=spent)
     assert spent + len(encode(message)) <= budget
-    keep = len(masked.unpack(switches, message, reference).indices)
+    keep = len(unpack(switches, message, reference).indices)
     if keep < SIZE:
         mask = masked.choose(switches, SIZES, local, reference, keep + 1, np.random.default_rng(seed))
         assert spent + len(encode(masked.pack(switches, local, reference, mask)[0])) > budget
@@ -239,14 +262,14 @@ def test_what_goes_along_is_paid_from_the_same_budget() -> None:
     together, _ = compose(switches, local, reference, extra=extra)
     assert list(together) == ["public_prototypes", "adapter"]
     assert len(encode(together)) <= 400
-    sent = [len(masked.unpack(switches, message, reference).indices) for message in (alone, together)]
+    sent = [len(Received(message).sparse("adapter").indices) for message in (alone, together)]
     assert sent[1] < sent[0]
 
 
 def test_a_budget_that_carries_everything_sends_everything() -> None:
     reference, local = vector(1), vector(2)
     message, _ = compose(table(uplink_budget=100_000), local, reference)
-    assert len(masked.unpack(table(uplink_budget=100_000), message, reference).indices) == SIZE
+    assert len(unpack(table(uplink_budget=100_000), message, reference).indices) == SIZE
 
 
 # The scope of selection

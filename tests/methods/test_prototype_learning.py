@@ -16,11 +16,12 @@ from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods import Refused
 from refprotofl.methods.common import prototype_learning as learning
-from refprotofl.methods.common.prototypes import KINDS, ClassMeans, read_means, write_means
+from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
+from refprotofl.methods.core.fields import Exchange, kinds, read_answer
 from refprotofl.methods.core.training import embed
 from refprotofl.simulation import assembly
 from refprotofl.simulation.run import Watcher, run
-from refprotofl.wire import Ledger, decode, encode
+from refprotofl.wire import Ledger, Message, WireError, decode, encode
 
 METHODS = ("fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl", "fedprotokd")
 
@@ -48,47 +49,77 @@ def means(rows: list[list[float]], counts: list[int]) -> ClassMeans:
 # Messages
 
 
+def server_reads(scope: Any, message: Message, *, counted: bool) -> ClassMeans:
+    """By the declared fields, then between them; of three classes, two wide."""
+    declared = {"train": Exchange(up=mean_fields(scope({"method": "fedproto"}), counted=counted))}
+    return read_means(read_answer(declared, "train", message), 3, 2, counted=counted)
+
+
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), st.booleans(), st.booleans())
-def test_means_come_back_as_they_were(counts: list[int], named: bool, counted: bool) -> None:
+def test_means_come_back_as_they_were(scope: Any, counts: list[int], named: bool, counted: bool) -> None:
     held = torch.tensor(counts)
     sent = ClassMeans(torch.where(held.unsqueeze(1) > 0, torch.arange(6.0).view(3, 2) + 1, 0.0), held)
     message = decode(encode(write_means(sent, named=named, counted=counted)))
-    back = read_means(message, 3, 2, counted=counted)
+    back = server_reads(scope, message, counted=counted)
     assert back.means.equal(sent.means)
     assert back.counts.equal(held if counted else held.clamp(max=1))
     assert ("classes" in message) == (named or 0 in counts)
 
 
-GOOD = {"prototypes": torch.ones(2, 2), "classes": torch.tensor([0, 2]), "counts": torch.tensor([3, 4])}
+GOOD: Message = {"prototypes": torch.ones(2, 2), "classes": torch.tensor([0, 2]), "counts": torch.tensor([3, 4])}
+TOGETHER = "prototypes, classes and counts do not belong together, or a class comes twice"
+ROWS = "prototypes is not a float32 matrix of any x 2"
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    ("spoilt", "sentence"),
     [
-        {"prototypes": torch.ones(3, 2)},
-        {"prototypes": torch.ones(2, 3)},
-        {"prototypes": torch.ones(2, 2).double()},
-        {"prototypes": torch.tensor([[1.0, math.nan], [1.0, 1.0]])},
-        {"prototypes": torch.zeros(0, 2), "classes": torch.zeros(0).long(), "counts": torch.zeros(0).long()},
-        {"classes": torch.tensor([0, 0])},
-        {"classes": torch.tensor([0, 3])},
-        {"classes": torch.tensor([-1, 2])},
-        {"counts": torch.tensor([3, 0])},
-        {"counts": torch.tensor([3])},
-        {"counts": torch.tensor([3.0, 4.0])},
+        ({"prototypes": torch.ones(3, 2)}, TOGETHER),
+        ({"prototypes": torch.ones(2, 3)}, ROWS),
+        ({"prototypes": torch.ones(2, 2).double()}, ROWS),
+        (
+            {"prototypes": torch.zeros(0, 2), "classes": torch.zeros(0).long(), "counts": torch.zeros(0).long()},
+            "there is no prototype",
+        ),
+        ({"classes": torch.tensor([0, 0])}, TOGETHER),
+        ({"classes": torch.tensor([0, 3])}, "classes has a number above 2"),
+        ({"classes": torch.tensor([-1, 2])}, "classes has a number below 0"),
+        ({"counts": torch.tensor([3, 0])}, "counts has a number below 1"),
+        ({"counts": torch.tensor([3])}, TOGETHER),
+        ({"counts": torch.tensor([3.0, 4.0])}, "counts is not a whole vector"),
     ],
 )
-def test_malformed_means_are_refused(spoilt: dict[str, Any]) -> None:
-    assert read_means(GOOD, 3, 2, counted=True).counts.tolist() == [3, 0, 4]
-    with pytest.raises(Refused):
-        read_means(GOOD | spoilt, 3, 2, counted=True)
+def test_malformed_means_are_refused(scope: Any, spoilt: Message, sentence: str) -> None:
+    assert server_reads(scope, GOOD, counted=True).counts.tolist() == [3, 0, 4]
+    with pytest.raises(Refused, match=sentence):
+        server_reads(scope, decode(encode(GOOD | spoilt)), counted=True)
 
 
-def test_with_ten_classes_of_128_fedproto_sends_1280_values_and_fedgh_1290() -> None:
+def test_means_that_are_no_numbers_are_not_even_sent_or_decoded() -> None:
+    """The declaration need not look for them: nothing that comes over the wire is NaN or infinite."""
+    rows = torch.tensor([[1.0, 2.0], [1.0, 1.0]])
+    bytes_of = encode(GOOD | {"prototypes": rows})
+    assert bytes_of.count(np.float32(2.0).tobytes()) == 1
+    for bad in (math.nan, math.inf):
+        with pytest.raises(WireError, match="1 of 4 values are NaN or infinite"):
+            encode(GOOD | {"prototypes": torch.where(rows == 2, bad, rows)})
+        with pytest.raises(WireError, match="NaN or infinite"):
+            decode(bytes_of.replace(np.float32(2.0).tobytes(), np.float32(bad).tobytes()))
+
+
+def test_counts_that_do_not_weigh_are_not_asked_for(scope: Any) -> None:
+    with pytest.raises(Refused, match="the field 'counts' was not asked for"):
+        server_reads(scope, GOOD, counted=False)
+    with pytest.raises(Refused, match="the field 'counts' is missing"):
+        server_reads(scope, {name: value for name, value in GOOD.items() if name != "counts"}, counted=True)
+
+
+def test_with_ten_classes_of_128_fedproto_sends_1280_values_and_fedgh_1290(scope: Any) -> None:
     whole = ClassMeans(torch.ones(10, 128), torch.ones(10, dtype=torch.int64))
+    declared = kinds({"train": Exchange(up=mean_fields(scope({"method": "fedproto"}, classes=10, width=128)))})
     for named, others in ((False, 0), (True, 10)):
         ledger, message = Ledger(), write_means(whole, named=named)
-        ledger.record(round=1, phase="train", client=0, direction="up", message=message, size=1, kinds=KINDS)
+        ledger.record(round=1, phase="train", client=0, direction="up", message=message, size=1, kinds=declared)
         up = ledger.totals()["uplink"]
         assert (up["parameters"], up["prototype_values"], up["other_values"]) == (0, 1280, others)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from refprotofl.errors import InputError
 from refprotofl.methods import apud
 from refprotofl.methods.builtin.refprotofl import masked
+from refprotofl.methods.core.fields import Received
 from refprotofl.records.states import load_state
 from refprotofl.simulation.run import draw_cohort
 from refprotofl.wire import Sparse, encode
@@ -315,7 +316,7 @@ def test_every_round_of_every_client_fits_the_budget_and_one_more_value_would_no
     assert len(composed) == 12
     for (table, sizes, local, reference, _, stream, extra, spent), message in composed:
         assert spent + len(encode(message)) <= limit
-        keep = len(masked.unpack(table, message, reference).indices)
+        keep = len(masked.unpack(table, Received(message), reference).indices)
         assert keep < SIZE
         mask = masked.choose(table, sizes, local, reference, keep + 1, stream())
         larger = {**extra, **masked.pack(table, local, reference, mask)[0]}

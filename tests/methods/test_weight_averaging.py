@@ -14,11 +14,13 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
-from refprotofl.methods.common.weights import average
+from refprotofl.methods.common.weights import RULE
+from refprotofl.methods.core.aggregation import Upload, fold, moved
 from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.comparison import cost_rows
 from refprotofl.simulation.run import run
+from refprotofl.wire.tensors import same_bits
 
 TINY: dict[str, Any] = {
     "train-limit": 400,
@@ -79,16 +81,22 @@ def test_fednovas_coefficients_of_two_clients() -> None:
     assert effective == pytest.approx(659.17, abs=0.005)
     assert coefficients == pytest.approx([1.9012, 0.5816], abs=5e-5)
     assert sum(coefficients) == pytest.approx(2.4828, abs=5e-5)
+    uploads = [
+        Upload(change, 10 * weight, progress=one)
+        for change, weight, one in zip(torch.eye(2, dtype=torch.float64), weights, own, strict=True)
+    ]
+    assert fold(RULE, 2, uploads).tolist() == pytest.approx(coefficients, rel=1e-12)  # as the server takes them
 
 
 def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
     reference = torch.tensor([1.0, -2.0])
-    changes = [
-        (torch.tensor([3.0, 0.0], dtype=torch.float64), 30.0),
-        (torch.tensor([1.0, 4.0], dtype=torch.float64), 10.0),
+    uploads = [
+        Upload(torch.tensor([3.0, 0.0], dtype=torch.float64), 30.0),
+        Upload(torch.tensor([1.0, 4.0], dtype=torch.float64), 10.0),
     ]
-    assert average(reference, changes).tolist() == [3.5, -1.0]
-    assert average(reference, []) is reference
+    assert moved(reference, fold(RULE, 2, uploads)).tolist() == [3.5, -1.0]
+    for start in (reference, torch.tensor([-0.0, 1e-45])):
+        assert same_bits(moved(start, fold(RULE, 2, [])), start)  # without anybody nothing moves
 
 
 def test_the_proximal_pull_is_the_gradient_of_its_loss() -> None:
@@ -127,6 +135,33 @@ def test_fednova_is_fedavg_where_all_take_equal_steps(tmp_path: Path) -> None:
         finish(tmp_path / f"{method}-unequal", method=method) for method in ("fedavg", "fednova")
     )
     assert not torch.allclose(average_state["shared"], nova_state["shared"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mu", "alike"), [(0.0, ("fedavg", "fedprox")), (1e-12, ("fedavg", "fedprox")), (1.0, ("fedprox",))]
+)
+def test_one_client_alone_makes_fednova_fedprox_whatever_the_proximal_term(
+    tmp_path: Path, mu: float, alike: tuple[str, ...]
+) -> None:
+    """Its effective steps are its own: the step is not shortened by a term that hardly pulls."""
+    alone = {"clients": 1, "train-limit": 200, "share": "full", "fednova": {"mu": mu}, "fedprox": {"mu": mu}}
+    states = {
+        method: finish(tmp_path / method, method=method, **alone)[1]["shared"]
+        for method in ("fednova", "fedavg", "fedprox")
+    }
+    for method in alike:
+        assert torch.allclose(states["fednova"], states[method], rtol=1e-5, atol=1e-6)
+    if "fedavg" not in alike:
+        assert not torch.allclose(states["fednova"], states["fedavg"], atol=1e-4)
+
+
+def test_fednovas_step_goes_over_into_the_one_without_a_proximal_term(tmp_path: Path) -> None:
+    """Three clients of unequal steps: effective steps are the weighted mean of their progress for every mu."""
+    without, hardly, much = (
+        finish(tmp_path / str(mu), method="fednova", fednova={"mu": mu})[1]["shared"] for mu in (0.0, 1e-12, 1.0)
+    )
+    assert torch.allclose(without, hardly, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(without, much, atol=1e-4)
 
 
 def test_refprotofl_without_its_parts_is_lg_fedavg(tmp_path: Path) -> None:
