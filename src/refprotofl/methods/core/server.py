@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from refprotofl.basics.state import State
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.aggregation import Mean, Rule
-from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
 from refprotofl.methods.core.messages import Scope, class_ids, declare
 from refprotofl.methods.core.refusal import LOST, Refused
@@ -151,10 +152,11 @@ class Server(ABC):
         message: Message | Callable[[int], Message],
         clients: Iterable[int],
         read: Callable[[int, Received], Content],
-    ) -> Iterator[tuple[int, Content]]:
+    ) -> Answers[Content]:
         """Asks some clients for what does not recur every round."""
-        for client, answer in cohort.ask(verb, message, to=clients, once=True):
-            yield from self.accepted(cohort, client, verb, answer, read)
+        answers = cohort.ask(verb, message, to=clients, once=True)
+        accepted = (self.accepted(cohort, client, verb, answer, read) for client, answer in answers)
+        return Answers(verb, chain.from_iterable(accepted))
 
     def ask(
         self,
@@ -162,11 +164,20 @@ class Server(ABC):
         verb: str,
         message: Message | Callable[[int], Message],
         read: Callable[[int, Received], Content],
-    ) -> Iterator[tuple[int, Content]]:
+    ) -> Answers[Content]:
         """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more.
 
-        `read` changes nothing: what is made of the answers is up to whoever goes through them.
+        `read` changes nothing: what is made of the answers is up to whoever goes through them, once.
         """
+        return Answers(verb, self._answers(cohort, verb, message, read))
+
+    def _answers(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        read: Callable[[int, Received], Content],
+    ) -> Iterator[tuple[int, Content]]:
         asked = set(cohort.clients)
         for client, first in cohort.ask(verb, message):
             answer: Message | None = first
