@@ -16,7 +16,7 @@ from refprotofl.methods import training
 from refprotofl.methods.training import FreshSgd, Samples
 from refprotofl.models import ALL, SplitModel, build_model
 from refprotofl.simulation.assembly import load_federation
-from refprotofl.simulation.run import draw_cohort
+from refprotofl.simulation.draws import draw_cohort
 
 
 def tiny(**changes: object) -> Experiment:

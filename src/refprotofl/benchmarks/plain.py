@@ -15,7 +15,7 @@ from refprotofl.experiment.tables import Train
 from refprotofl.methods.masked import sends_prototypes
 from refprotofl.models import SplitModel
 from refprotofl.simulation.assembly import Federation
-from refprotofl.simulation.run import draw_cohort, draw_evaluated
+from refprotofl.simulation.draws import draw_cohort, draw_evaluated
 
 FORWARD_BATCH = 512
 

@@ -14,7 +14,7 @@ from refprotofl.methods import METHODS, find_method
 from refprotofl.methods.costs import Cost, evaluate, symbols
 from refprotofl.models import Parts, build_model
 from refprotofl.report.statistics import Estimate, estimate
-from refprotofl.simulation.assembly import resolve
+from refprotofl.simulation.resolving import resolve
 from refprotofl.simulation.run import Watcher, Workers, run
 
 
