@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ class RunFolder:
         """A folder in which no run has begun is left as it was found."""
         try:
             if self._lock.is_locked and not self._holds_run:
-                (self.path / ".lock").unlink(missing_ok=True)
+                with suppress(OSError):  # not every system lets it go while it is held
+                    (self.path / ".lock").unlink()
         finally:
             self._lock.release()
         if not self._holds_run:

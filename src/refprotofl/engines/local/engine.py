@@ -6,10 +6,9 @@ from pathlib import Path
 from refprotofl.engines.engine import FATAL, Record, Request, Result
 from refprotofl.engines.local.executor import Executor
 from refprotofl.engines.local.host import Task
-from refprotofl.engines.local.shelf import SHELF
-from refprotofl.engines.local.store import CLIENTS, Location, remove_others, sync_states
+from refprotofl.engines.local.shelf import prepare_shelf
+from refprotofl.engines.local.store import Location, prepare_states, remove_others, sync_states
 from refprotofl.errors import RunError
-from refprotofl.records.files import ensure_folder, remove_parts
 
 
 class LocalEngine:
@@ -27,7 +26,8 @@ class LocalEngine:
         self._moved: set[int] = set()
         self._asked: dict[int, int] = {}  # the client of every ticket
         self._deadline: float | None = None
-        prepare_folder(folder)
+        prepare_states(folder)
+        prepare_shelf(folder)
         remove_others(folder, self._records.values())
         self._executor = start()
 
@@ -73,9 +73,3 @@ class LocalEngine:
                 kind = FATAL.get(outcome.result.fatal or "", RunError)
                 raise kind(f"Round {round}, client {client}: {outcome.result.error}")
             self._newest[client] = outcome.location
-
-
-def prepare_folder(folder: Path) -> None:
-    """Only their owner can look into what clients keep; what a process that was killed had begun to write goes."""
-    ensure_folder(folder / CLIENTS, private=True)
-    remove_parts(ensure_folder(folder / SHELF, private=True))

@@ -21,7 +21,7 @@ class Task:
 
     @property
     def deed(self) -> str:
-        return "settle" if self.request is None else self.request.verb
+        return "writing its state" if self.request is None else self.request.verb
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,15 @@
 from pathlib import Path
 
 from refprotofl.errors import RefProtoFLError
-from refprotofl.records.files import sha256, write_whole
+from refprotofl.records.files import ensure_folder, remove_parts, sha256, write_whole
 from refprotofl.wire import Message, decode, encode
 
 SHELF = "shelf"
+
+
+def prepare_shelf(folder: Path) -> None:
+    """What a process that was killed had begun to write goes."""
+    remove_parts(ensure_folder(folder / SHELF, private=True))
 
 
 class DiskShelf:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from refprotofl.basics.state import State, digest_state
 from refprotofl.engines.engine import Record
-from refprotofl.records.files import sync_files
+from refprotofl.records.files import ensure_folder, sync_files
 from refprotofl.records.states import load_state, map_state, save_state
 
 CLIENTS = "clients"
@@ -88,6 +88,11 @@ class ClientStore:
         file = _file_beside(location.file, f"{client:06d}-{round}", "safetensors")
         save_state(self._folder / file, state, sync=False)
         return Location(file, digest_state(state))
+
+
+def prepare_states(folder: Path) -> None:
+    """A place for states that only its owner can look into."""
+    ensure_folder(folder / CLIENTS, private=True)
 
 
 def read_state(folder: Path, record: Record) -> State:
