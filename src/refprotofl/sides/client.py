@@ -37,7 +37,8 @@ def build_client_side(
 ) -> ClientHost:
     """A place for one client or for many, whose private states lie in `folder`.
 
-    `experiment` is resolved; `data` gives what a client of this place has, `models` those that they need.
+    `experiment` is resolved; `data` gives what a client of this place has, `models` those that they need. `store` and
+    `shelf` keep the clients' states and the messages that they were given.
     """
     method, names = find_method(experiment.method), experiment.backbones
     messages, memo = shelf(folder), dict[str, Tensor]()
