@@ -4,12 +4,12 @@ With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/te
 """
 
 import os
-from typing import Any
+from functools import partial
 
+import pytest
 import torch
 
-import refprotofl.simulation.run
-from refprotofl.engines.workers import WorkerEngine
+from refprotofl.simulation.engine import OpenEngine, open_engine
 
 torch.set_num_threads(1)
 
@@ -18,9 +18,7 @@ if "REFPROTOFL_TEST_DEVICE" not in os.environ:
     torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]
 
 
-def patient(*arguments: Any, meanwhile: Any) -> WorkerEngine:
+@pytest.fixture(scope="session")
+def patient() -> OpenEngine:
     """Workers do all that is theirs: else a small run would be over in this process before they have started."""
-    return WorkerEngine(*arguments)
-
-
-refprotofl.simulation.run.WorkerEngine = patient  # type: ignore[assignment, attr-defined]
+    return partial(open_engine, patient=True)

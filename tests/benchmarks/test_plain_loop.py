@@ -17,7 +17,7 @@ from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ALL, SplitModel, build_model
 from refprotofl.simulation.assembly import load_federation
-from refprotofl.simulation.run import draw_cohort
+from refprotofl.simulation.draws import draw_cohort
 
 
 def tiny(**changes: object) -> Experiment:

@@ -13,7 +13,7 @@ from refprotofl.benchmarks.memory import private_bytes
 from refprotofl.benchmarks.runs import Lap, clocked_run
 from refprotofl.benchmarks.scale import Point, experiment_of, measure_in_process, points
 from refprotofl.errors import InputError, RunError
-from refprotofl.simulation.run import draw_cohort
+from refprotofl.simulation.draws import draw_cohort
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_an_unexpected_error_is_still_a_sentence(
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("refprotofl.simulation.assembly.build_server", break_down)
+    monkeypatch.setattr("refprotofl.simulation.assembly.server_side", break_down)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 4
     assert "Internal error: ZeroDivisionError: a mistake of ours. REFPROTOFL_DEBUG=1" in outcome.err

@@ -50,6 +50,15 @@ def test_a_method_of_the_users_own_with_options_and_lists_of_values(
     }
 
 
+def test_finished_runs_are_read_without_their_data(
+    refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("compare", "--methods", "lg-fedavg,local", "--seeds", "0", "--out", tmp_path / "runs", "--json", *TINY)
+    first = refprotofl(*command)
+    monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", lambda *_: pytest.fail("data were loaded"))
+    assert json.loads(refprotofl(*command).out) == json.loads(first.out)
+
+
 def test_the_table_names_protocols_and_intervals(refprotofl: Any, tmp_path: Path) -> None:
     outcome = refprotofl("compare", "--methods", "local", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
     assert outcome.code == 0

@@ -3,12 +3,14 @@
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.simulation.run import Finished
+from refprotofl.simulation.engine import OpenEngine
+from refprotofl.simulation.run import Finished, run
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -89,8 +91,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
-    refprotofl: "Command", tiny: Path, small_disk: Path, undisturbed: Finished, workers: int
+    refprotofl: "Command",
+    tiny: Path,
+    small_disk: Path,
+    undisturbed: Finished,
+    patient: OpenEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
 ) -> None:
+    # Through the command the workers, too, are to write until the disk is full.
+    monkeypatch.setattr("refprotofl.simulation.run.run", partial(run, engine=patient))
     ballast, out = small_disk / "ballast", small_disk / "run"
     # A round's states take 330 kB and stay until the next round's are written: there is space for one round.
     ballast.write_bytes(bytes(500_000))

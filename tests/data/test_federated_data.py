@@ -73,20 +73,6 @@ def test_the_pool_is_the_same_whatever_the_method():
     assert all(np.array_equal(a, b) for a, b in zip(one.client_indices, other.client_indices, strict=True))
 
 
-def test_a_client_sees_its_own():
-    data = federate(experiment(), toy())
-    client = data.client(2)
-    images, labels = client.train()
-    assert len(client) == len(images) == len(data.client_indices[2])
-    assert (images[:, 0, 0, 0] == client.indices % 251).all()
-    assert (labels == client.indices % 4).all()
-    assert client.images is data.dataset.train_images  # shared, not copied
-    assert client.class_counts().tolist() == data.class_counts()[2].tolist()
-    assert len(client.test()[0]) == len(data.own_test_indices[2])
-    images[:] = 0  # a copy: the shared images stay
-    assert client.train()[0].any()
-
-
 def test_public_and_test_images():
     data = federate(experiment(evaluate={"test-limit": 8}), toy())
     assert (data.public_images[:, 0, 0, 0] == data.public_indices % 251).all()

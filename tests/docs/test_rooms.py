@@ -75,7 +75,9 @@ def test_every_room_in_the_table_exists() -> None:
         name
         for names in rooms()
         for name in names
-        if not any(row_of(module) is not None and re.match(re.escape(name).replace(r"\*", "[^/]+"), module) for module in known)
+        if not any(
+            row_of(module) is not None and re.match(re.escape(name).replace(r"\*", "[^/]+"), module) for module in known
+        )
     ]
     assert missing == []
 

@@ -1,10 +1,10 @@
 """Which device a run takes, what is recorded of it, and what it has no say in."""
 
-import importlib
 import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ from refprotofl.cli.display import ProgressWatcher
 from refprotofl.compute import devices
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.assembly import load_federation
-from refprotofl.simulation.run import Watcher, run
+from refprotofl.simulation.engine import Site, worker_specifications
+from refprotofl.simulation.run import Watcher, run, worker_count
 
 CUDA = torch.device("cuda", 0)
-loop = importlib.import_module("refprotofl.simulation.run")
 
 
 @pytest.fixture
@@ -85,19 +84,12 @@ def test_several_gpus_are_dealt_out_in_turn(machine: Callable[..., None]) -> Non
 
 
 def test_each_worker_is_told_its_own_gpu(
-    machine: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:
-    told: list[dict[str, Any]] = []
-
-    class Engine:
-        def __init__(self, build_host: object, specifications: list[bytes], sizes: object, meanwhile: object) -> None:
-            told.extend(json.loads(specification) for specification in specifications)
-
     machine(cuda=2)
-    monkeypatch.setattr(loop, "WorkerEngine", Engine)
-    federation = load_federation(uneven(), None)
-    object.__setattr__(federation, "device", CUDA)
-    loop.open_engine(federation, Checkpoint(tmp_path, [""] * 5), None, 3)
+    federation = replace(load_federation(uneven(), None), device=CUDA)
+    site = Site(federation, records={}, folder=tmp_path, data_dir=None, workers=3)
+    told = [json.loads(specification) for specification in worker_specifications(site)]
     assert [one["device"] for one in told] == ["cuda:0", "cuda:1", "cuda:0"]
     assert all("device" not in one["experiment"] for one in told)
 
@@ -108,11 +100,11 @@ def test_by_itself_there_is_one_process_for_a_gpu_and_one_for_a_core(
     machine(cuda=2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     experiment = uneven()  # 5 clients
-    assert loop.worker_count("auto", experiment, CUDA) == 2
-    assert loop.worker_count("auto", experiment, torch.device("mps")) == 1
-    assert loop.worker_count("auto", experiment, devices.CPU) == 3
-    assert loop.worker_count(4, experiment, CUDA) == 4
-    assert loop.worker_count(9, experiment, CUDA) == 5
+    assert worker_count("auto", experiment, CUDA) == 2
+    assert worker_count("auto", experiment, torch.device("mps")) == 1
+    assert worker_count("auto", experiment, devices.CPU) == 3
+    assert worker_count(4, experiment, CUDA) == 4
+    assert worker_count(9, experiment, CUDA) == 5
 
 
 def test_the_device_has_no_say_in_the_experiment(uneven: Callable[..., Experiment]) -> None:

@@ -25,7 +25,7 @@ from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.core.training import train
 from refprotofl.models import ALL, SplitModel
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.assembly import build_server, load_federation
+from refprotofl.simulation.assembly import load_federation, server_side
 from refprotofl.simulation.run import Finished, run
 
 SIMULATED = torch.device("meta")
@@ -255,7 +255,7 @@ def test_converted_weights_leave_the_normalisation_as_exact_as_it_was() -> None:
 
 def test_on_the_cpu_nothing_is_copied() -> None:
     federation = load_federation(experiment_of("centralised"), None)
-    server, pixels = build_server(federation), federation.data.dataset.train_images
+    server, pixels = server_side(federation).server, federation.data.dataset.train_images
     assert federation.train_images.data_ptr() == torch.from_numpy(pixels).data_ptr()
     assert server.public is not None
     assert server.public.images is federation.train_images

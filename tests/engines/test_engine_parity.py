@@ -1,6 +1,5 @@
 """The result depends on the experiment alone: not on the number of workers, not on who finishes first."""
 
-import importlib
 import json
 import multiprocessing
 import os
@@ -13,16 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.engines.host import ClientHost, Result, Task
-from refprotofl.engines.workers import WorkerEngine
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.host import ClientHost, Outcome, Task
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.verify import first_difference
-from refprotofl.simulation.assembly import Federation, build_host, load_federation
+from refprotofl.simulation.assembly import client_side, load_federation
+from refprotofl.simulation.engine import OpenEngine, Site
 from refprotofl.simulation.run import Finished, Watcher, run
-
-loop = importlib.import_module("refprotofl.simulation.run")
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +40,9 @@ def test_the_federation_is_uneven(uneven: Callable[..., Experiment]) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_any_number_of_workers(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, workers: int
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine, workers: int
 ) -> None:
-    finished = run(uneven(), out=tmp_path / "run", workers=workers)
+    finished = run(uneven(), out=tmp_path / "run", workers=workers, engine=patient)
     assert_the_same(finished, alone)
     start = json.loads((finished.folder / "events.jsonl").read_text().splitlines()[0])
     assert start["workers"] == workers
@@ -53,21 +50,20 @@ def test_any_number_of_workers(
 
 
 def test_a_run_that_begins_before_its_workers_are_ready(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(loop, "WorkerEngine", WorkerEngine)
     assert_the_same(run(uneven(), out=tmp_path / "run", workers=2), alone)
     assert multiprocessing.active_children() == []
 
 
-class ShuffledEngine:
+class Shuffled:
     """Lets the clients of a phase answer in random order."""
 
     def __init__(self, host: ClientHost, order: random.Random) -> None:
         self._host = host
         self._order = order
         self._waiting: list[tuple[int, Task]] = []
-        self._results: dict[int, Result] = {}
+        self._outcomes: dict[int, Outcome] = {}
         self._issued = 0
         self.orders: list[list[int]] = []
 
@@ -76,38 +72,32 @@ class ShuffledEngine:
         self._waiting.append((self._issued, task))
         return self._issued
 
-    def result(self, ticket: int) -> Result:
+    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
         self._order.shuffle(self._waiting)
         if self._waiting:
             self.orders.append([task.client for _, task in self._waiting])
         for waiting, task in self._waiting:
-            self._results[waiting] = self._host.answer(task)
+            self._outcomes[waiting] = self._host.do(task)
         self._waiting.clear()
-        return self._results.pop(ticket)
+        return self._outcomes.pop(ticket)
 
     def forget(self) -> None:
         self._waiting.clear()
-        self._results.clear()
+        self._outcomes.clear()
 
     def close(self) -> None: ...
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_order_of_completion(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    engines: list[ShuffledEngine] = []
+def test_any_order_of_completion(alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, seed: int) -> None:
+    shuffled: list[Shuffled] = []
 
-    def open_shuffled(
-        federation: Federation, checkpoint: Checkpoint, data_dir: Path | None, workers: int
-    ) -> ShuffledEngine:
-        host = build_host(federation, checkpoint.folder)
-        engines.append(ShuffledEngine(host, random.Random(seed)))
-        return engines[0]
+    def open_shuffled(site: Site) -> LocalEngine:
+        shuffled.append(Shuffled(client_side(site.federation, site.folder), random.Random(seed)))
+        return LocalEngine(lambda: shuffled[0], site.folder, site.records)
 
-    monkeypatch.setattr(loop, "open_engine", open_shuffled)
-    assert_the_same(run(uneven(), out=tmp_path / "run"), alone)
-    assert any(order != sorted(order) for order in engines[0].orders)
+    assert_the_same(run(uneven(), out=tmp_path / "run", engine=open_shuffled), alone)
+    assert any(order != sorted(order) for order in shuffled[0].orders)
 
 
 def test_the_callers_threads_and_generators_do_not_matter_and_are_left_alone(
@@ -141,10 +131,10 @@ class Killer(Watcher):
 
 
 def test_a_worker_that_dies_ends_the_run_which_can_go_on(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path
+    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(RunError, match=r"Worker process \d+ ended unexpectedly \(exit code -9\).*--resume"):
-        run(uneven(), out=out, workers=2, watcher=Killer())
+        run(uneven(), out=out, workers=2, watcher=Killer(), engine=patient)
     assert multiprocessing.active_children() == []
     assert_the_same(run(uneven(), out=out, resume=True), alone)

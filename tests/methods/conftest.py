@@ -12,6 +12,11 @@ import torch
 from hypothesis import settings
 
 from refprotofl.basics.state import State
+from refprotofl.engines.engine import Engine, Request, Result
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.inprocess import InProcess
+from refprotofl.engines.local.shelf import DiskShelf
+from refprotofl.engines.local.store import ClientStore, read_state
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
@@ -22,7 +27,8 @@ from refprotofl.methods.core.messages import Scope
 from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
-from refprotofl.records.states import load_state
+from refprotofl.simulation.assembly import client_side
+from refprotofl.simulation.engine import OpenEngine, Site, open_engine
 from refprotofl.simulation.run import Finished, Watcher, run
 from refprotofl.wire import decode
 
@@ -60,7 +66,7 @@ class Tap(Watcher):
     def __init__(self) -> None:
         self.crossings: list[Crossing] = []
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.crossings.append(Crossing(direction, phase, client, round, data))
 
     def select(self, direction: str, *phases: str) -> list[Crossing]:
@@ -92,8 +98,8 @@ class Simulation:
         return state
 
     def client_state(self, client: int) -> State:
-        record = self.checkpoint().records[client]
-        return load_state(self.folder / "checkpoint" / "clients" / record["file"], record["digest"])
+        checkpoint = self.checkpoint()
+        return read_state(checkpoint.folder, checkpoint.records[client])
 
     @property
     def resolved(self) -> Experiment:
@@ -147,21 +153,30 @@ def tiny() -> Callable[..., Experiment]:
 
 
 @pytest.fixture(scope="session")
-def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
-    """Runs the tiny experiment with the given changes, in this process unless `workers` are asked for.
+def simulate(tmp_path_factory: pytest.TempPathFactory, patient: OpenEngine) -> Simulate:
+    """Runs the tiny experiment with the given changes, in this process unless `workers` or an engine are asked for.
 
     What went on can be looked at although the run failed: through `simulate.last`.
     """
 
     def simulate(
-        over: dict[str, Any] | None = None, *, workers: int = 1, tap: Tap | None = None, **switches: Any
+        over: dict[str, Any] | None = None,
+        *,
+        workers: int = 1,
+        tap: Tap | None = None,
+        engine: OpenEngine = patient,
+        **switches: Any,
     ) -> Simulation:
         simulation = Simulation(build(over, **switches), tmp_path_factory.mktemp("run"), tap or Tap())
         simulate.last = simulation  # type: ignore[attr-defined]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", lambda _: None)  # half of a tiny run's time, and no power fails here
             simulation.finished = run(
-                simulation.experiment, out=simulation.folder, workers=workers, watcher=simulation.tap
+                simulation.experiment,
+                out=simulation.folder,
+                workers=workers,
+                watcher=simulation.tap,
+                engine=engine,
             )
         return simulation
 
@@ -191,3 +206,49 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setitem(METHODS, "refprotofl", dataclasses.replace(usual, code=lambda: (server, client)))
 
     return replace
+
+
+@pytest.fixture(scope="session")
+def stored_by() -> Callable[..., OpenEngine]:
+    """An engine in this process whose clients' states, and maybe messages, are kept by a class of the test's own."""
+
+    def opener(store: type[ClientStore], shelf: type[DiskShelf] = DiskShelf) -> OpenEngine:
+        def open_it(site: Site) -> LocalEngine:
+            host = client_side(site.federation, site.folder, store, shelf)
+            return LocalEngine(lambda: InProcess(host), site.folder, site.records)
+
+        return open_it
+
+    return opener
+
+
+class Garbling:
+    """The engine of a run, but for the answers to some requests, which are spoilt on the way."""
+
+    def __init__(self, engine: Engine, chosen: Callable[[Request], bool], garble: Callable[[bytes], bytes]) -> None:
+        self._engine, self._chosen, self._garble = engine, chosen, garble
+        self._tickets: set[int] = set()
+        self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
+
+    def submit(self, request: Request) -> int:
+        ticket = self._engine.submit(request)
+        if self._chosen(request):
+            self._tickets.add(ticket)
+        return ticket
+
+    def result(self, ticket: int, deadline: float | None) -> Result:
+        result = self._engine.result(ticket, deadline)
+        return dataclasses.replace(result, payload=self._garble(result.payload)) if ticket in self._tickets else result
+
+
+@pytest.fixture(scope="session")
+def garbling() -> Callable[..., OpenEngine]:
+    """An engine that garbles one client's answer in one round, behind the client's own encoder."""
+
+    def opener(client: int, round: int, verb: str, garble: Callable[[bytes], bytes]) -> OpenEngine:
+        def chosen(request: Request) -> bool:
+            return (request.client, request.round, request.verb) == (client, round, verb)
+
+        return lambda site: Garbling(open_engine(site), chosen, garble)
+
+    return opener

@@ -32,11 +32,11 @@ def test_every_client_scores_the_one_model_also_on_its_own_mix(simulated):
 def test_it_learns_from_what_all_clients_have(tiny, simulated):
     federation = assembly.load_federation(tiny(CENTRAL), None)
     data = federation.data
-    rows = assembly.build_server(federation).pooled.rows.tolist()
+    rows = assembly.server_side(federation).server.pooled.rows.tolist()
     assert sorted(rows) == sorted(np.concatenate(data.client_indices).tolist())
     assert not set(rows) & set(data.public_indices.tolist())
     told = assembly.load_federation(tiny(CENTRAL | {"public": {"train-on": True}}), None)
-    assert len(assembly.build_server(told).pooled) == len(rows) + len(data.public_indices)
+    assert len(assembly.server_side(told).server.pooled) == len(rows) + len(data.public_indices)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

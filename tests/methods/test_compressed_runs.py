@@ -1,22 +1,18 @@
 """Every compressor in real runs: with every kind of method, down as well as up, after losses and after a stop."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import Kept
 from refprotofl.basics.streams import stream
-from refprotofl.engines.host import Task
-from refprotofl.engines.inprocess import InProcessEngine
+from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.common import compressors
-from refprotofl.records.clients import ClientStore
-from refprotofl.simulation import assembly
-from refprotofl.simulation.run import Watcher, draw_cohort, run
+from refprotofl.simulation.draws import draw_cohort
+from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
@@ -188,20 +184,20 @@ def test_stcs_server_owes_what_its_steps_left_out(simulated):
 
 
 @pytest.fixture
-def forgetful(monkeypatch):
+def forgetful(stored_by):
     """After round 1 the unlucky client's private state is gone."""
 
     class Forgetful(ClientStore):
-        def base(self, client, kept):
-            return super().base(client, Kept() if kept.file == "000002-1.safetensors" else kept)
+        def base(self, client, location):
+            return super().base(client, Location() if location.file == "000002-1.safetensors" else location)
 
-    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
+    return stored_by(Forgetful)
 
 
 @pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_client_that_lost_its_store_goes_on(simulate, forgetful, name, method):
-    went_on = simulate(over(name, method))
+    went_on = simulate(over(name, method), engine=forgetful)
     assert went_on.events("client-failed") == []
     assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 3
     if name == "ef21":
@@ -211,22 +207,9 @@ def test_a_client_that_lost_its_store_goes_on(simulate, forgetful, name, method)
         assert (2, UNLUCKY) in [(one.round, one.client) for one in went_on.tap.select("down", "join")]
 
 
-def test_with_ef21_a_client_whose_answer_did_not_arrive_starts_anew_on_both_sides(simulate, monkeypatch):
-    honest_submit, honest_result, garbled = InProcessEngine.submit, InProcessEngine.result, set()
-
-    def submit(self, task: Task):
-        ticket = honest_submit(self, task)
-        if (task.client, task.round, task.verb) == (UNLUCKY, 2, "train"):
-            garbled.add(ticket)
-        return ticket
-
-    def result(self, ticket):
-        answer = honest_result(self, ticket)
-        return replace(answer, payload=encode({"other": 1})) if ticket in garbled else answer
-
-    monkeypatch.setattr(InProcessEngine, "submit", submit)
-    monkeypatch.setattr(InProcessEngine, "result", result)
-    went_on = simulate(over("ef21"))
+def test_with_ef21_a_client_whose_answer_did_not_arrive_starts_anew_on_both_sides(simulate, garbling):
+    spoilt = garbling(UNLUCKY, 2, "train", lambda _: encode({"other": 1}))
+    went_on = simulate(over("ef21"), engine=spoilt)
     (failure,) = went_on.events("client-failed")
     assert (failure["round"], failure["client"]) == (2, UNLUCKY)
     memory = went_on.server_state()["memory"]

@@ -10,6 +10,7 @@ import pytest
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
 from refprotofl.report.comparison import cost_rows
+from refprotofl.simulation.engine import OpenEngine
 from refprotofl.simulation.run import Finished, run
 
 FROZEN = """
@@ -43,12 +44,13 @@ def experiment_of(method: str, **changed: Any) -> Experiment:
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: OpenEngine) -> Any:
     (tmp_path / "frozen.py").write_text(FROZEN)
     monkeypatch.chdir(tmp_path)
 
     def finished(method: str, workers: int = 1, **changed: Any) -> Finished:
-        return run(experiment_of(method, **changed), out=tmp_path / f"{method}-{workers}", workers=workers)
+        out = tmp_path / f"{method}-{workers}"
+        return run(experiment_of(method, **changed), out=out, workers=workers, engine=patient)
 
     return finished
 

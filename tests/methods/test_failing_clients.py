@@ -3,14 +3,11 @@
 import importlib
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from refprotofl.engines.host import Result, Task
-from refprotofl.engines.inprocess import InProcessEngine
 from refprotofl.errors import RunError
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.core.fields import Received
@@ -170,25 +167,9 @@ def nan_bytes(payload: bytes) -> bytes:
     ],
 )
 def test_bytes_that_are_no_proper_answer_cost_only_their_sender(
-    simulate: Any, monkeypatch: pytest.MonkeyPatch, garble: Callable[[bytes], bytes], reason: str
+    simulate: Any, garbling: Any, garble: Callable[[bytes], bytes], reason: str
 ) -> None:
-    """Garbled on the way, behind the client's own encoder."""
-    honest_submit, honest_result = InProcessEngine.submit, InProcessEngine.result
-    garbled: set[int] = set()
-
-    def submit(self: InProcessEngine, task: Task) -> int:
-        ticket = honest_submit(self, task)
-        if (task.client, task.round, task.verb) == (CULPRIT, ROUND, "train"):
-            garbled.add(ticket)
-        return ticket
-
-    def result(self: InProcessEngine, ticket: int) -> Result:
-        answer = honest_result(self, ticket)
-        return replace(answer, payload=garble(answer.payload)) if ticket in garbled else answer
-
-    monkeypatch.setattr(InProcessEngine, "submit", submit)
-    monkeypatch.setattr(InProcessEngine, "result", result)
-    went_on = simulate({"rounds": 2})
+    went_on = simulate({"rounds": 2}, engine=garbling(CULPRIT, ROUND, "train", garble))
     (failure,) = went_on.events("client-failed")
     assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
     assert failure["reason"].startswith("train: ")
@@ -208,7 +189,7 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     play(client=Absent)
     failing = simulate()
     play()
-    loop = importlib.import_module("refprotofl.simulation.run")
+    loop = importlib.import_module("refprotofl.simulation.loop")
     monkeypatch.setattr(loop, "draw_cohort", lambda experiment, round: [0, 2, 3])
     without = simulate()
     assert len(failing.events("client-failed")) == 3

@@ -5,10 +5,8 @@ import json
 import pytest
 import torch
 
-from refprotofl.basics.state import Kept
+from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.errors import InputError
-from refprotofl.records.clients import ClientStore
-from refprotofl.records.states import load_state
 from refprotofl.simulation import assembly
 from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire.tensors import same_bits
@@ -16,9 +14,10 @@ from refprotofl.wire.tensors import same_bits
 ADAPTER = 128 * 8 + 8 + 80 + 10
 
 
-def fast(simulated, over=None, **table):
+def fast(simulated, over=None, engine=None, **table):
     named = {name.replace("_", "-"): value for name, value in table.items()}
-    return simulated({"method": "fast", "fast": named, **(over or {})})
+    opened = {} if engine is None else {"engine": engine}
+    return simulated({"method": "fast", "fast": named, **(over or {})}, **opened)
 
 
 def shared(done):
@@ -26,9 +25,7 @@ def shared(done):
 
 
 def labels_kept(done):
-    checkpoint = done.checkpoint()
-    states = {n: load_state(checkpoint.clients / one["file"], one["digest"]) for n, one in checkpoint.records.items()}
-    return {client: state["labels"].long() for client, state in states.items()}
+    return {client: done.client_state(client)["labels"].long() for client in done.checkpoint().records}
 
 
 def true_labels(done):
@@ -123,15 +120,14 @@ def test_switches_change_who_is_asked_for(simulated, switch):
 
 
 @pytest.mark.parametrize("knn", ["pooled", "per-client"])
-def test_who_lost_its_labels_gets_the_same_seeds_again(simulate, simulated, monkeypatch, knn):
+def test_who_lost_its_labels_gets_the_same_seeds_again(simulate, simulated, stored_by, knn):
     usual = fast(simulated, knn=knn)
 
     class Forgetful(ClientStore):
-        def base(self, client, kept):
-            return super().base(client, Kept() if kept.file == "000002-1.safetensors" else kept)
+        def base(self, client, location):
+            return super().base(client, Location() if location.file == "000002-1.safetensors" else location)
 
-    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
-    done = fast(simulate, knn=knn)
+    done = fast(simulate, engine=stored_by(Forgetful), knn=knn)
     assert done.events("client-failed") == []
     assert [(one.round, one.client) for one in done.tap.select("up", "label")][4:] == [(2, 2)]
     assert done.finished.summary["facts"] == usual.finished.summary["facts"]

@@ -10,7 +10,6 @@ from torch import Tensor
 from refprotofl.errors import GuardError
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, read_means
-from refprotofl.records.states import load_state
 from refprotofl.simulation import assembly
 
 
@@ -26,7 +25,7 @@ def headers(done: Any) -> list[Tensor]:
 
 def server(tiny: Any, **table: Any) -> Any:
     over = {"method": "fedgh", "fedgh": {name.replace("_", "-"): value for name, value in table.items()}}
-    built = assembly.build_server(assembly.load_federation(tiny(over), None))
+    built = assembly.server_side(assembly.load_federation(tiny(over), None)).server
     built.shared = torch.zeros(90)
     return built
 
@@ -43,8 +42,8 @@ def test_the_header_moves_in_every_round_and_is_no_clients(simulated: Any, mode:
     done = run_of(simulated, server=mode)
     sent = headers(done)
     assert all(not one.equal(other) for one, other in itertools.pairwise(sent))
-    for record in done.checkpoint().records.values():
-        own = load_state(done.folder / "checkpoint" / "clients" / record["file"], record["digest"])
+    for client in done.checkpoint().records:
+        own = done.client_state(client)
         assert own["trained"].shape == sent[3].shape
         assert not own["trained"].equal(sent[3])
 

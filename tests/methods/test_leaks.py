@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.basics.state import Held, Kept, State
+from refprotofl.basics.state import State
+from refprotofl.engines.local.store import ClientStore, Loaded, Location
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.core.fields import Received
-from refprotofl.records.clients import ClientStore
-from refprotofl.simulation import assembly
 from refprotofl.simulation.assembly import load_federation
+from refprotofl.simulation.engine import OpenEngine
 from refprotofl.wire import Message, Sparse, decode, encode
 
 RUN = 8  # so many consecutive values of a backbone are a leak
@@ -75,31 +76,37 @@ class Detector:
         return bool((known[places] == found).any())
 
 
+@dataclass(frozen=True)
+class Backbones:
+    """Every state that a client ever had in the run, by client, and the engine that sees them."""
+
+    states: dict[int, list[State]]
+    engine: OpenEngine
+
+
 @pytest.fixture
-def backbones(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[State]]:
-    """Every state that a client ever had in the run, by client."""
+def backbones(stored_by: Any) -> Backbones:
     seen: dict[int, list[State]] = defaultdict(list)
 
     class Open(ClientStore):
-        def load(self, client: int, kept: Kept) -> Held:
-            held = super().load(client, kept)
+        def load(self, client: int, location: Location) -> Loaded:
+            loaded = super().load(client, location)
             if not seen[client]:
-                seen[client].append(held.state)  # the initial one
-            return held
+                seen[client].append(loaded.state)  # the initial one
+            return loaded
 
-        def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
+        def save(self, client: int, round: int, state: State, loaded: Loaded, location: Location) -> Location:
             if state.get("trained_round") != seen[client][-1].get("trained_round"):
                 seen[client].append(state)
-            return super().keep(client, round, state, held, kept)
+            return super().save(client, round, state, loaded, location)
 
-    monkeypatch.setattr(assembly, "ClientStore", Open)
-    return seen
+    return Backbones(seen, stored_by(Open))
 
 
-def leaks(simulation: Any, backbones: dict[int, list[State]]) -> set[tuple[int, int, str]]:
+def leaks(simulation: Any, backbones: Backbones) -> set[tuple[int, int, str]]:
     """(round, client, phase) of the uploads with a piece of the sender's backbone."""
     found = set()
-    for client, states in backbones.items():
+    for client, states in backbones.states.items():
         detector = Detector(states)
         sent = [one for one in simulation.tap.select("up") if one.client == client]
         found |= {(one.round, client, one.phase) for one in sent if detector.finds(one.data)}
@@ -115,10 +122,10 @@ def leaks(simulation: Any, backbones: dict[int, list[State]]) -> set[tuple[int, 
     ],
 )
 def test_no_piece_of_a_backbone_ever_leaves_its_client(
-    simulate: Any, backbones: dict[int, list[State]], switches: dict[str, Any]
+    simulate: Any, backbones: Backbones, switches: dict[str, Any]
 ) -> None:
-    clean = simulate({"public": {"coverage": 0.5}}, **switches)
-    assert {client: len(states) for client, states in backbones.items()} == dict.fromkeys(range(4), 4)
+    clean = simulate({"public": {"coverage": 0.5}}, engine=backbones.engine, **switches)
+    assert {client: len(states) for client, states in backbones.states.items()} == dict.fromkeys(range(4), 4)
     assert len(clean.tap.select("up", "train")) == 12
     assert leaks(clean, backbones) == set()
 
@@ -159,7 +166,7 @@ def as_bytes_of_an_image(answer: Message, piece: Tensor) -> Message:
     ],
 )
 def test_a_planted_leak_is_found(
-    simulate: Any, backbones: dict[int, list[State]], play: Any, hide: Callable[[Message, Tensor], Message], when: int
+    simulate: Any, backbones: Backbones, play: Any, hide: Callable[[Message, Tensor], Message], when: int
 ) -> None:
     class Leaky(RefProtoClient):
         def prototypes(self, round: int, message: Received) -> Message:
@@ -171,7 +178,7 @@ def test_a_planted_leak_is_found(
             return hide(answer, weights.flatten()[777 : 777 + RUN])
 
     play(client=Leaky)
-    leaky = simulate({"rounds": 2, "evaluate": {"every": 2}})
+    leaky = simulate({"rounds": 2, "evaluate": {"every": 2}}, engine=backbones.engine)
     assert leaks(leaky, backbones) == {(when, 2, "prototypes")}
 
 

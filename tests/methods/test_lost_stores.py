@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import Held, Kept, State
+from refprotofl.basics.state import State
+from refprotofl.engines.local.shelf import DiskShelf
+from refprotofl.engines.local.store import ClientStore, Loaded, Location
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.core.refusal import Lost
-from refprotofl.records.clients import ClientStore, DiskShelf
-from refprotofl.records.states import load_state
-from refprotofl.simulation import assembly
-from refprotofl.simulation.run import draw_cohort
+from refprotofl.simulation.draws import draw_cohort
+from refprotofl.simulation.engine import OpenEngine
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.tensors import same_bits
 
@@ -28,14 +28,15 @@ def greetings(simulation: Any) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+def forgetful(stored_by: Any) -> OpenEngine:
     """After round 1 the unlucky client's private state is gone."""
 
     class Forgetful(ClientStore):
-        def base(self, client: int, kept: Kept) -> State:
-            return super().base(client, Kept() if kept.file == AFTER_ROUND_1 else kept)
+        def base(self, client: int, location: Location) -> State:
+            return super().base(client, Location() if location.file == AFTER_ROUND_1 else location)
 
-    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
+    engine: OpenEngine = stored_by(Forgetful)
+    return engine
 
 
 @pytest.mark.parametrize(
@@ -51,9 +52,9 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda switches: "-".join(map(str, switches.values())) or "default",
 )
 def test_a_client_that_lost_its_private_state_is_greeted_again_and_goes_on(
-    simulate: Any, forgetful: None, switches: dict[str, Any]
+    simulate: Any, forgetful: OpenEngine, switches: dict[str, Any]
 ) -> None:
-    went_on = simulate(**switches)
+    went_on = simulate(engine=forgetful, **switches)
     assert went_on.events("client-failed") == []
     assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 3
     assert greetings(went_on) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, UNLUCKY)]
@@ -63,36 +64,31 @@ def test_a_client_that_lost_its_private_state_is_greeted_again_and_goes_on(
     }  # fmt: skip
 
 
-def test_who_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: None) -> None:
-    went_on = simulate(downlink="sparse")
+def test_who_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: OpenEngine) -> None:
+    went_on = simulate(engine=forgetful, downlink="sparse")
     asked = [one for one in went_on.tap.select("down", "prototypes") if one.client == UNLUCKY and one.round > 1]
     assert [type(one.message["adapter"]) for one in asked] == [Sparse, torch.Tensor, Sparse]
     assert [one.round for one in asked] == [2, 2, 3]
 
 
 @pytest.mark.parametrize("lost", ["everything", "the public set"])
-def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, stored_by: Any, lost: str) -> None:
     class Forgetful(ClientStore):
-        def base(self, client: int, kept: Kept) -> State:
-            if kept.file != AFTER_ROUND_1:
-                return super().base(client, kept)
+        def base(self, client: int, location: Location) -> State:
+            if location.file != AFTER_ROUND_1:
+                return super().base(client, location)
             if lost == "everything":
-                return self._initial[client]
-            return {name: value for name, value in super().base(client, kept).items() if name != "public"}
+                return super().base(client, Location())
+            return {name: value for name, value in super().base(client, location).items() if name != "public"}
 
-    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
-    went_on = simulate(error_feedback="ef21", normalise="participants")
+    went_on = simulate(engine=stored_by(Forgetful), error_feedback="ef21", normalise="participants")
     assert greetings(went_on)[4:] == [(2, UNLUCKY)]
-    checkpoint = went_on.checkpoint()
     server = went_on.server_state()["memory"]
-    for client, record in checkpoint.records.items():
-        own = load_state(checkpoint.clients / record["file"], record["digest"])["memory"]
-        assert same_bits(server[client], own), f"client {client}"
+    for client in went_on.checkpoint().records:
+        assert same_bits(server[client], went_on.client_state(client)["memory"]), f"client {client}"
 
 
-def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(
-    simulate: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: Any, stored_by: Any) -> None:
     shelves: list[DiskShelf] = []
 
     class Watched(DiskShelf):
@@ -101,17 +97,15 @@ def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(
             shelves.append(self)
 
     class Tidy(ClientStore):
-        def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
+        def save(self, client: int, round: int, state: State, loaded: Loaded, location: Location) -> Location:
             if round == 1 and client == 3 and "trained" in state:
                 (shelf,) = shelves
-                (file,) = shelf._folder.iterdir()
+                (file,) = shelf.folder.iterdir()
                 file.unlink()
                 shelf._messages.clear()
-            return super().keep(client, round, state, held, kept)
+            return super().save(client, round, state, loaded, location)
 
-    monkeypatch.setattr(assembly, "DiskShelf", Watched)
-    monkeypatch.setattr(assembly, "ClientStore", Tidy)
-    went_on = simulate()
+    went_on = simulate(engine=stored_by(Tidy, Watched))
     # The clients of this process share a shelf: the first that misses the set brings it back for all.
     assert greetings(went_on) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
     assert went_on.events("client-failed") == []
@@ -119,12 +113,13 @@ def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(
 
 
 def test_a_damaged_file_on_the_shelf_counts_as_lost(tmp_path: Any) -> None:
+    (tmp_path / "shelf").mkdir()
     message: Message = {"images": torch.ones(2, 3)}
     digest = DiskShelf(tmp_path).put(message)
     kept = DiskShelf(tmp_path).get(digest)
     assert kept is not None
     assert torch.equal(kept["images"], message["images"])  # type: ignore[arg-type]
-    file = tmp_path / digest
+    file = tmp_path / "shelf" / digest
     file.write_bytes(file.read_bytes()[:-1])
     assert DiskShelf(tmp_path).get(digest) is None
     file.unlink()
@@ -132,20 +127,19 @@ def test_a_damaged_file_on_the_shelf_counts_as_lost(tmp_path: Any) -> None:
 
 
 def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_trains(
-    simulate: Any, monkeypatch: pytest.MonkeyPatch
+    simulate: Any, stored_by: Any
 ) -> None:
     class Forgetful(ClientStore):
         lost = False
 
-        def keep(self, client: int, round: int, state: State, held: Held, kept: Kept) -> Kept:
+        def save(self, client: int, round: int, state: State, loaded: Loaded, location: Location) -> Location:
             sent_prototypes = state.get("adapter_round") == 1 and "trained" not in state
             if client == UNLUCKY and sent_prototypes and not self.lost:
                 self.lost = True
-                return Kept()
-            return super().keep(client, round, state, held, kept)
+                return Location()
+            return super().save(client, round, state, loaded, location)
 
-    monkeypatch.setattr(assembly, "ClientStore", Forgetful)
-    went_on = simulate({"rounds": 2})
+    went_on = simulate({"rounds": 2}, engine=stored_by(Forgetful))
     assert went_on.events("client-failed") == []
     assert greetings(went_on)[4:] == [(1, UNLUCKY)]
     trained = [one for one in went_on.tap.select("down", "train") if (one.round, one.client) == (1, UNLUCKY)]
@@ -155,7 +149,7 @@ def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_tra
 
 @pytest.mark.parametrize("verb", ["join", "prototypes", "train"])
 def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
-    simulate: Any, forgetful: None, play: Any, verb: str
+    simulate: Any, forgetful: OpenEngine, play: Any, verb: str
 ) -> None:
     class Broken(RefProtoClient):
         def answer(self, asked: str, round: int, message: Message) -> Message:
@@ -166,7 +160,7 @@ def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
             return super().answer(asked, round, message)
 
     play(client=Broken)
-    went_on = simulate()
+    went_on = simulate(engine=forgetful)
     (failure,) = went_on.events("client-failed")
     assert (failure["round"], failure["client"]) == (2, UNLUCKY)
     assert failure["reason"] == f"{verb}: out of memory"

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from refprotofl.basics import streams
 from refprotofl.models import ADAPTER
-from refprotofl.records.states import load_state
 from refprotofl.simulation.assembly import Federation, load_federation
-from refprotofl.simulation.run import draw_cohort
+from refprotofl.simulation.draws import draw_cohort
 from refprotofl.wire import Sparse
 
 TOLERANCE = 1e-6
@@ -122,11 +121,7 @@ def close(value: torch.Tensor, expected: NDArray[np.float32]) -> bool:
 
 
 def private_states(simulation: Any) -> dict[int, Any]:
-    checkpoint = simulation.checkpoint()
-    return {
-        client: load_state(checkpoint.clients / record["file"], record["digest"])
-        for client, record in checkpoint.records.items()
-    }
+    return {client: simulation.client_state(client) for client in simulation.checkpoint().records}
 
 
 def tied_at_the_threshold(state: Any, broadcast: torch.Tensor, keep: float) -> bool:

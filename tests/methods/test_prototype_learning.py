@@ -20,6 +20,7 @@ from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_m
 from refprotofl.methods.core.fields import Exchange, kinds, read_answer
 from refprotofl.methods.core.training import embed
 from refprotofl.simulation import assembly
+from refprotofl.simulation.resolving import check_compressor
 from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import Ledger, Message, WireError, decode, encode
 
@@ -250,7 +251,7 @@ def test_no_private_weight_is_in_any_message(simulated: Any, frozen: str, method
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "fedproc"])
 def test_a_compressor_of_weights_is_refused_where_no_weights_go_up(tiny: Any, method: str) -> None:
     with pytest.raises(InputError, match=f"method = '{method}' sends no weights up"):
-        assembly.check_compressor(tiny({"method": method, "compress": {"name": "top-k"}}))
+        check_compressor(tiny({"method": method, "compress": {"name": "top-k"}}))
 
 
 @pytest.mark.parametrize("method", ["fedproto", "fedgh", "fedtgp"])

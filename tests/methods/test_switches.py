@@ -11,8 +11,7 @@ from refprotofl.errors import InputError
 from refprotofl.methods import apud
 from refprotofl.methods.builtin.refprotofl import masked
 from refprotofl.methods.core.fields import Received
-from refprotofl.records.states import load_state
-from refprotofl.simulation.run import draw_cohort
+from refprotofl.simulation.draws import draw_cohort
 from refprotofl.wire import Sparse, encode
 from refprotofl.wire.tensors import same_bits
 
@@ -220,8 +219,7 @@ def test_per_tensor_selection_sends_from_every_tensor(simulated: Any) -> None:
 def test_error_feedback_keeps_on_the_client_what_was_not_sent(simulated: Any) -> None:
     fed = simulated({"rounds": 2}, error_feedback="ef")
     none = simulated({"rounds": 2})
-    host = fed.checkpoint()
-    memories = {client: state(host, client)["memory"] for client in range(4)}
+    memories = {client: fed.client_state(client)["memory"] for client in range(4)}
     for client, memory in memories.items():
         assert memory[uploads(fed)[2, client].indices].abs().max() < 1e-7  # what was just sent is settled
         assert memory.abs().max() > 0
@@ -232,18 +230,12 @@ def test_error_feedback_keeps_on_the_client_what_was_not_sent(simulated: Any) ->
 def test_ef21_keeps_the_same_memory_on_both_sides(simulated: Any) -> None:
     fed = simulated({"fraction": 0.5, "rounds": 4}, error_feedback="ef21", normalise="participants")
     server = fed.server_state()["memory"]
-    host = fed.checkpoint()
-    for client in host.records:
-        assert same_bits(server[client], state(host, client)["memory"])
+    for client in fed.checkpoint().records:
+        assert same_bits(server[client], fed.client_state(client)["memory"])
     reference, result = broadcasts(fed)[4], fed.adapter()
     samples = fed.server_state()["samples"].double()
     step = (samples.unsqueeze(1) * server.double()).sum(dim=0) / samples.sum()
     assert result.allclose((reference.double() + step).float(), atol=1e-6)
-
-
-def state(checkpoint: Any, client: int) -> dict[str, Any]:
-    record = checkpoint.records[client]
-    return load_state(checkpoint.clients / record["file"], record["digest"])  # type: ignore[return-value]
 
 
 def test_narrower_values_shrink_the_uplink_and_nothing_else(simulated: Any) -> None:

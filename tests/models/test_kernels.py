@@ -19,6 +19,7 @@ from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of
 from refprotofl.models.small_maps import SmallMapConv2d
 from refprotofl.records.states import load_state, save_state
+from refprotofl.simulation.engine import OpenEngine
 from refprotofl.simulation.run import run
 
 Shape = tuple[int, int, int]
@@ -258,7 +259,7 @@ def test_the_fused_step_is_sgd_by_hand_in_either_memory_format(channels_last: Sp
 # Runs
 
 
-def test_a_run_ends_at_the_same_digest_with_one_and_two_workers(tmp_path: Path) -> None:
+def test_a_run_ends_at_the_same_digest_with_one_and_two_workers(tmp_path: Path, patient: OpenEngine) -> None:
     tiny = Experiment.parse(
         {
             "dataset": "digits", "train-limit": 80, "clients": 2, "rounds": 1, "min-size": 10,
@@ -267,5 +268,5 @@ def test_a_run_ends_at_the_same_digest_with_one_and_two_workers(tmp_path: Path) 
             "evaluate": {"test-limit": 10},
         }
     )  # fmt: skip
-    one, two = (run(tiny, out=tmp_path / str(workers), workers=workers).summary for workers in (1, 2))
+    one, two = (run(tiny, out=tmp_path / str(workers), workers=workers, engine=patient).summary for workers in (1, 2))
     assert one["state_digest"] == two["state_digest"]

@@ -1,94 +1,111 @@
 """The clients' private states on disk: any process goes on where another left off, and memory does not grow."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refprotofl.basics.state import Kept, State, digest_state
-from refprotofl.engines.host import SETTLE, Result, Task
-from refprotofl.engines.whereabouts import Whereabouts
+from refprotofl.basics.state import State, digest_state
+from refprotofl.engines.engine import Record, Request
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.host import ClientHost
+from refprotofl.engines.local.inprocess import InProcess
+from refprotofl.engines.local.store import ClientStore, Location, read_state
 from refprotofl.errors import DataError, RunError
-from refprotofl.records.clients import ClientStore
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.fields import Received
 from refprotofl.records.states import _TYPES, load_state, map_state, save_state
+from refprotofl.wire import Message, encode
 
+SEAT = SimpleNamespace(experiment=None, model=None, parts=(), samples=None)
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
 
 
 def store(folder: Path) -> ClientStore:
-    return ClientStore(folder, [INITIAL, INITIAL])
+    (folder / "clients").mkdir(exist_ok=True)
+    return ClientStore(folder, lambda client: INITIAL)
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in (folder / "clients").iterdir())
 
 
 def test_a_client_that_never_changed_has_its_initial_state_and_no_file(tmp_path: Path) -> None:
-    assert store(tmp_path).load(0, Kept()).state is INITIAL
+    assert store(tmp_path).load(0, Location()).state is INITIAL
     assert names(tmp_path) == []
 
 
 def test_what_training_leaves_is_one_file_with_its_digest(tmp_path: Path) -> None:
     trained: State = {"backbone.weight": torch.arange(100.0) + 1, "trained": torch.zeros(3), "round": 1}
-    kept = store(tmp_path).keep(0, 7, trained, store(tmp_path).load(0, Kept()), Kept())
-    assert names(tmp_path) == [kept.file] == ["000000-7.safetensors"]
-    assert kept.digest == digest_state(trained) == digest_state(load_state(tmp_path / kept.file, kept.digest))
-    assert digest_state(store(tmp_path).load(0, kept).state) == digest_state(trained)
+    location = store(tmp_path).save(0, 7, trained, store(tmp_path).load(0, Location()), Location())
+    assert names(tmp_path) == [location.file] == ["000000-7.safetensors"]
+    assert (
+        location.digest
+        == digest_state(trained)
+        == digest_state(load_state(tmp_path / "clients" / location.file, location.digest))
+    )
+    assert digest_state(store(tmp_path).load(0, location).state) == digest_state(trained)
 
 
 def test_a_small_change_does_not_write_the_backbone_again(tmp_path: Path) -> None:
     place = store(tmp_path)
-    held = place.load(0, Kept())
-    kept = place.keep(0, 1, {**held.state, "adapter": torch.ones(5), "note": "second"}, held, Kept())
+    loaded = place.load(0, Location())
+    location = place.save(0, 1, {**loaded.state, "adapter": torch.ones(5), "note": "second"}, loaded, Location())
     assert names(tmp_path) == ["000000-1.changes"]
-    assert (tmp_path / kept.changes).stat().st_size < 400  # the backbone alone has 400 bytes
-    again = store(tmp_path).load(0, kept).state
+    assert (tmp_path / "clients" / location.changes).stat().st_size < 400  # the backbone alone has 400 bytes
+    again = store(tmp_path).load(0, location).state
     assert again["note"] == "second"
     assert again["adapter"].tolist() == [1.0] * 5  # type: ignore[union-attr]
     assert again["backbone.weight"] is INITIAL["backbone.weight"]
 
 
 def test_changes_to_changes_build_on_the_same_file_and_what_was_removed_stays_away(tmp_path: Path) -> None:
-    place, kept = store(tmp_path), Kept()
-    held = place.load(0, kept)
-    kept = place.keep(0, 1, {**held.state, "adapter": torch.ones(5)}, held, kept)
-    held = place.load(0, kept)
-    shrunk = {name: value for name, value in held.state.items() if name != "note"}
-    kept = place.keep(0, 1, {**shrunk, "more": 3}, held, kept)
-    assert kept.file == ""
-    state = store(tmp_path).load(0, kept).state
+    place, location = store(tmp_path), Location()
+    loaded = place.load(0, location)
+    location = place.save(0, 1, {**loaded.state, "adapter": torch.ones(5)}, loaded, location)
+    loaded = place.load(0, location)
+    shrunk = {name: value for name, value in loaded.state.items() if name != "note"}
+    location = place.save(0, 1, {**shrunk, "more": 3}, loaded, location)
+    assert location.file == ""
+    state = store(tmp_path).load(0, location).state
     assert sorted(state) == ["adapter", "backbone.weight", "more"]
-    settled = store(tmp_path).settle(0, 1, kept)
-    assert (settled.changes, settled.digest) == ("", digest_state(state))
-    assert digest_state(store(tmp_path).load(0, settled).state) == settled.digest
+    merged = store(tmp_path).merge(0, 1, location)
+    assert (merged.changes, merged.digest) == ("", digest_state(state))
+    assert digest_state(store(tmp_path).load(0, merged).state) == merged.digest
 
 
 def test_a_file_that_may_be_mapped_is_never_replaced(tmp_path: Path) -> None:
-    place, kept = store(tmp_path), Kept()
+    place, location = store(tmp_path), Location()
     for step in range(5):
-        held = place.load(0, kept)
-        before = {path: path.stat().st_ino for path in tmp_path.iterdir() if path.name in (kept.file, kept.changes)}
+        loaded = place.load(0, location)
+        before = {
+            path: path.stat().st_ino
+            for path in (tmp_path / "clients").iterdir()
+            if path.name in (location.file, location.changes)
+        }
         large = {"backbone.weight": torch.arange(100.0) + step} if step % 2 else {}
-        kept = place.keep(0, 1, {**held.state, "step": step, **large}, held, kept)
+        location = place.save(0, 1, {**loaded.state, "step": step, **large}, loaded, location)
         assert all(path.stat().st_ino == number for path, number in before.items())
 
 
-STEPS = st.lists(st.sampled_from(["train", "change", "remove", "settle"]), max_size=8)
+STEPS = st.lists(st.sampled_from(["train", "change", "remove", "merge"]), max_size=8)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_any_history_gives_the_state_that_memory_would_have(tmp_path: Path, steps: list[str]) -> None:
-    kept, memory = Kept(), dict(INITIAL)
+    location, memory = Location(), dict(INITIAL)
     for number, step in enumerate(steps):
         place = store(tmp_path)
-        if step == "settle":
-            kept = place.settle(0, number, kept)
+        if step == "merge":
+            location = place.merge(0, number, location)
             continue
-        held = place.load(0, kept)
-        state = dict(held.state)
+        loaded = place.load(0, location)
+        state = dict(loaded.state)
         changes: dict[str, State] = {
             "train": {"backbone.weight": torch.full((100,), float(number)), "trained": torch.ones(9) * number},
             "change": {"adapter": torch.full((4,), float(number)), "count": number},
@@ -98,8 +115,8 @@ def test_any_history_gives_the_state_that_memory_would_have(tmp_path: Path, step
         gone = {"adapter", "count"} if step == "remove" else set()
         state = {name: value for name, value in {**state, **change}.items() if name not in gone}
         memory = {name: value for name, value in {**memory, **change}.items() if name not in gone}
-        kept = place.keep(0, number, state, held, kept)
-    assert digest_state(store(tmp_path).load(0, kept).state) == digest_state(memory)
+        location = place.save(0, number, state, loaded, location)
+    assert digest_state(store(tmp_path).load(0, location).state) == digest_state(memory)
 
 
 def test_a_state_is_mapped_and_not_read(tmp_path: Path) -> None:
@@ -112,21 +129,21 @@ def test_a_state_is_mapped_and_not_read(tmp_path: Path) -> None:
         return int(lines["RssAnon"].split()[0]) // 1024
 
     weights = torch.ones(25_000_000)  # 100 MB
-    place = ClientStore(tmp_path, [{"backbone.weight": weights}])
-    held = place.load(0, Kept())
-    kept = place.keep(0, 1, {"backbone.weight": weights * 2}, held, Kept())
+    place = store(tmp_path)
+    loaded = place.load(0, Location())
+    location = place.save(0, 1, {"backbone.weight": weights * 2}, loaded, Location())
     before = private_megabytes()
-    states = [store(tmp_path).load(0, kept).state for _ in range(10)]
+    states = [store(tmp_path).load(0, location).state for _ in range(10)]
     assert all(state["backbone.weight"].max() == 2 for state in states)  # type: ignore[union-attr]
     assert private_megabytes() - before < 100
 
 
 def test_a_file_of_an_earlier_process_is_checked_before_it_is_used(tmp_path: Path) -> None:
     trained: State = {"backbone.weight": torch.arange(100.0) + 1}
-    kept = store(tmp_path).keep(0, 1, trained, store(tmp_path).load(0, Kept()), Kept())
-    found = Whereabouts({0: {"file": kept.file, "digest": kept.digest}}).of(0)
-    assert digest_state(store(tmp_path).load(0, found).state) == kept.digest
-    path = tmp_path / kept.file
+    location = store(tmp_path).save(0, 1, trained, store(tmp_path).load(0, Location()), Location())
+    found = Location.recorded({"file": location.file, "digest": location.digest})
+    assert digest_state(store(tmp_path).load(0, found).state) == location.digest
+    path = tmp_path / "clients" / location.file
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     with pytest.raises(DataError, match=r"000000-1\.safetensors is truncated or was changed"):
         store(tmp_path).load(0, found)
@@ -142,58 +159,105 @@ def test_a_file_of_an_earlier_process_is_checked_before_it_is_used(tmp_path: Pat
 )
 def test_a_file_that_vanished_or_broke_under_way_is_named(tmp_path: Path, spoil: object, complaint: str) -> None:
     trained: State = {"backbone.weight": torch.arange(100.0) + 1}
-    kept = store(tmp_path).keep(0, 1, trained, store(tmp_path).load(0, Kept()), Kept())
-    spoil(tmp_path / kept.file)  # type: ignore[operator]
+    location = store(tmp_path).save(0, 1, trained, store(tmp_path).load(0, Location()), Location())
+    spoil(tmp_path / "clients" / location.file)  # type: ignore[operator]
     with pytest.raises(DataError, match=rf"000000-1\.safetensors {complaint}"):
-        store(tmp_path).load(0, kept)
+        store(tmp_path).load(0, location)
 
 
-class Settler:
-    """An engine that settles, and remembers whom."""
+class Fixed(Client):
+    """Does to its state what the verb says."""
 
-    def __init__(self, place: ClientStore) -> None:
-        self.place, self.tasks, self.forgot = place, list[Task](), 0
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        if verb == "train":
+            self.state["backbone.weight"] = torch.ones(100)
+        self.state["adapter"] = torch.full((5,), float(round))
+        return {}
 
-    def submit(self, task: Task) -> int:
-        self.tasks.append(task)
-        return len(self.tasks) - 1
+    def train(self, round: int, message: Received) -> Message:
+        return {}
 
-    def result(self, ticket: int) -> Result:
-        task = self.tasks[ticket]
-        try:
-            return Result(kept=self.place.settle(task.client, task.round, task.kept))
-        except DataError as problem:
-            return Result(error=str(problem), fatal="DataError")
-
-    def forget(self) -> None:
-        self.forgot += 1
-
-    def close(self) -> None: ...
+    evaluate = train
 
 
-def test_a_commit_settles_who_has_loose_changes_and_names_who_moved(tmp_path: Path) -> None:
-    place, whereabouts = store(tmp_path), Whereabouts({})
-    held = place.load(0, Kept())
-    whereabouts.move(0, place.keep(0, 1, {**held.state, "adapter": torch.ones(5)}, held, Kept()))
-    whereabouts.move(1, place.keep(1, 1, {"backbone.weight": torch.ones(100)}, held, Kept()))
-    engine = Settler(place)
-    written = whereabouts.settle(engine, 1)
-    assert [(task.client, task.verb) for task in engine.tasks] == [(0, SETTLE)]
-    assert {client: record["file"] for client, record in written.items()} == {
+def engine(folder: Path, records: dict[int, Record] | None = None) -> LocalEngine:
+    host = ClientHost(Fixed, lambda number: SEAT, store(folder))  # type: ignore[arg-type, return-value]
+    return LocalEngine(lambda: InProcess(host), folder, records or {})
+
+
+def ask(place: LocalEngine, client: int, verb: str, round: int, keeps: bool = True) -> None:
+    result = place.result(place.submit(Request(client, verb, round, encode({}), keeps)), None)
+    assert result.error is None, result.error
+
+
+def test_what_moved_is_settled_into_one_file_each_and_told_with_its_digest(tmp_path: Path) -> None:
+    place = engine(tmp_path)
+    ask(place, 0, "greet", 1)
+    ask(place, 1, "train", 1)
+    assert names(tmp_path) == ["000000-1.changes", "000001-1.safetensors"]
+    records = place.settle(1)
+    assert {client: record["file"] for client, record in records.items()} == {
         0: "000000-1.safetensors", 1: "000001-1.safetensors"
     }  # fmt: skip
-    assert whereabouts.of(0).changes == ""
-    assert whereabouts.settle(engine, 2) == {}
-    assert engine.forgot == 2
+    assert all(digest_state(read_state(tmp_path, record)) == record["digest"] for record in records.values())
+    assert place.settle(1) == records  # it was not committed
+    place.committed(1)
+    assert names(tmp_path) == ["000000-1.safetensors", "000001-1.safetensors"]
+    assert place.settle(2) == {}
 
 
-def test_a_commit_that_cannot_settle_fails_with_the_reason(tmp_path: Path) -> None:
-    place, whereabouts = store(tmp_path), Whereabouts({})
-    held = place.load(0, Kept())
-    whereabouts.move(0, place.keep(0, 1, {**held.state, "adapter": torch.ones(5)}, held, Kept()))
-    (tmp_path / whereabouts.of(0).changes).unlink()
-    with pytest.raises((DataError, RunError), match=r"Round 1, client 0: .*000000-1\.changes cannot be read"):
-        whereabouts.settle(Settler(place), 1)
+def test_the_last_committed_round_stays_until_the_next_one_is(tmp_path: Path) -> None:
+    place = engine(tmp_path)
+    ask(place, 0, "train", 1)
+    first = place.settle(1)
+    place.committed(1)
+    ask(place, 0, "train", 2)
+    second = place.settle(2)
+    assert names(tmp_path) == ["000000-1.safetensors", "000000-2.safetensors"]
+    assert digest_state(read_state(tmp_path, first[0])) == first[0]["digest"]
+    again = engine(tmp_path, first)  # as if the manifest had never been written
+    assert names(tmp_path) == ["000000-1.safetensors"]
+    ask(again, 0, "train", 2)
+    assert again.settle(2) == second
+    again.committed(2)
+    assert names(tmp_path) == ["000000-2.safetensors"]
+
+
+def test_a_state_that_is_not_to_be_kept_or_whose_answer_nobody_took_leaves_no_trace(tmp_path: Path) -> None:
+    place = engine(tmp_path)
+    ask(place, 0, "train", 1, keeps=False)
+    place.submit(Request(1, "train", 1, encode({})))
+    assert place.settle(1) == {}
+    place.committed(1)
+    assert names(tmp_path) == []
+
+
+def test_states_are_safe_from_a_power_cut_when_they_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    place = engine(tmp_path)
+    ask(place, 0, "train", 1)
+    assert synced == []
+    (record,) = place.settle(1).values()
+    folder = tmp_path / "clients"
+    assert synced == [(folder / record["file"]).stat().st_ino, folder.stat().st_ino]
+
+
+def test_a_state_that_cannot_be_settled_stops_with_the_reason(tmp_path: Path) -> None:
+    place = engine(tmp_path)
+    ask(place, 0, "greet", 1)
+    (tmp_path / "clients" / "000000-1.changes").unlink()
+    with pytest.raises(DataError, match=r"Round 1, client 0: .*000000-1\.changes cannot be read"):
+        place.settle(1)
+
+
+def test_a_client_that_takes_longer_than_the_deadline_stops_the_run_and_its_state_stays(tmp_path: Path) -> None:
+    place = engine(tmp_path)
+    with pytest.raises(RunError, match=r"Round 1, client 0: train took longer than deadline = 1e-09 s.*--resume"):
+        place.result(place.submit(Request(0, "train", 1, encode({}))), 1e-9)
+    assert place.settle(1) == {}
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,14 +13,15 @@ import safetensors.torch
 import torch
 
 from refprotofl.basics.state import State, digest_state
+from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.errors import DataError, InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import read_manifest
-from refprotofl.records.clients import DiskShelf
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
 from refprotofl.records.states import load_state, save_state
-from refprotofl.simulation.run import Finished, draw_cohort, run
+from refprotofl.simulation.draws import draw_cohort
+from refprotofl.simulation.run import Finished, run
 from refprotofl.wire import Message
 
 
@@ -151,12 +152,14 @@ def test_the_experiment_is_recorded_with_its_hash(undisturbed: Finished) -> None
 
 
 def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path) -> None:
+    place = tmp_path / "shelf"
+    place.mkdir()
     images = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
     message: Message = {"images": images}
     digest = DiskShelf(tmp_path).put(message)
     assert DiskShelf(tmp_path).put(dict(message)) == digest
-    assert os.listdir(tmp_path) == [digest]
-    (tmp_path / digest).write_bytes(b"rubbish")
+    assert os.listdir(place) == [digest]
+    (place / digest).write_bytes(b"rubbish")
     assert DiskShelf(tmp_path).get(digest) is None
     shelf = DiskShelf(tmp_path)
     assert shelf.put(message) == digest
@@ -173,13 +176,13 @@ def test_a_shelf_that_could_not_write_does_not_claim_to_have(tmp_path: Path) -> 
             shelf.put({"images": torch.zeros(2)})
 
 
-def test_one_folder_is_for_one_process(tmp_path: Path, tiny: Callable[..., Experiment]) -> None:
+def test_one_folder_is_for_one_process(tmp_path: Path) -> None:
     first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
-    first.open(tiny(), resume=False)
+    first.open(resume=False)
     with pytest.raises(InputError, match="Another process is running"):
-        second.open(tiny(), resume=True)
+        second.open(resume=True)
     first.close()
-    second.open(tiny(), resume=True)
+    second.open(resume=True)
     second.close()
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.run import Finished, draw_cohort, run
+from refprotofl.simulation.draws import draw_cohort
+from refprotofl.simulation.run import Finished, run
 
 VALUES = {"parameters", "prototype_values", "other_values", "payload_bytes", "messages"}
 COSTS = {"payload_bytes", "messages"}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.basics.state import digest_run, digest_state
+from refprotofl.engines.local.store import read_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
@@ -34,7 +35,7 @@ def sign(manifest: dict[str, object]) -> dict[str, object]:
 
 
 def test_an_intact_run_passes(undisturbed: Finished, initial: list[str]) -> None:
-    found = verify_run(undisturbed.folder, initial)
+    found = verify_run(undisturbed.folder, initial, read_state)
     assert (found.round, found.state_digest) == (2, undisturbed.summary["state_digest"])
     assert found.clients_with_state == 2
 
@@ -44,8 +45,7 @@ def test_the_digest_is_that_of_server_and_clients_in_order(undisturbed: Finished
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     states = [load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"])]
     for client in ("0", "1"):
-        record = manifest["clients"][client]
-        states.append(load_state(checkpoint / "clients" / record["file"], record["digest"]))
+        states.append(read_state(checkpoint, manifest["clients"][client]))
     server, *clients = map(digest_state, states)
     assert digest_run(server, clients) == undisturbed.summary["state_digest"]
     assert digest_run(server, clients[::-1]) != undisturbed.summary["state_digest"]
@@ -55,11 +55,11 @@ def test_a_client_never_asked_counts_with_its_initial_state(
     tiny: Callable[..., Experiment], tmp_path: Path, initial: list[str]
 ) -> None:
     finished = run(tiny(clients=3, fraction=0.34, rounds=1), out=tmp_path / "run")
-    found = verify_run(finished.folder, initial[:1] * 3)
+    found = verify_run(finished.folder, initial[:1] * 3, read_state)
     assert found.clients_with_state == 1
     assert found.state_digest == finished.summary["state_digest"]
     with pytest.raises(DataError):
-        verify_run(finished.folder, ["00" * 32] * 3)
+        verify_run(finished.folder, ["00" * 32] * 3, read_state)
 
 
 @pytest.mark.parametrize("owner", ["server", "client"])
@@ -76,7 +76,7 @@ def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, 
     record["digest"] = digest_state(state)
     (checkpoint / "manifest.json").write_text(json.dumps(sign(manifest)))
     with pytest.raises(DataError, match=r"states of round 2 give .* but its manifest says"):
-        verify_run(finished_copy, initial)
+        verify_run(finished_copy, initial, read_state)
 
 
 def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, initial: list[str]) -> None:
@@ -84,19 +84,19 @@ def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, i
     digest = json.loads((finished_copy / "summary.json").read_text())["state_digest"]
     path.write_text(path.read_text().replace(digest, "f" * 64))
     with pytest.raises(DataError, match=r"events\.jsonl says ffff"):
-        verify_run(finished_copy, initial)
+        verify_run(finished_copy, initial, read_state)
 
 
 def test_a_round_that_was_committed_but_not_told_needs_a_resume(cut_off: Path, initial: list[str]) -> None:
     (cut_off / "events.jsonl").write_text("")
     with pytest.raises(DataError, match=r"lacks round 1.*--resume"):
-        verify_run(cut_off, initial)
+        verify_run(cut_off, initial, read_state)
 
 
 def test_a_run_without_a_round_has_nothing_to_verify(finished_copy: Path, initial: list[str]) -> None:
     (finished_copy / "checkpoint" / "manifest.json").unlink()
     with pytest.raises(InputError, match="no committed round"):
-        verify_run(finished_copy, initial)
+        verify_run(finished_copy, initial, read_state)
 
 
 def test_equal_runs_agree(undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path) -> None:

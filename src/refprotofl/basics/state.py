@@ -2,30 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 State = dict[str, Tensor | int | str]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Where a client's newest state lies: a file, none for the initial state, and maybe one of changes to it."""
-
-    file: str = ""
-    digest: str = ""
-    changes: str = ""
-    checked: bool = True  # False: written by an earlier run, so it may no longer be what it was
-
-
-@dataclass(frozen=True)
-class Held:
-    """A client's state in the hands of whoever computes."""
-
-    state: State
-    base: State  # what is in the file itself, changes apart
 
 
 def digest_value(value: Tensor | int | float | str) -> str:

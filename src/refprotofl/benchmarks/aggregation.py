@@ -18,8 +18,7 @@ from refprotofl.benchmarks.measuring import Report, Tell, alternate, ratio, sile
 from refprotofl.benchmarks.memory import MemoryWatch
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.engines.cohort import EngineCohort
-from refprotofl.engines.host import Result, Task
-from refprotofl.engines.whereabouts import Whereabouts
+from refprotofl.engines.engine import Record, Request, Result
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
@@ -49,14 +48,17 @@ class ReplayEngine:
     def __init__(self, uploads: Sequence[Upload]) -> None:
         self._uploads = uploads
 
-    def submit(self, task: Task) -> int:
-        return task.client
+    def submit(self, request: Request) -> int:
+        return request.client
 
-    def result(self, ticket: int) -> Result:
+    def result(self, ticket: int, deadline: float | None) -> Result:
         return Result(self._uploads[ticket % len(self._uploads)].data)
 
-    def forget(self) -> None:
-        """Nothing waits."""
+    def settle(self, round: int) -> dict[int, Record]:
+        return {}
+
+    def committed(self, round: int) -> None:
+        """Nothing is kept."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -100,10 +102,10 @@ def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
     """One round with an upload from every client."""
     clients = range(server.experiment.clients)
 
-    def unwatched(direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+    def unwatched(direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         """Nobody looks at the messages."""
 
-    cohort = EngineCohort(ReplayEngine(uploads), Whereabouts({}), Ledger(), server.counted_as, 1, clients, unwatched)
+    cohort = EngineCohort(ReplayEngine(uploads), Ledger(), server.counted_as, 1, clients, unwatched)
     server.round(cohort)
     assert len(cohort.clients) == len(clients), cohort.failures[:1]
 

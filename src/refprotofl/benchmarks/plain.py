@@ -15,7 +15,7 @@ from refprotofl.experiment.tables import Train
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.simulation.assembly import Federation
-from refprotofl.simulation.run import draw_cohort, draw_evaluated
+from refprotofl.simulation.draws import draw_cohort, draw_evaluated
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,12 @@ class ProgressWatcher(Watcher):
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "down":
             self._answers = 0
             return
         self._answers += 1
-        if phase not in ("join", "evaluate"):
+        if purpose == "training":
             self._uplink += len(data)
         self._show(f"{phase}: {self._answers} answered")
 

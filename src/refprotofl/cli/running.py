@@ -138,15 +138,16 @@ def verify(
     other: Annotated[Path | None, typer.Argument(help="A second run to compare with.", show_default=False)] = None,
 ) -> None:
     """Recompute a run's digest from its checkpoint; of two runs, name the first difference."""
+    from refprotofl.engines.local.store import read_state
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.verify import first_difference, verify_run
-    from refprotofl.simulation.assembly import build_models, initial_digests, initial_states
+    from refprotofl.sides.models import build_models, initial_digests, initial_states
 
     for folder in (run_folder, other):
         if folder is not None:
             experiment = read_experiment(folder)
             initial = initial_states(experiment, build_models(experiment))
-            found = verify_run(folder, initial_digests(experiment, initial))
+            found = verify_run(folder, initial_digests(experiment, initial), read_state)
             out.print(f"{folder}: round {found.round} is intact, state digest {found.state_digest}", soft_wrap=True)
     if other is not None:
         difference = first_difference(run_folder, other)

@@ -2,13 +2,12 @@
 
 from refprotofl.data.catalogue import Checked, Listing, check, fetch, list_datasets
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.federated import ClientData, FederatedData, federate
+from refprotofl.data.federated import FederatedData, federate
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, partition
 
 __all__ = [
     "Checked",
-    "ClientData",
     "Dataset",
     "FederatedData",
     "Listing",

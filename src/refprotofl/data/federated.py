@@ -16,37 +16,6 @@ from refprotofl.experiment import Experiment
 
 
 @dataclass(frozen=True, eq=False)
-class ClientData:
-    """What one client holds.
-
-    The arrays are the shared ones, so that nothing is copied; only what `indices` name is the client's.
-    """
-
-    images: Images
-    labels: Labels
-    indices: Indices
-    test_images: Images
-    test_labels: Labels
-    test_indices: Indices  # test data with the client's own class mix; may be empty
-    num_classes: int
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def train(self) -> tuple[Images, Labels]:
-        """Copies of the client's own training images and labels."""
-        return self.images[self.indices], self.labels[self.indices]
-
-    def test(self) -> tuple[Images, Labels]:
-        """Copies of the client's own test images and labels."""
-        return self.test_images[self.test_indices], self.test_labels[self.test_indices]
-
-    def class_counts(self) -> NDArray[np.int64]:
-        """(C,) training samples of each class."""
-        return np.bincount(self.labels[self.indices], minlength=self.num_classes)
-
-
-@dataclass(frozen=True, eq=False)
 class FederatedData:
     dataset: Dataset
     public_indices: Indices  # of the training split, held by no client
@@ -59,17 +28,6 @@ class FederatedData:
     @property
     def num_clients(self) -> int:
         return len(self.client_indices)
-
-    def client(self, number: int) -> ClientData:
-        return ClientData(
-            images=self.dataset.train_images,
-            labels=self.dataset.train_labels,
-            indices=self.client_indices[number],
-            test_images=self.dataset.test_images,
-            test_labels=self.dataset.test_labels,
-            test_indices=self.own_test_indices[number],
-            num_classes=self.dataset.num_classes,
-        )
 
     @property
     def public_images(self) -> Images:

@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Any, Protocol
 
 from refprotofl.basics.state import digest_state, digest_value
-from refprotofl.engines.host import FATAL, Engine, Result, Task
-from refprotofl.engines.whereabouts import Whereabouts
+from refprotofl.engines.engine import FATAL, Engine, Request, Result
 from refprotofl.errors import RunError
+from refprotofl.methods.core.cohort import Answers
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
 
@@ -21,7 +21,9 @@ Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, c
 class Tap(Protocol):
     """Sees every message as it crosses between server and client."""
 
-    def __call__(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None: ...
+    def __call__(
+        self, direction: Direction, phase: str, client: int, round: int, data: bytes, purpose: Purpose
+    ) -> None: ...
 
 
 def field_digests(message: Message) -> dict[str, str]:
@@ -52,29 +54,30 @@ class _Requests:
 
 
 class EngineCohort:
-    """Implements `methods.base.Cohort` over any engine."""
+    """Implements `methods.base.Cohort` over any engine. `deadline`: the seconds that a client has for an answer."""
 
     def __init__(
         self,
         engine: Engine,
-        whereabouts: Whereabouts,
         ledger: Ledger,
         kinds: Mapping[str, Kind | Counted],
         round: int,
         clients: Iterable[int],
         tap: Tap,
         purpose: Purpose = "training",
+        deadline: float | None = None,
     ) -> None:
         self.round = round
         self.failures: list[dict[str, Any]] = []
         self.digests: Digests = {}
         self._engine = engine
-        self._whereabouts = whereabouts
         self._ledger = ledger
         self._kinds = kinds
         self._clients = sorted(clients)
         self._tap = tap
         self._purpose = purpose
+        self._keeps = purpose != "evaluation"  # who is only scored stays as it was
+        self._deadline = deadline
         self._sent: dict[int, int] = {}
 
     @property
@@ -99,27 +102,30 @@ class EngineCohort:
         *,
         to: Iterable[int] | None = None,
         once: bool = False,
+    ) -> Answers[Message]:
+        asked = None if to is None else set(to)
+        return Answers(verb, self._ask(verb, message, asked, "one_off" if once else self._purpose))
+
+    def _ask(
+        self, verb: str, message: Message | Callable[[int], Message], to: set[int] | None, purpose: Purpose
     ) -> Iterator[tuple[int, Message]]:
-        purpose: Purpose = "one_off" if once else self._purpose
-        asked = iter(tuple(self._clients) if to is None else sorted(set(self._clients) & set(to)))
+        asked = iter([client for client in self._clients if to is None or client in to])
         requests = _Requests(message)
         ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order
         while True:
             for client in islice(asked, AHEAD - len(ahead)):
                 request, data, digests = requests.to(client)
                 self._record("down", verb, client, purpose, request, data, digests)
-                task = Task(client, verb, self.round, data, self._whereabouts.of(client))
-                ahead.append((client, self._engine.submit(task)))
+                ticket = self._engine.submit(Request(client, verb, self.round, data, self._keeps))
+                ahead.append((client, ticket))
             if not ahead:
                 return
             client, ticket = ahead.popleft()
-            answer = self._read(client, verb, purpose, self._engine.result(ticket))
+            answer = self._read(client, verb, purpose, self._engine.result(ticket, self._deadline))
             if answer is not None:
                 yield client, answer
 
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
-        if result.kept is not None:
-            self._whereabouts.move(client, result.kept)
         if result.error is not None:
             if result.fatal:
                 raise FATAL[result.fatal](f"Round {self.round}, client {client}: {result.error.rstrip('.')}.")
@@ -147,7 +153,7 @@ class EngineCohort:
         data: bytes,
         digests: dict[str, str],
     ) -> None:
-        self._tap(direction, phase, client, self.round, data)
+        self._tap(direction, phase, client, self.round, data, purpose)
         self._ledger.record(
             round=self.round,
             phase=phase,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.basics.state import State
+from refprotofl.engines.local.store import read_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import find_method
@@ -12,7 +13,7 @@ from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state
-from refprotofl.simulation.assembly import initial_states, model_of
+from refprotofl.sides.models import initial_states, model_of
 
 
 @dataclass(frozen=True)
@@ -77,5 +78,5 @@ def load_trained(run_folder: Path, client: int) -> Trained:
 def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initial: State) -> tuple[State, State]:
     """The server's state and the client's; one that never trained has the initial state and no file."""
     server, record = manifest["server"], manifest["clients"].get(str(client))
-    own = load_state(checkpoint / "clients" / record["file"], record["digest"]) if record else initial
+    own = read_state(checkpoint, record) if record else initial
     return load_state(checkpoint / server["file"], server["digest"]), own

@@ -1,7 +1,6 @@
-"""A checkpoint: the server's state, the clients' states and a manifest. A round exists only if the manifest says so."""
+"""A checkpoint: the server's state, clients' records and a manifest. A round exists only if the manifest says so."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +10,12 @@ from torch import Tensor
 
 from refprotofl.basics.state import State, digest_run, digest_state
 from refprotofl.errors import DataError
-from refprotofl.records.clients import private_folder
-from refprotofl.records.files import remove_parts, sha256, sync_files, write_whole
+from refprotofl.records.files import ensure_folder, remove_parts, sha256, write_whole
 from refprotofl.records.states import load_state, save_state
 
 SCHEMA = 2
 
-Records = dict[int, dict[str, str]]  # of each client that has a state of its own: file and digest
+Records = dict[int, dict[str, Any]]  # of each client that has a state of its own: what the engine finds it by
 
 
 @dataclass
@@ -33,15 +31,12 @@ class Progress:
 
 class Checkpoint:
     def __init__(self, folder: Path, initial_digests: Sequence[str]) -> None:
-        self.folder = folder
-        self.clients = private_folder(folder / "clients")
-        self.shelf = private_folder(folder / "shelf")
+        self.folder = ensure_folder(folder)
         self._initial_digests = initial_digests  # of each client before it ever trained
         self._manifest = read_manifest(folder)
         self.records: Records = {int(client): record for client, record in self._manifest.get("clients", {}).items()}
         remove_parts(self.folder)
-        remove_parts(self.shelf)
-        self._remove_orphans()
+        self._remove_others()
 
     @property
     def progress(self) -> Progress:
@@ -64,21 +59,20 @@ class Checkpoint:
         state = load_state(self.folder / self._manifest["server"]["file"], self._manifest["server"]["digest"])
         return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
 
-    def digest(self, server: State, written: Records) -> str:
+    def digest(self, server: State, moved: Records) -> str:
         """The state digest with these states in place of the committed ones."""
         digests = list(self._initial_digests)
-        for client, record in (self.records | written).items():
+        for client, record in (self.records | moved).items():
             digests[client] = record["digest"]
         return digest_run(digest_state(server), digests)
 
     def commit(
-        self, server: State, written: Records, state_digest: str, progress: Progress, events: list[dict[str, Any]]
+        self, server: State, moved: Records, state_digest: str, progress: Progress, events: list[dict[str, Any]]
     ) -> None:
         """Makes the round exist: the manifest is replaced last, in one step, when all that it names is safe."""
-        sync_files(self.clients, (record["file"] for record in written.values()))
         file = f"server-{progress.round}.safetensors"
         save_state(self.folder / file, server)
-        records = self.records | written
+        records = self.records | moved
         manifest = {
             "schema": SCHEMA,
             "progress": vars(progress),
@@ -91,14 +85,10 @@ class Checkpoint:
         signed = f'{{"sha256": "{sha256(body.encode())}", {body[1:]}'
         write_whole(self.folder / "manifest.json", signed.encode())
         self._manifest, self.records = manifest, records
-        self._remove_orphans()
+        self._remove_others()
 
-    def _remove_orphans(self) -> None:
-        """Files of earlier rounds, and of a round that never became one."""
-        live = {record["file"] for record in self.records.values()}
-        for name in os.listdir(self.clients):
-            if name not in live:
-                (self.clients / name).unlink()
+    def _remove_others(self) -> None:
+        """The server's states of earlier rounds, and of a round that never became one."""
         server = self._manifest["server"]["file"] if self._manifest else ""
         for file in self.folder.glob("server-*"):
             if file.name != server:

@@ -70,13 +70,36 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
+def make_folders(folder: Path) -> list[Path]:
+    """Makes a run folder that can be written to, and gives those that were not there before, the outermost first."""
     try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, "it is not writable")
     except OSError as problem:
         raise InputError(f"Cannot use {folder} as the run folder: {problem.strerror or problem}.") from None
+    return made
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Removes folders, the innermost first, as far as nothing is in them."""
+    for folder in reversed(folders):
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def ensure_folder(folder: Path, *, private: bool = False) -> Path:
+    """A folder for files of ours; only its owner can look into a private one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if private and os.name != "nt":
+            folder.chmod(0o700)
+    except OSError as problem:
+        raise write_error(folder, problem) from None
+    return folder
 
 
 def sha256(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import filelock
 
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
-from refprotofl.records.files import make_folder, remove_parts, write_error, write_whole
+from refprotofl.records.files import make_folders, remove_empty, remove_parts, write_error, write_whole
 from refprotofl.records.summary import Summary, read_summary
 
 
@@ -19,14 +20,15 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = filelock.FileLock(path / ".lock", blocking=False)
+        self._made: list[Path] = []  # folders that were not there before
 
     @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint"
 
-    def open(self, experiment: Experiment, resume: bool) -> None:
-        """Takes the folder for this experiment; refuses one that holds another run."""
-        make_folder(self.path)
+    def open(self, resume: bool) -> Experiment | None:
+        """Takes the folder for this process and gives the experiment of the run in it, if there is one."""
+        self._made = make_folders(self.path)
         self._refuse_foreign()
         try:
             self._lock.acquire()
@@ -34,11 +36,15 @@ class RunFolder:
             raise InputError(f"Another process is running in {self.path}; wait for it or use another --out.") from None
         except OSError as problem:
             raise InputError(f"Cannot use {self.path} as the run folder: {problem.strerror}.") from None
-        try:
-            self._enter(experiment, resume)
-        except BaseException:
-            self.close()
-            raise
+        if not self._holds_run:
+            return None
+        if not resume:
+            raise InputError(f"{self.path} holds a run already; go on with --resume, or use another --out.")
+        return read_experiment(self.path)
+
+    @property
+    def _holds_run(self) -> bool:
+        return (self.path / "experiment.json").exists()
 
     def _refuse_foreign(self) -> None:
         """Before anything is put into it, the lock too."""
@@ -46,22 +52,31 @@ class RunFolder:
         if names and "experiment.json" not in names:
             raise InputError(f"{self.path} is not empty and holds no run ({names[0]}, …); use another --out.")
 
-    def _enter(self, experiment: Experiment, resume: bool) -> None:
-        if (self.path / "experiment.json").exists():
-            if not resume:
-                raise InputError(f"{self.path} holds a run already; go on with --resume, or use another --out.")
-            stored = read_experiment(self.path).plain()
-            changed = differences(stored, experiment.plain())
-            if changed:
-                raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
-            remove_parts(self.path)
-            return
+    def refuse_other(self, stored: Experiment, experiment: Experiment) -> None:
+        """Refuses to go on with an experiment that is not the stored one; both are resolved."""
+        changed = differences(stored.plain(), experiment.plain())
+        if changed:
+            raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
+
+    def take(self, experiment: Experiment) -> None:
+        """From now on the folder holds a run of this experiment, which is resolved."""
         remove_parts(self.path)
+        if self._holds_run:
+            self.refuse_other(read_experiment(self.path), experiment)
+            return
         plain = {"hash": experiment.hash, **experiment.plain()}
         write_whole(self.path / "experiment.json", (json.dumps(plain, indent=2) + "\n").encode())
 
     def close(self) -> None:
-        self._lock.release()
+        """A folder in which no run has begun is left as it was found."""
+        try:
+            if self._lock.is_locked and not self._holds_run:
+                with suppress(OSError):  # not every system lets it go while it is held
+                    (self.path / ".lock").unlink()
+        finally:
+            self._lock.release()
+        if not self._holds_run:
+            remove_empty(self._made)
 
     def append(self, events: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(event) + "\n" for event in events)

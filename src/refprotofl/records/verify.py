@@ -1,11 +1,11 @@
 """Recomputes a run's digest from its checkpoint, and finds where two runs part."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.basics.state import digest_run, digest_state
+from refprotofl.basics.state import State, digest_run, digest_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import differences
 from refprotofl.records.checkpoint import read_manifest
@@ -20,8 +20,13 @@ class Verified:
     clients_with_state: int
 
 
-def verify_run(folder: Path, initial_digests: Sequence[str]) -> Verified:
-    """The digest of every state, against manifest and events; DataError where they disagree."""
+def verify_run(
+    folder: Path, initial_digests: Sequence[str], read_client: Callable[[Path, dict[str, Any]], State]
+) -> Verified:
+    """The digest of every state, against manifest and events; DataError where they disagree.
+
+    `read_client` finds a client's state in the checkpoint by its record.
+    """
     manifest = read_manifest(folder / "checkpoint")
     if not manifest:
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
@@ -29,8 +34,7 @@ def verify_run(folder: Path, initial_digests: Sequence[str]) -> Verified:
     server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"]))
     clients = list(initial_digests)
     for client, record in manifest["clients"].items():
-        state = load_state(checkpoint / "clients" / record["file"], record["digest"])
-        clients[int(client)] = digest_state(state)
+        clients[int(client)] = digest_state(read_client(checkpoint, record))
     digest, last = digest_run(server, clients), manifest["progress"]["round"]
     recorded = {event["round"]: event["state_digest"] for event in rounds(folder)}
     if last not in recorded:

@@ -16,7 +16,7 @@ from refprotofl.models import Parts, build_model
 from refprotofl.records.summary import Summary
 from refprotofl.report.choices import read_switches
 from refprotofl.report.statistics import Estimate, estimate
-from refprotofl.simulation.assembly import resolve
+from refprotofl.simulation.resolving import resolve
 from refprotofl.simulation.run import Watcher, Workers, run
 
 

@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from torch import Tensor
 
 from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State
-from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.aggregation import Mean, Rule
 from refprotofl.methods.core.cohort import Answers, Cohort
@@ -37,7 +37,7 @@ class Desk:
     parts: Parts  # shared with the clients
     public: Samples | None = None
     pooled: Samples | None = None  # all clients' samples, for a method without federation
-    test: TestSet | None = None
+    test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
     options: Any = None  # the method's own
     feedback: Feedback = "none"
 
@@ -204,6 +204,11 @@ class Server(ABC):
             cohort.drop(client, f"{verb}: {problem}")
         else:
             yield client, content
+
+    def scores(self, cohort: Cohort) -> Iterator[tuple[int, Received]]:
+        """What clients count of their predictions with the newest shared part."""
+        for client, answer in cohort.ask("evaluate", self.evaluation()):
+            yield from self.accepted(cohort, client, "evaluate", answer, lambda _, counts: counts)
 
     def checked(self, verb: str, answer: Message) -> Received:
         """The answer as the verb declares it."""

@@ -6,28 +6,37 @@ the parent never waits to send while the worker waits to send, whatever the mess
 start; until the first is ready, the parent answers by itself.
 """
 
-import json
 import multiprocessing
 import os
 import signal
-import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
 
-from refprotofl.basics.state import Kept
-from refprotofl.engines.host import ClientHost, Result, Task
+from refprotofl.engines.local.executor import too_late
+from refprotofl.engines.local.host import ClientHost, Outcome, Task
+from refprotofl.engines.local.inprocess import do_in_time
+from refprotofl.engines.local.pipes import limit_transfers, pack_outcome, pack_task, unpack_outcome, unpack_task
 from refprotofl.errors import RefProtoFLError, RunError
 
 BuildHost = Callable[[bytes], ClientHost]
-_HEADER = struct.Struct("<I")
+READY = b"ready"  # what a worker says first; anything else is why it cannot start
 
 
-class WorkerEngine:
+@dataclass(frozen=True)
+class _Work:
+    """What a worker is at, and since when."""
+
+    ticket: int
+    task: Task
+    begun: float
+
+
+class WorkerProcesses:
     """`sizes`: how much data each client has. `meanwhile` answers in this process until a worker is ready."""
 
     def __init__(
@@ -39,10 +48,11 @@ class WorkerEngine:
     ) -> None:
         self._sizes = sizes
         self._meanwhile = meanwhile
+        self._deadline: float | None = None
         self._starting = set(range(len(specifications)))
         self._waiting: dict[int, Task] = {}  # by ticket
-        self._busy: list[int | None] = [None] * len(specifications)  # the ticket that a worker is at
-        self._results: dict[int, Result] = {}
+        self._busy: list[_Work | None] = [None] * len(specifications)  # what a worker is at
+        self._outcomes: dict[int, Outcome] = {}
         self._issued = 0
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
@@ -57,30 +67,33 @@ class WorkerEngine:
             self._processes.append(process)
 
     def submit(self, task: Task) -> int:
-        """The task starts when a result is called for: by then all that belong together are here to choose from."""
+        """The task starts when an outcome is called for: by then all that belong together are here to choose from."""
         self._issued += 1
         self._waiting[self._issued] = task
         return self._issued
 
-    def result(self, ticket: int) -> Result:
-        while ticket not in self._results:
+    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+        self._limit(deadline)
+        while ticket not in self._outcomes:
             self._feed()
             alone = self._meanwhile is not None and len(self._starting) == len(self._pipes)
             talking = [pipe for worker, pipe in enumerate(self._pipes) if self._is_to_speak(worker)]
-            ready = wait(talking, timeout=0 if alone else None)
+            ready = wait(talking, timeout=0 if alone else self._time_left())
             for pipe in ready:
                 self._hear(self._pipes.index(pipe))  # type: ignore[arg-type]
             if alone and not ready:
-                self._answer_here()
+                self._do_here()
+            elif not ready:
+                self._find_late()
         self._feed()  # whoever asked may take its time with the answer
-        return self._results.pop(ticket)
+        return self._outcomes.pop(ticket)
 
     def forget(self) -> None:
         self._waiting.clear()
         for worker, busy in enumerate(self._busy):
             if busy is not None:
                 self._hear(worker)  # lest it writes a state after the round's end
-        self._results.clear()
+        self._outcomes.clear()
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -88,50 +101,74 @@ class WorkerEngine:
         for worker, process in enumerate(self._processes):
             process.join(timeout=0 if worker in self._starting else 1)
             if process.is_alive():
-                process.kill()
+                process.kill()  # which ends a process that was stopped, too
                 process.join()
 
     def _is_to_speak(self, worker: int) -> bool:
         return worker in self._starting or self._busy[worker] is not None
+
+    def _limit(self, deadline: float | None) -> None:
+        """A worker that hangs in the middle of a message is found, too."""
+        if deadline != self._deadline:
+            self._deadline = deadline
+            for pipe in self._pipes:
+                limit_transfers(pipe, deadline)
+
+    def _time_left(self) -> float | None:
+        """Until the first of the workers that are at a task is late."""
+        begun = [busy.begun for busy in self._busy if busy is not None]
+        if self._deadline is None or not begun:
+            return None
+        return max(0.0, min(begun) + self._deadline - time.monotonic())
+
+    def _find_late(self) -> None:
+        for busy in self._busy:
+            if self._deadline is not None and busy is not None and time.monotonic() - busy.begun >= self._deadline:
+                raise too_late(busy.task, self._deadline)
 
     def _feed(self) -> None:
         for worker in range(len(self._pipes)):
             if self._waiting and not self._is_to_speak(worker):
                 ticket = max(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], -ticket))
                 task = self._waiting.pop(ticket)
-                self._busy[worker] = ticket
-                self._send(worker, {**asdict(task), "payload": None}, task.payload)
+                self._busy[worker] = _Work(ticket, task, time.monotonic())
+                self._send(worker, task)
 
-    def _answer_here(self) -> None:
+    def _do_here(self) -> None:
         """For the client with least data, so that workers do not wait long for this process to come back."""
         assert self._meanwhile is not None
         ticket = min(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], ticket))
-        self._results[ticket] = self._meanwhile.answer(self._waiting.pop(ticket))
+        self._outcomes[ticket] = do_in_time(self._meanwhile, self._waiting.pop(ticket), self._deadline)
 
     def _hear(self, worker: int) -> None:
-        """Takes what a worker says: that it is ready, or the result of its task."""
-        header, payload = self._receive(worker)
+        """Takes what a worker says: that it is ready, or the outcome of its task."""
+        said = self._receive(worker)
         if worker in self._starting:
-            if header.get("error"):
-                raise RunError(f"A worker could not start: {header['error']}")
+            if said != READY:
+                raise RunError(f"A worker could not start: {said.decode()}")
             self._starting.remove(worker)
             return
-        ticket, self._busy[worker] = self._busy[worker], None
-        assert ticket is not None
-        kept = None if header["kept"] is None else Kept(**header["kept"])
-        self._results[ticket] = Result(**{**header, "payload": payload, "kept": kept})
+        work, self._busy[worker] = self._busy[worker], None
+        assert work is not None
+        self._outcomes[work.ticket] = unpack_outcome(said)
 
-    def _send(self, worker: int, header: dict[str, Any], payload: bytes = b"") -> None:
+    def _send(self, worker: int, task: Task) -> None:
         try:
-            self._pipes[worker].send_bytes(_frame(header, payload))
-        except OSError:
-            raise self._death(worker) from None
+            self._pipes[worker].send_bytes(pack_task(task))
+        except OSError as problem:
+            raise self._silence(worker, problem) from None
 
-    def _receive(self, worker: int) -> tuple[dict[str, Any], bytes]:
+    def _receive(self, worker: int) -> bytes:
         try:
-            return _unframe(self._pipes[worker].recv_bytes())
-        except (EOFError, OSError):
-            raise self._death(worker) from None
+            return self._pipes[worker].recv_bytes()
+        except (EOFError, OSError) as problem:
+            raise self._silence(worker, problem) from None
+
+    def _silence(self, worker: int, problem: Exception) -> RunError:
+        busy = self._busy[worker]
+        if isinstance(problem, BlockingIOError) and busy is not None and self._deadline is not None:
+            return too_late(busy.task, self._deadline)
+        return self._death(worker)
 
     def _death(self, worker: int) -> RunError:
         process = self._processes[worker]
@@ -155,17 +192,6 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _frame(header: dict[str, Any], payload: bytes = b"") -> bytes:
-    encoded = json.dumps(header).encode()
-    return _HEADER.pack(len(encoded)) + encoded + payload
-
-
-def _unframe(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    (length,) = _HEADER.unpack_from(frame)
-    end = _HEADER.size + length
-    return json.loads(frame[_HEADER.size : end]), frame[end:]
-
-
 def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None:
     """A worker's life: build the host, then answer until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
@@ -173,14 +199,12 @@ def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None
     try:
         host = build_host(specification)
     except RefProtoFLError as problem:
-        pipe.send_bytes(_frame({"error": str(problem)}))
+        pipe.send_bytes(str(problem).encode())
         return
-    pipe.send_bytes(_frame({}))
+    pipe.send_bytes(READY)
     while True:
         try:
-            header, payload = _unframe(pipe.recv_bytes())
-            result = host.answer(Task(**{**header, "payload": payload, "kept": Kept(**header["kept"])}))
-            pipe.send_bytes(_frame({**asdict(result), "payload": None}, result.payload))
+            pipe.send_bytes(pack_outcome(host.do(unpack_task(pipe.recv_bytes()))))
         except (EOFError, OSError):
             return
 

@@ -1,0 +1,1 @@
+"""Clients on this machine, in this process or in several; their states are files in the run folder."""

@@ -1,0 +1,75 @@
+"""The engine of this machine: tasks for whoever computes, and where every client's newest state lies."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from refprotofl.engines.engine import FATAL, Record, Request, Result
+from refprotofl.engines.local.executor import Executor
+from refprotofl.engines.local.host import Task
+from refprotofl.engines.local.shelf import prepare_shelf
+from refprotofl.engines.local.store import Location, prepare_states, remove_others, sync_states
+from refprotofl.errors import RunError
+
+
+class LocalEngine:
+    """Knows committed states and those of the present round, so that any process can go on with any client.
+
+    `records` are those of the last committed round. Files in `folder` that none of them names are removed; then `start`
+    is called for whoever computes.
+    """
+
+    def __init__(self, start: Callable[[], Executor], folder: Path, records: Mapping[int, Record]) -> None:
+        self._folder = folder
+        self._records = dict(records)
+        self._settled: dict[int, dict[int, Record]] = {}  # by round, not committed yet
+        self._newest = {client: Location.recorded(record) for client, record in records.items()}
+        self._moved: set[int] = set()
+        self._asked: dict[int, int] = {}  # the client of every ticket
+        self._deadline: float | None = None
+        prepare_states(folder)
+        prepare_shelf(folder)
+        remove_others(folder, self._records.values())
+        self._executor = start()
+
+    def submit(self, request: Request) -> int:
+        location = self._newest.get(request.client, Location())
+        ticket = self._executor.submit(Task(request.client, request.round, location, request))
+        self._asked[ticket] = request.client
+        return ticket
+
+    def result(self, ticket: int, deadline: float | None) -> Result:
+        self._deadline = deadline
+        outcome = self._executor.outcome(ticket, deadline)
+        client = self._asked.pop(ticket)
+        if outcome.location is not None:
+            self._newest[client] = outcome.location
+            self._moved.add(client)
+        return outcome.result
+
+    def settle(self, round: int) -> dict[int, Record]:
+        self._executor.forget()
+        self._asked.clear()
+        moved = sorted(self._moved)
+        self._merge(round, [client for client in moved if self._newest[client].changes])
+        records = {client: self._newest[client].record for client in moved}
+        sync_states(self._folder, records.values())
+        self._settled[round] = records
+        return records
+
+    def committed(self, round: int) -> None:
+        self._records |= self._settled.pop(round)
+        self._moved.clear()
+        remove_others(self._folder, self._records.values())
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _merge(self, round: int, clients: list[int]) -> None:
+        """Brings every state with loose changes into one file."""
+        tickets = [self._executor.submit(Task(client, round, self._newest[client])) for client in clients]
+        for client, ticket in zip(clients, tickets, strict=True):
+            outcome = self._executor.outcome(ticket, self._deadline)
+            if outcome.location is None:
+                kind = FATAL.get(outcome.result.fatal or "", RunError)
+                raise kind(f"Round {round}, client {client}: {outcome.result.error}")
+            self._newest[client] = outcome.location

@@ -1,0 +1,122 @@
+"""The clients' private states on this machine's disk: one file each, by client and round."""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from refprotofl.basics.state import State, digest_state
+from refprotofl.engines.engine import Record
+from refprotofl.records.files import ensure_folder, sync_files
+from refprotofl.records.states import load_state, map_state, save_state
+
+CLIENTS = "clients"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a client's newest state lies: a file, none for the initial state, and maybe one of changes to it."""
+
+    file: str = ""
+    digest: str = ""
+    changes: str = ""
+    checked: bool = True  # False: written by an earlier run, so it may no longer be what it was
+
+    @classmethod
+    def recorded(cls, record: Record) -> "Location":
+        return cls(record["file"], record["digest"], checked=False)
+
+    @property
+    def record(self) -> Record:
+        """Of a state that lies in one file."""
+        return {"file": self.file, "digest": self.digest}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A client's state in the hands of whoever computes."""
+
+    state: State
+    base: State  # what is in the file itself, changes apart
+
+
+class ClientStore:
+    """States by client, each mapped from a file of its own, so that memory does not grow with the number of clients.
+
+    Any process may load and save any client: `Location` says where its state is. What training leaves is written as a
+    whole, smaller changes as such, until `merge` makes a whole of them. A client that never changed has no file.
+    """
+
+    def __init__(self, folder: Path, initial: Callable[[int], State]) -> None:
+        self._folder = folder / CLIENTS
+        self._initial = initial
+
+    def load(self, client: int, location: Location) -> Loaded:
+        base = self.base(client, location)
+        if not location.changes:
+            return Loaded(base, base)
+        changed, notes = map_state(self._folder / location.changes)
+        return Loaded({name: base[name] for name in json.loads(notes["unchanged"])} | changed, base)
+
+    def base(self, client: int, location: Location) -> State:
+        if not location.file:
+            return self._initial(client)
+        path = self._folder / location.file
+        return map_state(path)[0] if location.checked else load_state(path, location.digest)
+
+    def save(self, client: int, round: int, state: State, loaded: Loaded, location: Location) -> Location:
+        """Writes what became of a state that was loaded."""
+        unchanged = [name for name, value in state.items() if value is loaded.base.get(name)]
+        changes = {name: value for name, value in state.items() if name not in set(unchanged)}
+        if 2 * _bytes(changes) > _bytes(state):
+            return self._write(client, round, state, location)
+        file = _file_beside(location.changes, f"{client:06d}-{round}", "changes")
+        save_state(self._folder / file, changes, {"unchanged": json.dumps(unchanged)}, sync=False)
+        return replace(location, changes=file)
+
+    def merge(self, client: int, round: int, location: Location) -> Location:
+        """The state in one file, as a record names it."""
+        if not location.changes:
+            return location
+        return self._write(client, round, self.load(client, location).state, location)
+
+    def _write(self, client: int, round: int, state: State, location: Location) -> Location:
+        """The file is safe from a crash of this process; `sync_states` makes it safe from a power cut."""
+        file = _file_beside(location.file, f"{client:06d}-{round}", "safetensors")
+        save_state(self._folder / file, state, sync=False)
+        return Location(file, digest_state(state))
+
+
+def prepare_states(folder: Path) -> None:
+    """A place for states that only its owner can look into."""
+    ensure_folder(folder / CLIENTS, private=True)
+
+
+def read_state(folder: Path, record: Record) -> State:
+    """The state that a record names, which must have its digest."""
+    return load_state(folder / CLIENTS / record["file"], record["digest"])
+
+
+def sync_states(folder: Path, records: Iterable[Record]) -> None:
+    sync_files(folder / CLIENTS, (record["file"] for record in records))
+
+
+def remove_others(folder: Path, records: Iterable[Record]) -> None:
+    """The files that no record names: of earlier rounds, and of a round that never became one."""
+    live = {record["file"] for record in records}
+    for name in os.listdir(folder / CLIENTS):
+        if name not in live:
+            (folder / CLIENTS / name).unlink()
+
+
+def _file_beside(mapped: str, name: str, ending: str) -> str:
+    """Another name than that of a file which may be mapped, as not every system lets such a file be replaced."""
+    file = f"{name}.{ending}"
+    return f"{name}-again.{ending}" if file == mapped else file
+
+
+def _bytes(state: State) -> int:
+    return sum(value.nbytes for value in state.values() if isinstance(value, Tensor))

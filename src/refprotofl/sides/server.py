@@ -1,0 +1,63 @@
+"""The server's side: no client's data, and no client's state."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from refprotofl.evaluation.scoring import accuracy
+from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method, options_of
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.server import Desk, Server
+from refprotofl.models import ALL
+from refprotofl.sides.models import Models, initial_digests
+
+
+@dataclass(frozen=True)
+class ServerSide:
+    experiment: Experiment
+    server: Server
+    test: tuple[Tensor, Tensor]  # images (T, channels, H, W), labels (T,) that one aggregated model is scored on
+    models: Models
+
+    @cached_property
+    def initial_digests(self) -> list[str]:
+        """Each client's digest before it ever trained."""
+        return initial_digests(self.experiment, self.models.initial)
+
+    @property
+    def full_size(self) -> int:
+        """Parameters of the whole model, the mean over clients."""
+        sizes = {name: sum(model.sizes(ALL)) for name, model in self.models.by_name.items()}
+        return round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
+
+    def global_accuracy(self) -> float | None:
+        """Of the one aggregated model, where the method has one."""
+        model = self.server.global_model()
+        if model is None:
+            return None
+        return accuracy(model, *self.test, self.experiment.known_input.num_classes)
+
+
+def build_server_side(
+    experiment: Experiment,
+    models: Models,
+    *,
+    public: Samples | None,
+    test: tuple[Tensor, Tensor],
+    pooled: Samples | None = None,
+) -> ServerSide:
+    """`experiment` is resolved; `pooled` is for a method that trains on all data in one place."""
+    method = find_method(experiment.method)
+    desk = Desk(
+        experiment=experiment,
+        model=models.by_name[experiment.backbones[0]],
+        parts=method.shared(experiment),
+        public=public,
+        pooled=pooled,
+        test=test,
+        options=options_of(experiment),
+        feedback=method.feedback(experiment),
+    )
+    return ServerSide(experiment, method.server(desk), test, models)

@@ -1,0 +1,70 @@
+"""The engine of a simulation: the one process or the workers in which its clients run."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from refprotofl.compute.devices import dealt, make_repeatable
+from refprotofl.compute.process import keep_freed_memory
+from refprotofl.engines.engine import Engine, Record
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.host import ClientHost
+from refprotofl.engines.local.inprocess import InProcess
+from refprotofl.engines.local.workers import WorkerProcesses
+from refprotofl.experiment import Experiment
+from refprotofl.simulation.assembly import Federation, client_side, load_federation
+
+
+@dataclass(frozen=True)
+class Site:
+    """What an engine is opened with."""
+
+    federation: Federation
+    records: Mapping[int, Record]  # of the last committed round, as the engine gave them
+    folder: Path  # where it may keep its clients' states
+    data_dir: Path | None
+    workers: int
+
+
+OpenEngine = Callable[[Site], Engine]
+
+
+def open_engine(site: Site, *, patient: bool = False) -> LocalEngine:
+    """One worker is this very process. A `patient` engine leaves all to its workers, however long they take to start.
+
+    Others answer here meanwhile.
+    """
+    here = client_side(site.federation, site.folder)
+    if site.workers == 1:
+        return LocalEngine(lambda: InProcess(here), site.folder, site.records)
+    sizes = [len(indices) for indices in site.federation.data.client_indices]
+    meanwhile = None if patient else here
+
+    def start() -> WorkerProcesses:
+        return WorkerProcesses(build_worker_host, worker_specifications(site), sizes, meanwhile)
+
+    return LocalEngine(start, site.folder, site.records)
+
+
+def worker_specifications(site: Site) -> list[bytes]:
+    """For every worker all that it needs to build its host."""
+    plain = {
+        "experiment": site.federation.experiment.plain(),
+        "data": None if site.data_dir is None else str(site.data_dir),
+        "folder": str(site.folder.absolute()),
+    }
+    devices = dealt(site.federation.device, site.workers)
+    return [json.dumps({**plain, "device": str(device)}).encode() for device in devices]
+
+
+def build_worker_host(specification: bytes) -> ClientHost:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    plain = json.loads(specification)
+    data_dir, device = None if plain["data"] is None else Path(plain["data"]), torch.device(plain["device"])
+    make_repeatable(device)
+    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir, device)
+    return client_side(federation, Path(plain["folder"]))

@@ -1,0 +1,57 @@
+"""What an experiment is in full: with the method's own defaults, and with what the data decide."""
+
+from refprotofl.data import FederatedData
+from refprotofl.data.public_set import covered_classes, default_per_class
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Input
+from refprotofl.methods.catalogue import find_method, with_options
+
+
+def prepare(experiment: Experiment) -> Experiment:
+    """All that can be filled in and checked before there are data."""
+    experiment = with_options(experiment)
+    check_backbones(experiment)
+    check_compressor(experiment)
+    return experiment
+
+
+def check_backbones(experiment: Experiment) -> None:
+    """Whoever shares the backbone has one and the same."""
+    names = dict.fromkeys(experiment.backbones)
+    if len(names) > 1 and "backbone" in find_method(experiment.method).shared(experiment):
+        full = ' with share = "full"' if experiment.share == "full" else ""
+        raise InputError(
+            f"method = {experiment.method!r}{full} shares the backbone, so model.name must be one for all clients, "
+            f"not {', '.join(names)}."
+        )
+
+
+def check_compressor(experiment: Experiment) -> None:
+    if experiment.compress.name != "none" and not find_method(experiment.method).server.sends_weights:
+        raise InputError(
+            f"compress.name = {experiment.compress.name!r} has nothing to shorten: "
+            f"method = {experiment.method!r} sends no weights up; leave compress out."
+        )
+
+
+def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
+    """The experiment with everything filled in that the data decide."""
+    dataset, covered = data.dataset, data.public_classes
+    seen = Input(class_names=dataset.class_names, shape=dataset.shape, mean=dataset.mean, std=dataset.std)
+    per_class = len(data.public_indices) // len(covered) if covered else 0
+    return _filled(experiment, seen, covered, per_class)
+
+
+def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
+    """The experiment as the data of `other`, which is resolved, would fill it in; they need not be loaded for that."""
+    seen, public = other.known_input, experiment.public
+    classes = None if public.classes is None else [number for number in public.classes if number < seen.num_classes]
+    covered = covered_classes(seen.num_classes, public.coverage, classes, experiment.seed)
+    per_class = default_per_class(seen.num_classes) if public.per_class is None else public.per_class
+    return _filled(experiment, seen, covered, per_class) if covered and per_class else _filled(experiment, seen, (), 0)
+
+
+def _filled(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
+    public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
+    return experiment.model_copy(update={"input": seen, "public": public})

@@ -1,0 +1,143 @@
+"""Each side of the wire is built from what it alone has, and computes what it computes in the simulation."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refprotofl.basics.state import digest_value
+from refprotofl.engines.cohort import EngineCohort
+from refprotofl.engines.engine import Record, Request, Result
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.inprocess import InProcess
+from refprotofl.evaluation import scoring
+from refprotofl.experiment import Experiment
+from refprotofl.methods.core.samples import Samples
+from refprotofl.records.folder import read_events, read_experiment
+from refprotofl.records.verify import first_difference
+from refprotofl.sides.client import ClientData, build_client_side
+from refprotofl.sides.models import prepare_models
+from refprotofl.sides.server import build_server_side
+from refprotofl.simulation.assembly import Federation, load_federation
+from refprotofl.simulation.draws import draw_cohort
+from refprotofl.simulation.engine import Site
+from refprotofl.simulation.run import Finished, Watcher, run
+from refprotofl.wire import Ledger
+
+MIX = {"name": ["mlp", "cnn"], "embedding": 16}  # on 8 x 8 digits both are 128 wide
+
+
+class Answers(Watcher):
+    """Every message of one client, in its order."""
+
+    def __init__(self, client: int) -> None:
+        self.client = client
+        self.asked: list[Request] = []
+        self.answered: list[bytes] = []
+
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        if client == self.client and direction == "down":
+            self.asked.append(Request(client, phase, round, data, purpose != "evaluation"))
+        elif client == self.client:
+            self.answered.append(data)
+
+
+def own_data(federation: Federation, number: int) -> ClientData:
+    """Copies of one client's own arrays: nothing in them is anybody else's."""
+    data = federation.data
+    rows = data.client_indices[number]
+    images, labels = (torch.from_numpy(every[rows]) for every in (data.dataset.train_images, data.dataset.train_labels))
+    own = [list(data.test_indices).index(index) for index in data.own_test_indices[number]]
+    test = scoring.TestSet(
+        torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels), torch.tensor(own).long()
+    )
+    return ClientData(Samples(images, labels, torch.arange(len(labels))), test)
+
+
+def machine(experiment: Experiment, number: int, data: ClientData, folder: Path) -> LocalEngine:
+    """One client with its own data, model and disk."""
+    models = prepare_models(experiment, clients=[number])
+    host = build_client_side(experiment, models, {number: data}.__getitem__, folder)
+    return LocalEngine(lambda: InProcess(host), folder, {})
+
+
+class Machines:
+    """Every client on a machine of its own."""
+
+    def __init__(self, site: Site) -> None:
+        federation = site.federation
+        self.machines = [
+            machine(federation.experiment, number, own_data(federation, number), site.folder / f"machine-{number}")
+            for number in range(federation.experiment.clients)
+        ]
+        self.tickets: list[tuple[int, int]] = []
+
+    def submit(self, request: Request) -> int:
+        self.tickets.append((request.client, self.machines[request.client].submit(request)))
+        return len(self.tickets) - 1
+
+    def result(self, ticket: int, deadline: float | None) -> Result:
+        client, its = self.tickets[ticket]
+        return self.machines[client].result(its, deadline)
+
+    def settle(self, round: int) -> dict[int, Record]:
+        return {client: record for one in self.machines for client, record in one.settle(round).items()}
+
+    def committed(self, round: int) -> None:
+        for one in self.machines:
+            one.committed(round)
+
+    def close(self) -> None:
+        for one in self.machines:
+            one.close()
+
+
+@pytest.fixture(scope="module")
+def simulated(uneven: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Answers]:
+    watcher = Answers(2)
+    finished = run(uneven(model=MIX, fraction=1.0), out=tmp_path_factory.mktemp("simulated") / "run", watcher=watcher)
+    return finished, watcher
+
+
+def test_a_client_with_nothing_but_its_own_arrays_gives_the_same_answers(
+    simulated: tuple[Finished, Answers], tmp_path: Path
+) -> None:
+    finished, seen = simulated
+    experiment = read_experiment(finished.folder)
+    mine = own_data(load_federation(experiment, None), seen.client)
+    alone = machine(experiment, seen.client, mine, tmp_path)
+    for request, answer in zip(seen.asked, seen.answered, strict=True):
+        assert alone.result(alone.submit(request), None).payload == answer, request.verb
+    assert [request.verb for request in seen.asked[:3]] == ["join", "prototypes", "train"]
+    last = [event for event in read_events(finished.folder) if event["event"] == "round"][-1]
+    assert alone.settle(3)[seen.client]["digest"][:16] == last["clients"][str(seen.client)]
+
+
+@pytest.mark.parametrize("changed", [{"model": MIX, "fraction": 1.0}, {"method": "fedavg", "share": "full"}])
+def test_a_federation_of_machines_is_the_simulated_one(
+    uneven: Callable[..., Experiment], tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    simulated = run(uneven(**changed), out=tmp_path / "simulated")
+    spread = run(uneven(**changed), out=tmp_path / "spread", engine=Machines)
+    assert first_difference(simulated.folder, spread.folder) is None
+    assert spread.summary | {"seconds": None} == simulated.summary | {"seconds": None}
+
+
+def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_state(
+    simulated: tuple[Finished, Answers], tmp_path: Path
+) -> None:
+    finished, _ = simulated
+    experiment = read_experiment(finished.folder)
+    federation = load_federation(experiment, None)
+    data = federation.data
+    public = Samples(*map(torch.from_numpy, (data.public_images, data.public_labels)), torch.arange(20))
+    test = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    side = build_server_side(experiment, prepare_models(experiment), public=public, test=test)
+    engine = Machines(Site(federation, {}, tmp_path, None, 1))
+    told = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]
+    for number, expected in enumerate(told, 1):
+        clients = draw_cohort(experiment, number)
+        side.server.round(EngineCohort(engine, Ledger(), side.server.kinds, number, clients, Watcher().crossed))
+        assert {name: digest_value(value)[:16] for name, value in side.server.state.items()} == expected
