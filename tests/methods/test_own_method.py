@@ -152,7 +152,7 @@ def module(tmp_path, monkeypatch):
 def test_a_class_declares_a_method(module, simulate):
     name = module("good", GOOD)
     method = find_method(name)
-    assert method.line == "Shares the head."
+    assert method.line == "Shares the head"  # as the other methods' lines, without a full stop
     head_only = simulate({"method": name, "rounds": 1})
     assert all(one.message["shared"].shape == (90,) for one in head_only.tap.select("up", "train"))
 
