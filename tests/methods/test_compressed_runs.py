@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
 NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg", "share": "full"},
     "lg-fedavg": {"method": "lg-fedavg"},
     "fedprox": {"method": "fedprox"},

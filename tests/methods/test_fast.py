@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from refprotofl.basics.state import Kept
+from refprotofl.basics.state import Kept, tensor_of
 from refprotofl.errors import InputError
 from refprotofl.records.clients import ClientStore
 from refprotofl.records.states import load_state
@@ -28,7 +28,7 @@ def shared(done):
 def labels_kept(done):
     checkpoint = done.checkpoint()
     states = {n: load_state(checkpoint.clients / one["file"], one["digest"]) for n, one in checkpoint.records.items()}
-    return {client: state["labels"].long() for client, state in states.items()}
+    return {client: tensor_of(state, "labels").long() for client, state in states.items()}
 
 
 def true_labels(done):
@@ -115,9 +115,8 @@ def test_without_a_public_set_each_fits_its_own_and_pooling_is_refused(simulated
     "switch", [{"uncertainty": "entropy"}, {"uncertainty": "margin"}, {"class-aware": "off"}, {"neighbours": 1}]
 )
 def test_switches_change_who_is_asked_for(simulated, switch):
-    usual, other = (
-        fast(simulated, {"train-limit": 800, "rounds": 1}, query_share=0.2, **table) for table in ({}, switch)
-    )
+    over = {"train-limit": 800, "rounds": 1}
+    usual, other = fast(simulated, over, query_share=0.2), fast(simulated, over, query_share=0.2, **switch)
     assert any(not labels_kept(usual)[client].equal(labels_kept(other)[client]) for client in range(4))
     assert usual.finished.summary["facts"]["oracle_labels"] == other.finished.summary["facts"]["oracle_labels"]
 

@@ -34,8 +34,8 @@ from refprotofl.methods.core.fields import (
 from refprotofl.methods.core.messages import Scope, declare
 from refprotofl.records.folder import read_experiment
 from refprotofl.simulation.assembly import model_of
-from refprotofl.simulation.run import run
-from refprotofl.wire import Message, Sparse
+from refprotofl.simulation.run import Watcher, run
+from refprotofl.wire import Message, Sparse, decode
 from refprotofl.wire.ledger import Counted
 
 WHOLE_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -257,9 +257,9 @@ def test_what_is_taken_out_of_a_message_is_of_the_kind_that_was_asked_for() -> N
     for name in ("tensor", "sparse", "whole", "flag", "text"):
         with pytest.raises(Refused, match=f"^{name} = .* is not a number"):
             message.real(name)
-    for take in (message.tensor, message.sparse, message.whole, message.real):
+    for take_out in (message.tensor, message.sparse, message.whole, message.real):
         with pytest.raises(KeyError, match="nothing"):
-            take("nothing")
+            take_out("nothing")
 
 
 def test_the_ledger_is_told_the_kind_of_every_field_of_every_verb() -> None:
@@ -288,14 +288,15 @@ def test_joining_tells_a_number_of_samples_and_scores_are_counts(scope: Any) -> 
     read_request(declared, "evaluate", {"shared": torch.zeros(1)})
     read_answer(declared, "evaluate", {"tested": 0, "own_tested": 0})
     read_answer(declared, "evaluate", {"tested": 9, "own_tested": 3, "personal": 4, "own": 1})
-    for verb, answer, sentence in (
+    refused: list[tuple[str, Message, str]] = [
         ("join", {"samples": 0, "name": 4}, "samples = 0 is below 1"),
         ("join", {"samples": 3}, "the field 'name' is missing"),
         ("evaluate", {"own_tested": 3}, "the field 'tested' is missing"),
         ("evaluate", {"tested": 9, "own_tested": -3}, "own_tested = -3 is below 0"),
         ("evaluate", {"tested": 9, "own_tested": 3, "personal": 0.5}, "personal = 0.5 is not a whole number"),
         ("evaluate", {"tested": 9, "own_tested": 3, "rumour": 1}, "the field 'rumour' was not asked for"),
-    ):
+    ]
+    for verb, answer, sentence in refused:
         with pytest.raises(Refused, match=sentence):
             read_answer(declared, verb, answer)
     with pytest.raises(Refused, match="labels has a number above 2"):
@@ -351,12 +352,12 @@ def fields_of(exchange: Exchange, way: str) -> Fields:
     return exchange.down if way == "down" else exchange.up
 
 
-class Collected(PINS_MODULE.Watcher):  # type: ignore[misc, name-defined]
+class Collected(Watcher):
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, Message]] = []
 
     def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes) -> None:
-        self.messages.append((direction, phase, PINS_MODULE.decode(data)))
+        self.messages.append((direction, phase, decode(data)))
 
 
 @pytest.fixture(scope="module")

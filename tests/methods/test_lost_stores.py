@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import Held, Kept, State
+from refprotofl.basics.state import Held, Kept, State, tensor_of
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.core.refusal import Lost
 from refprotofl.records.clients import ClientStore, DiskShelf
@@ -86,8 +86,8 @@ def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, monkeypatch: p
     checkpoint = went_on.checkpoint()
     server = went_on.server_state()["memory"]
     for client, record in checkpoint.records.items():
-        own = load_state(checkpoint.clients / record["file"], record["digest"])["memory"]
-        assert same_bits(server[client], own), f"client {client}"
+        own = load_state(checkpoint.clients / record["file"], record["digest"])
+        assert same_bits(server[client], tensor_of(own, "memory")), f"client {client}"
 
 
 def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(

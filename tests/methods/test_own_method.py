@@ -34,6 +34,8 @@ def python(*arguments, folder):
 @pytest.fixture(scope="module")
 def example():
     spec = importlib.util.spec_from_file_location("own_method_example", EXAMPLES / "own_method.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -243,7 +243,7 @@ def test_ef21_keeps_the_same_memory_on_both_sides(simulated: Any) -> None:
 
 def state(checkpoint: Any, client: int) -> dict[str, Any]:
     record = checkpoint.records[client]
-    return load_state(checkpoint.clients / record["file"], record["digest"])  # type: ignore[return-value]
+    return load_state(checkpoint.clients / record["file"], record["digest"])
 
 
 def test_narrower_values_shrink_the_uplink_and_nothing_else(simulated: Any) -> None:
