@@ -257,8 +257,8 @@ def test_on_the_cpu_nothing_is_copied() -> None:
     federation = load_federation(experiment_of("centralised"), None)
     server, pixels = server_side(federation).server, federation.data.dataset.train_images
     assert federation.train_images.data_ptr() == torch.from_numpy(pixels).data_ptr()
-    assert server.public is not None
-    assert server.public.images is federation.train_images
+    assert server.desk.pooled is not None
+    assert server.desk.pooled.images is federation.train_images
     assert server.model is federation.model
     assert federation.test_images is federation.test_images
 

@@ -132,7 +132,8 @@ def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_st
     experiment = read_experiment(finished.folder)
     federation = load_federation(experiment, None)
     data = federation.data
-    public = Samples(*map(torch.from_numpy, (data.public_images, data.public_labels)), torch.arange(20))
+    images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
+    public = Samples(images, labels, torch.arange(20))
     test = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
     side = build_server_side(experiment, prepare_models(experiment), public=public, test=test)
     engine = Machines(Site(federation, {}, tmp_path, None, 1))

@@ -107,7 +107,7 @@ def test_a_budget_is_a_size(text: object, size: int) -> None:
 
 
 def test_what_is_sent_follows_from_keep_apud_and_budget() -> None:
-    def share(**table: Any) -> float | None:
+    def share(**table: Any) -> object:
         return Experiment.parse({"refprotofl": table}).refprotofl.share
 
     assert share() == 0.1

@@ -81,10 +81,9 @@ class Simulation:
     finished: Finished | None = field(default=None)
 
     @property
-    def communication(self) -> dict[str, dict[str, int]]:
+    def communication(self) -> Any:
         assert self.finished is not None
-        communication: dict[str, dict[str, int]] = self.finished.summary["communication"]
-        return communication
+        return self.finished.summary["communication"]
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == name]

@@ -204,7 +204,7 @@ class Median:
 
 def test_a_median_gets_all_uploads_at_once_in_their_order_and_shrugs_off_an_outlier() -> None:
     uploads = [
-        upload([1, 2, 3, 4], 1),
+        upload([1, 2, 3, 4], 1, [0, 1, 2, 3]),
         upload([1e9, -1e9, 1e9], 999, [0, 1, 2]),
         upload([2, 3], 1, [0, 1]),
         upload([], 5, []),
@@ -212,6 +212,8 @@ def test_a_median_gets_all_uploads_at_once_in_their_order_and_shrugs_off_an_outl
     rule = Median()
     assert fold(rule, 5, iter(uploads)).tolist() == [2, 2, 5e8 + 1.5, 4, 0]
     assert rule.given == [tuple(uploads)]
+    whole = [upload([1, 2], 1), upload([1e9, -1e9], 999), upload([2, 3], 1)]
+    assert fold(Median(), 2, iter(whole)).tolist() == [2, 2]
 
 
 def test_a_median_of_nobody_moves_nothing() -> None:
@@ -275,5 +277,5 @@ def test_a_server_that_averages_keeps_one_answer_alive_at_a_time(scope: Callable
         assert after.eq(1).all()
     else:
         answers = ((client, (change, 2.0, 0)) for client, change in enumerate(counted.changes()))
-        assert fold(weights.RULE, small.shared, server.uploads(1, answers)).eq(1).all()  # type: ignore[attr-defined]
+        assert fold(server.rule, small.shared, server.uploads(1, answers)).eq(1).all()  # type: ignore[attr-defined]
     assert counted.most <= 1

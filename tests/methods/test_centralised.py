@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from refprotofl.handover import load_trained
+from refprotofl.methods import Samples
+from refprotofl.methods.builtin.centralised.centralised import CentralisedServer
 from refprotofl.methods.core.training import FreshSgd
 from refprotofl.simulation import assembly
 from refprotofl.simulation.run import Watcher, run
@@ -29,21 +31,32 @@ def test_every_client_scores_the_one_model_also_on_its_own_mix(simulated):
     assert len(set(summary["accuracy_per_client"]["own"])) > 1
 
 
+def pooled(federation: assembly.Federation) -> Samples:
+    server = assembly.server_side(federation).server
+    assert isinstance(server, CentralisedServer)
+    return server.pooled
+
+
 def test_it_learns_from_what_all_clients_have(tiny, simulated):
     federation = assembly.load_federation(tiny(CENTRAL), None)
     data = federation.data
-    rows = assembly.server_side(federation).server.pooled.rows.tolist()
+    rows = pooled(federation).rows.tolist()
     assert sorted(rows) == sorted(np.concatenate(data.client_indices).tolist())
     assert not set(rows) & set(data.public_indices.tolist())
     told = assembly.load_federation(tiny(CENTRAL | {"public": {"train-on": True}}), None)
-    assert len(assembly.server_side(told).server.pooled) == len(rows) + len(data.public_indices)
+    assert len(pooled(told)) == len(rows) + len(data.public_indices)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_steps_are_those_of_as_many_passes_over_the_pooled_data(simulate, monkeypatch, epochs):
     steps = []
     honest = FreshSgd.step
-    monkeypatch.setattr(FreshSgd, "step", lambda self, *rest: steps.append(1) or honest(self, *rest))
+
+    def counted(self, *rest):
+        steps.append(1)
+        honest(self, *rest)
+
+    monkeypatch.setattr(FreshSgd, "step", counted)
     simulate(CENTRAL | {"train": {"local-epochs": epochs}})
     assert len(steps) == 3 * epochs * math.ceil((150 - 20) / 16)
 

@@ -1,6 +1,7 @@
 """Every compressor in real runs: with every kind of method, down as well as up, after losses and after a stop."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
 NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg", "share": "full"},
     "lg-fedavg": {"method": "lg-fedavg"},
     "fedprox": {"method": "fedprox"},

@@ -55,7 +55,7 @@ def send(table, change, memory=None, **stream):
 
 @pytest.mark.parametrize("name", ["top-k-ef", "stc"])
 def test_with_error_feedback_everything_sent_and_the_rest_add_up_to_all_changes(name):
-    table, memory = Compress(name=name, keep=0.05), None
+    table, memory = Compress(name=name, keep=0.05), torch.zeros(1000)
     sent, changes = torch.zeros(1000).double(), torch.zeros(1000).double()
     for round in range(10):
         change = vector(round, scale=0.1)
@@ -283,9 +283,9 @@ def code(*places, size=8):
     return torch.tensor(list(encode_indices(np.array(places, dtype=np.int64), size)), dtype=torch.uint8)
 
 
-TERNARY = {"places": code(1, 2, 5, 7), "signs": torch.ones(4).bool(), "scale": torch.tensor(1.0)}
+TERNARY: dict[str, Any] = {"places": code(1, 2, 5, 7), "signs": torch.ones(4).bool(), "scale": torch.tensor(1.0)}
 FOUR = Sparse(torch.tensor([1, 2, 5, 7]), torch.ones(4), 8)
-LEVELS = {"levels": torch.zeros(8, dtype=torch.int8), "norms": torch.ones(1)}
+LEVELS: dict[str, Any] = {"levels": torch.zeros(8, dtype=torch.int8), "norms": torch.ones(1)}
 
 
 @pytest.mark.parametrize(

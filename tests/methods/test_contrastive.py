@@ -35,12 +35,14 @@ def test_without_positives_it_is_zero_and_its_gradient_is_finite(number):
     loss = supcon(functional.normalize(values), torch.arange(number), 0.07)
     loss.backward()
     assert loss.item() == 0
+    assert values.grad is not None
     assert torch.isfinite(values.grad).all()
 
 
 def test_rows_of_nothing_but_zeros_have_a_finite_gradient_behind_a_relu():
     values = torch.full((4, 3), -1.0, requires_grad=True)
     supcon(functional.normalize(torch.relu(values)), torch.tensor([0, 0, 1, 1]), 0.07).backward()
+    assert values.grad is not None
     assert torch.isfinite(values.grad).all()
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from refprotofl.basics.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.errors import InputError
 from refprotofl.simulation import assembly
@@ -25,7 +26,7 @@ def shared(done):
 
 
 def labels_kept(done):
-    return {client: done.client_state(client)["labels"].long() for client in done.checkpoint().records}
+    return {client: tensor_of(done.client_state(client), "labels").long() for client in done.checkpoint().records}
 
 
 def true_labels(done):
@@ -112,9 +113,8 @@ def test_without_a_public_set_each_fits_its_own_and_pooling_is_refused(simulated
     "switch", [{"uncertainty": "entropy"}, {"uncertainty": "margin"}, {"class-aware": "off"}, {"neighbours": 1}]
 )
 def test_switches_change_who_is_asked_for(simulated, switch):
-    usual, other = (
-        fast(simulated, {"train-limit": 800, "rounds": 1}, query_share=0.2, **table) for table in ({}, switch)
-    )
+    over = {"train-limit": 800, "rounds": 1}
+    usual, other = fast(simulated, over, query_share=0.2), fast(simulated, over, query_share=0.2, **switch)
     assert any(not labels_kept(usual)[client].equal(labels_kept(other)[client]) for client in range(4))
     assert usual.finished.summary["facts"]["oracle_labels"] == other.finished.summary["facts"]["oracle_labels"]
 

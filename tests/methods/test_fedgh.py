@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import tensor_of
 from refprotofl.errors import GuardError
+from refprotofl.methods.builtin.fedgh.fedgh import FedGHServer
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, read_means
 from refprotofl.simulation import assembly
@@ -26,6 +28,7 @@ def headers(done: Any) -> list[Tensor]:
 def server(tiny: Any, **table: Any) -> Any:
     over = {"method": "fedgh", "fedgh": {name.replace("_", "-"): value for name, value in table.items()}}
     built = assembly.server_side(assembly.load_federation(tiny(over), None)).server
+    assert isinstance(built, FedGHServer)
     built.shared = torch.zeros(90)
     return built
 
@@ -44,8 +47,8 @@ def test_the_header_moves_in_every_round_and_is_no_clients(simulated: Any, mode:
     assert all(not one.equal(other) for one, other in itertools.pairwise(sent))
     for client in done.checkpoint().records:
         own = done.client_state(client)
-        assert own["trained"].shape == sent[3].shape
-        assert not own["trained"].equal(sent[3])
+        assert tensor_of(own, "trained").shape == sent[3].shape
+        assert not tensor_of(own, "trained").equal(sent[3])
 
 
 def test_a_frozen_header_stays_as_it_began(simulated: Any) -> None:

@@ -8,7 +8,8 @@ from refprotofl.errors import GuardError, RunError
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.builtin.fedrep import fedrep
 from refprotofl.methods.core import training
-from refprotofl.methods.core.training import Samples, train_part
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.training import train_part
 from refprotofl.models import BODY, HEAD, SplitModel
 
 

@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional
 
 from refprotofl.experiment.tables import Train
-from refprotofl.methods.core.training import Diverged, Samples, cross_entropy, embed, train
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.training import Diverged, cross_entropy, embed, train
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.models.small import mlp
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import State
+from refprotofl.basics.state import State, tensor_of
 from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.engines.local.store import ClientStore, Loaded, Location
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
@@ -85,7 +85,7 @@ def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, stored_by: Any
     assert greetings(went_on)[4:] == [(2, UNLUCKY)]
     server = went_on.server_state()["memory"]
     for client in went_on.checkpoint().records:
-        assert same_bits(server[client], went_on.client_state(client)["memory"]), f"client {client}"
+        assert same_bits(server[client], tensor_of(went_on.client_state(client), "memory")), f"client {client}"
 
 
 def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: Any, stored_by: Any) -> None:

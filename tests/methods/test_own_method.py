@@ -18,7 +18,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.handover import load_trained, predict
 from refprotofl.methods import fill_options, find_method
-from refprotofl.simulation.assembly import model_of
+from refprotofl.sides.models import model_of
 from refprotofl.simulation.run import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,6 +35,8 @@ def python(*arguments, folder):
 @pytest.fixture(scope="module")
 def example():
     spec = importlib.util.spec_from_file_location("own_method_example", EXAMPLES / "own_method.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -153,7 +155,7 @@ def module(tmp_path, monkeypatch):
 def test_a_class_declares_a_method(module, simulate):
     name = module("good", GOOD)
     method = find_method(name)
-    assert method.line == "Shares the head."
+    assert method.line == "Shares the head"  # as the other methods' lines, without a full stop
     head_only = simulate({"method": name, "rounds": 1})
     assert all(one.message["shared"].shape == (90,) for one in head_only.tap.select("up", "train"))
 

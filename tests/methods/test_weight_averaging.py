@@ -14,8 +14,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
-from refprotofl.methods.common.weights import RULE
-from refprotofl.methods.core.aggregation import Upload, fold, moved
+from refprotofl.methods.core.aggregation import Mean, Upload, fold, moved
 from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.comparison import cost_rows
@@ -34,9 +33,7 @@ TINY: dict[str, Any] = {
 }
 
 
-def finish(
-    folder: Path, **changed: Any
-) -> tuple[dict[str, Any], dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:
+def finish(folder: Path, **changed: Any) -> tuple[Any, dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:
     """Summary, server state and client states of a tiny run."""
     finished = run(Experiment.parse(TINY | changed), out=folder)
     server = load_file(next((folder / "checkpoint").glob("server-*")))
@@ -85,7 +82,7 @@ def test_fednovas_coefficients_of_two_clients() -> None:
         Upload(change, 10 * weight, progress=one)
         for change, weight, one in zip(torch.eye(2, dtype=torch.float64), weights, own, strict=True)
     ]
-    assert fold(RULE, 2, uploads).tolist() == pytest.approx(coefficients, rel=1e-12)  # as the server takes them
+    assert fold(Mean(), 2, uploads).tolist() == pytest.approx(coefficients, rel=1e-12)  # as the server takes them
 
 
 def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
@@ -94,9 +91,9 @@ def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
         Upload(torch.tensor([3.0, 0.0], dtype=torch.float64), 30.0),
         Upload(torch.tensor([1.0, 4.0], dtype=torch.float64), 10.0),
     ]
-    assert moved(reference, fold(RULE, 2, uploads)).tolist() == [3.5, -1.0]
+    assert moved(reference, fold(Mean(), 2, uploads)).tolist() == [3.5, -1.0]
     for start in (reference, torch.tensor([-0.0, 1e-45])):
-        assert same_bits(moved(start, fold(RULE, 2, [])), start)  # without anybody nothing moves
+        assert same_bits(moved(start, fold(Mean(), 2, [])), start)  # without anybody nothing moves
 
 
 def test_the_proximal_pull_is_the_gradient_of_its_loss() -> None:

@@ -54,7 +54,7 @@ class _Requests:
 
 
 class EngineCohort:
-    """Implements `methods.base.Cohort` over any engine. `deadline`: the seconds that a client has for an answer."""
+    """A `Cohort` over any engine. `deadline`: the seconds that a client has for an answer."""
 
     def __init__(
         self,

@@ -76,9 +76,9 @@ class Dense:
     def check(self, name: str, value: Value) -> None:
         if not isinstance(value, Tensor) or value.dtype not in self.dtypes or not self._fits(value.shape):
             raise Refused(f"{name} is not {self._words()}")
-        if value.numel() and self.low is not None and float(value.min()) < self.low:
+        if value.numel() and self.low is not None and not float(value.min()) >= self.low:
             raise Refused(f"{name} has a number below {self.low:g}")
-        if value.numel() and self.high is not None and float(value.max()) > self.high:
+        if value.numel() and self.high is not None and not float(value.max()) <= self.high:
             raise Refused(f"{name} has a number above {self.high:g}")
 
     def _fits(self, shape: torch.Size) -> bool:
@@ -94,7 +94,8 @@ class Dense:
         sides = " x ".join("any" if side is None else str(side) for side in self.shape)
         if len(self.shape) < 2:
             sides = "" if self.shape in ((), (None,)) else f"{sides} values"
-        return f"a {numbers} {form}" + (f" of {sides}" if sides else "")
+        article = "an" if numbers[0] in "aeiou" else "a"
+        return f"{article} {numbers} {form}" + (f" of {sides}" if sides else "")
 
 
 def whole_numbers(
