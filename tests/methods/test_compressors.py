@@ -319,7 +319,7 @@ LEVELS: dict[str, Any] = {"levels": torch.zeros(8, dtype=torch.int8), "norms": t
         ("qsgd", LEVELS | {"norms": torch.ones(2)}, "norms is not a float32 vector of 1"),
         ("qsgd", LEVELS | {"norms": -torch.ones(1)}, "norms has a number below 0"),
         ("qsgd", LEVELS | {"levels": torch.full((8,), -128, dtype=torch.int8)}, "levels has a number below -127"),
-        ("qsgd", LEVELS | {"levels": torch.zeros(4, dtype=torch.uint8)}, "levels is not a int8 vector of 8"),
+        ("qsgd", LEVELS | {"levels": torch.zeros(4, dtype=torch.uint8)}, "levels is not an int8 vector of 8"),
     ],
 )
 def test_a_message_of_another_form_is_refused(name, message, sentence):

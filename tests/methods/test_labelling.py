@@ -156,8 +156,8 @@ def test_counts_of_nothing_and_of_other_classes_are_refused(scope):
     for counts, sentence in (
         (torch.tensor([1, -1, 3]).int(), "counts has a number below 0"),
         (torch.tensor([0, 0, 0]).int(), "all counts are 0"),
-        (torch.tensor([1, 2]).int(), "counts is not a int32 vector of 3 values"),
-        (torch.tensor([1, 2, 3]), "counts is not a int32 vector of 3 values"),
+        (torch.tensor([1, 2]).int(), "counts is not an int32 vector of 3 values"),
+        (torch.tensor([1, 2, 3]), "counts is not an int32 vector of 3 values"),
     ):
         with pytest.raises(Refused, match=sentence):
             server_reads(counts)

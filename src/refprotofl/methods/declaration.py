@@ -123,7 +123,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
     options = _options(where, said("options"))
     return Method(
         name=name,
-        line=(source.__doc__ or name).strip().splitlines()[0],
+        line=(source.__doc__ or name).strip().splitlines()[0].rstrip("."),
         code=_code(where, said("server"), said("client")),
         options=options,
         shared=_shared(where, said("shared")),

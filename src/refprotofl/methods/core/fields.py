@@ -94,7 +94,7 @@ class Dense:
         sides = " x ".join("any" if side is None else str(side) for side in self.shape)
         if len(self.shape) < 2:
             sides = "" if self.shape in ((), (None,)) else f"{sides} values"
-        article = "an" if numbers[0] in "aeiou" else "a"
+        article = "an" if numbers[0] in "aeio" else "a"
         return f"{article} {numbers} {form}" + (f" of {sides}" if sides else "")
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from refprotofl.basics.parts import Parts
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.fields import Dense, Exchange, Fields, Whole, whole_numbers
+from refprotofl.methods.core.fields import Dense, Exchange, Fields, Received, Whole, whole_numbers
+from refprotofl.methods.core.refusal import Refused
 from refprotofl.models import SplitModel
 
 
@@ -57,3 +58,11 @@ def declare(
         **verbs,
         "evaluate": Exchange(evaluate or {}, {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted}),
     }
+
+
+def read_scores(client: int, counts: Received) -> Received:
+    """A client's correct predictions, of which there are no more than samples."""
+    for name, protocol in PROTOCOLS.items():
+        if name in counts and counts.whole(name) > counts.whole(protocol.out_of):
+            raise Refused(f"{name} = {counts[name]} is more than {protocol.out_of} = {counts[protocol.out_of]}")
+    return counts

@@ -15,7 +15,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.core.aggregation import Mean, Rule
 from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
-from refprotofl.methods.core.messages import Scope, class_ids, declare
+from refprotofl.methods.core.messages import Scope, class_ids, declare, read_scores
 from refprotofl.methods.core.refusal import LOST, Refused
 from refprotofl.methods.core.remembered import remember
 from refprotofl.methods.core.samples import Samples
@@ -208,7 +208,7 @@ class Server(ABC):
     def scores(self, cohort: Cohort) -> Iterator[tuple[int, Received]]:
         """What clients count of their predictions with the newest shared part."""
         for client, answer in cohort.ask("evaluate", self.evaluation()):
-            yield from self.accepted(cohort, client, "evaluate", answer, lambda _, counts: counts)
+            yield from self.accepted(cohort, client, "evaluate", answer, read_scores)
 
     def checked(self, verb: str, answer: Message) -> Received:
         """The answer as the verb declares it."""

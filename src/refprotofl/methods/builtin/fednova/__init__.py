@@ -24,6 +24,10 @@ class FedNova(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fednova.fednova:FedNovaServer"
     client = "refprotofl.methods.builtin.fednova.fednova:FedNovaClient"
+    notes = (
+        "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number of "
+        "steps, which shrinks the server's move with momentum",
+    )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
