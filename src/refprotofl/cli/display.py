@@ -12,6 +12,7 @@ from rich.table import Table
 from refprotofl.basics.units import percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method
 from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Event, Watcher
 
@@ -47,6 +48,8 @@ class ProgressWatcher(Watcher):
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
         where += "" if experiment.device == "cpu" else f" on {experiment.device}"
         self._console.print(f"[bold]{escape(title(experiment))}[/bold], clients run {where}", soft_wrap=True)
+        for warning in find_method(experiment.method).warnings(experiment):
+            self._console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True, highlight=False)
         if rounds_done:
             self._console.print(f"Going on after round {rounds_done} of {escape(str(folder))}", soft_wrap=True)
         self._rounds = experiment.rounds

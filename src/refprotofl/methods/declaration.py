@@ -63,6 +63,11 @@ class Declaration:
         return experiment.compress.feedback
 
     @staticmethod
+    def warnings(experiment: "Experiment") -> tuple[str, ...]:
+        """What a user must be told before such a run begins."""
+        return ()
+
+    @staticmethod
     def check(experiment: "Experiment") -> None:
         """The rules that join its options to other keys: a ValueError says what does not go together."""
 
@@ -80,6 +85,7 @@ class Method:
     extra_outputs: "Callable[[Experiment], int]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
+    warnings: "Callable[[Experiment], tuple[str, ...]]"
     pooled: bool
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
@@ -131,6 +137,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
         feedback=said("feedback"),
         check=said("check"),
+        warnings=said("warnings"),
         pooled=bool(said("pooled")),
         notes=tuple(said("notes")),
         page=page,

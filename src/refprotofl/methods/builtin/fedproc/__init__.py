@@ -27,7 +27,7 @@ class FedProc(Declaration):
     server = "refprotofl.methods.builtin.fedproc.fedproc:FedProcServer"
     client = "refprotofl.methods.builtin.fedproc.fedproc:FedProcClient"
     notes = (
-        "reconstructed from what is published of it; the temperature and how prototypes are averaged are this project's",
+        "reconstructed from what is published of it; temperature and the averaging of prototypes are this project's",
     )
 
     @staticmethod
