@@ -1,4 +1,4 @@
-"""What another method gives on the same data, to read a run's own number by: most of all training without federation."""
+"""What another method gives on the same data, to read a run's own number by: above all training alone."""
 
 import json
 from pathlib import Path
