@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from refprotofl.basics.parts import ADAPTER, ALL, Parts
@@ -45,6 +46,7 @@ class Declaration:
     client: ClassVar["type[Client] | str"]
     options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
     shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
+    pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
 
     @staticmethod
@@ -55,8 +57,6 @@ class Declaration:
     def extra_outputs(experiment: "Experiment") -> int:
         """Logits beside those of the classes."""
         return 0
-
-    pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
@@ -149,6 +149,7 @@ def _code(where: str, server: object, client: object) -> "Callable[[], tuple[typ
     def code() -> "tuple[type[Server], type[Client]]":
         found_server = _checked_part(where, "server", server, load_object(SERVER, where))
         found_client = _checked_part(where, "client", client, load_object(CLIENT, where))
+        _check_constructor(where, found_server)
         unanswered = [verb for verb in found_client.verbs if not hasattr(found_client, verb)]
         if unanswered:
             raise InputError(f"{where}: {found_client.__name__} has no method for its verbs {', '.join(unanswered)}.")
@@ -168,6 +169,16 @@ def _checked_part(where: str, attribute: str, named: object, kind: Any) -> Any:
     if missing:
         raise InputError(f"{where}: {found.__name__} must still define {', '.join(missing)}; {GUIDE}.")
     return found
+
+
+def _check_constructor(where: str, server: type) -> None:
+    taken = [one for one in signature(server).parameters.values() if one.default is one.empty]
+    if len(taken) != 1 or taken[0].kind is taken[0].KEYWORD_ONLY:
+        names = ", ".join(one.name for one in taken) or "nothing"
+        raise InputError(
+            f"{where}: the constructor of {server.__name__} takes {names}; it must take one argument, the desk, which "
+            f"holds all that a server has; {GUIDE}."
+        )
 
 
 def _shared(where: str, shared: object) -> "Callable[[Experiment], Parts]":
