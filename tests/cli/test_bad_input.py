@@ -34,6 +34,12 @@ def refused(refprotofl: "Command", tiny: Path) -> Callable[..., str]:
     ("setting", "words"),
     [
         ("dataset=digit", ("dataset = 'digit'", "'digits'", "cifar10")),
+        ("dataset=", ("dataset = ''", "is empty", "a path")),
+        ("clients=1000000000", ("clients = 1000000000", "1,000,000")),
+        ("clients=1e9", ("clients = 1000000000.0", "whole number")),
+        ("clients=1000000", ("clients = 1000000", "min-size = 5", "at most 7 clients")),
+        ("model.name=", ("model.name = ''", "resnet18")),
+        ("method=", ("method = ''", "refprotofl")),
         ("dataset=no/such.npz", ("no/such.npz", "no such file or folder")),
         ("dataset=nowhere:load", ("dataset", "'nowhere'")),
         ("train.lrr=0.1", ("train.lrr", "train.lr?")),

@@ -11,7 +11,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment.tables import Compress, Evaluate, Input, Model, Public, Train, dealt
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Count, Scalars, Share
+from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
 from refprotofl.methods.catalogue import METHODS, TABLES
 
 
@@ -19,18 +19,18 @@ class _Keys(Table):
     """All keys but those that a method declares."""
 
     method: str = Field("refprotofl", description="a method's name, or module:Class for one of your own")
-    dataset: str = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
+    dataset: Text = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
     train_limit: Count = Field(0, description="training images used, public set included; 0 for all")
     seed: Count = Field(0, description="a whole number, 0 or more")
-    clients: PositiveInt = key(10, "number of clients, 1 or more", also=("num-clients",))
+    clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")
-    rounds: PositiveInt = key(50, "number of rounds, 1 or more", also=("num-rounds",))
+    rounds: Annotated[PositiveInt, at_most(1_000_000)] = key(50, "number of rounds, 1 or more", also=("num-rounds",))
     partition: Literal["dirichlet", "iid", "shards"] = "dirichlet"
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["adapter", "full"] = "adapter"
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
-    deadline: Annotated[float, Field(ge=0)] = key(
+    deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )
     train: Train = Field(default_factory=lambda: Train())
