@@ -11,6 +11,7 @@ from refprotofl.data.own_labels import number_labels
 from refprotofl.errors import DataError
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+CLIENT_NAMES = ("client", "client_test")  # whose sample it is, where the source tells
 
 
 def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Sequence[str] | None = None) -> Dataset:

@@ -1,7 +1,5 @@
 """What a model can be asked about: arrays, image files, and the test split of a data set."""
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from refprotofl.data import Dataset, load_dataset
+from refprotofl.data.array_files import BROKEN, is_npy, read_npy, read_npz
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.data.image_folder import read_images
 from refprotofl.data.loading import NAMES
@@ -112,14 +111,13 @@ def _read_image(file: Path, seen: Input) -> Images:
 
 def _read_array(path: Path) -> NDArray[np.generic] | None:
     """The images of an array file; None if it holds a whole data set."""
+
+    def choose(names: list[str]) -> list[str]:
+        return [] if set(SPLITS) <= set(names) else [_choose(path, names)]
+
     try:
-        # Never pickles: a data file must not be able to run code.
-        with path.open("rb") as stream:
-            loaded = np.load(stream, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                return np.asarray(loaded)
-            return None if set(SPLITS) <= set(loaded.files) else np.asarray(loaded[_choose(path, loaded.files)])
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+        return read_npy(path) if is_npy(path) else next(iter(read_npz(path, choose).values()), None)
+    except BROKEN as problem:
         raise DataError(f"{path} cannot be read as a numeric array ({problem}): save it again with numpy.") from None
 
 
