@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.fetching import download_set, wrong_files
+from refprotofl.data.fetching import copy_set, download_set, wrong_files
 from refprotofl.data.loading import NAMES, load_dataset
-from refprotofl.data.places import cache_folder, find
+from refprotofl.data.places import cache_folder, find, find_below
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import DataError, InputError
 
@@ -61,21 +61,27 @@ def list_datasets(data_dir: Path | None) -> list[Listing]:
 
 
 def fetch(name: str, data_dir: Path | None) -> str:
-    """Where a standard set lies, downloaded into `data_dir` or the cache if it was not here."""
+    """Where a standard set lies: in `data_dir` if one is named, copied there from another place of this machine.
+
+    What is nowhere here is downloaded, into `data_dir` or the cache.
+    """
     if name == "digits":
         return "in scikit-learn"
     if name not in STANDARD:
         raise InputError(f"{name!r} cannot be fetched. These can: {', '.join(NAMES)}.")
-    known = STANDARD[name]
-    place = find(known, data_dir)
-    if place is None:
-        place = download_set(known, data_dir or cache_folder())
-    elif wrong := wrong_files(known, place):
-        raise DataError(
-            f"{place.path} is here, but without the published contents of {', '.join(wrong)}. "
-            "Delete what is wrong and fetch again."
-        )
-    return str(place.path)
+    known, root = STANDARD[name], None if data_dir is None else data_dir.expanduser()
+    place = find(known, None) if root is None else find_below(known, root)
+    if place is not None:
+        if wrong := wrong_files(known, place):
+            raise DataError(
+                f"{place.path} is here, but without the published contents of {', '.join(wrong)}. "
+                "Delete what is wrong and fetch again."
+            )
+        return str(place.path)
+    elsewhere = None if root is None else find(known, None)
+    if root is not None and elsewhere is not None and not wrong_files(known, elsewhere):
+        return str(copy_set(known, elsewhere, root).path)
+    return str(download_set(known, root or cache_folder()).path)
 
 
 def check(name: str, data_dir: Path | None, seed: int = 0) -> Checked:

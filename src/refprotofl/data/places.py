@@ -44,17 +44,26 @@ def find(known: StandardSet, data_dir: Path | None) -> Place | None:
     return next(_places(known, data_dir), None)
 
 
+def find_below(known: StandardSet, root: Path) -> Place | None:
+    """In this data folder and nowhere else."""
+    return next(_below(known, root.expanduser()), None)
+
+
 def _places(known: StandardSet, data_dir: Path | None) -> Iterator[Place]:
     for root in data_folders(data_dir):
-        for folder in known.folders:
-            yield from _in_folder(known, root / folder)
-        for place in _in_folder(known, root):
-            if not _is_another_set(known, place):
-                yield place
-        if known.archive and (archive := root / known.archive).is_file():
-            yield Place(archive, dict.fromkeys(known.contents, archive))
+        yield from _below(known, root)
     for packaged in known.elsewhere:
         yield from _in_folder(known, Path(packaged))
+
+
+def _below(known: StandardSet, root: Path) -> Iterator[Place]:
+    for folder in known.folders:
+        yield from _in_folder(known, root / folder)
+    for place in _in_folder(known, root):
+        if not _is_another_set(known, place):
+            yield place
+    if known.archive and (archive := root / known.archive).is_file():
+        yield Place(archive, dict.fromkeys(known.contents, archive))
 
 
 def _in_folder(known: StandardSet, folder: Path) -> Iterator[Place]:

@@ -14,7 +14,7 @@ def confusion(predicted: ArrayLike, labels: ArrayLike, num_classes: int) -> Conf
     if rows.shape != columns.shape or rows.ndim != 1:
         raise ValueError(f"{columns.shape} predictions do not fit {rows.shape} labels")
     for numbers in (rows, columns):
-        if len(numbers) and not (0 <= numbers.min() and numbers.max() < num_classes):
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < num_classes):
             raise ValueError(f"there are classes outside 0 to {num_classes - 1}")
     counts = np.bincount(rows * num_classes + columns, minlength=num_classes**2)
     return counts.reshape(num_classes, num_classes)
