@@ -16,6 +16,8 @@ from refprotofl.experiment import Experiment, differences
 from refprotofl.keys.complaints import keys
 from refprotofl.methods.catalogue import METHODS, TABLES
 
+INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
+
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
@@ -40,7 +42,7 @@ from refprotofl.methods.catalogue import METHODS, TABLES
         ({"train": {"batch-size": 10**9}}, "train.batch-size = 1000000000 is more than 1,000,000"),
         ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
         ({"model": {"embedding": 10**9}}, "model.embedding = 1000000000 is more than 65,536"),
-        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid or shards."),
+        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid, shards or natural."),
         ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: SGD's learning rate, above 0."),
         ({"train": {"lr": float("nan")}}, "train.lr = nan is not finite"),
         ({"train": {"momentum": 1}}, "train.momentum = 1 is too large"),
@@ -86,6 +88,15 @@ def test_what_is_wrong_with_a_key_is_told_with_the_key_and_what_would_be_right(
             '[refprotofl] has error-feedback = "ef21", which needs normalise = "participants".',
         ),
         ({"share": "full"}, 'The experiment has share = "full", but refprotofl keeps its backbones private'),
+        ({"resize": 20, "crop": 24}, "The experiment has resize = 20, which leaves too little for crop = 24."),
+        (
+            {"partition": "natural", "clients": 3},
+            'The experiment has clients = 3, but with partition = "natural" the clients come from the data',
+        ),
+        (
+            {"partition": "natural", "clients": 3, "input": {**INPUT, "client-names": ["anna", "ben"]}},
+            "The experiment has input.client-names for 2 clients, but clients = 3",
+        ),
         ({"evaluate": {"clients": 20}}, "The experiment has evaluate.clients = 20, but there are only clients = 10."),
     ],
 )
@@ -138,9 +149,6 @@ def test_an_experiment_cannot_be_changed() -> None:
 
 # The hash
 
-INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
-
-
 # Values that are valid only beside others.
 COMPANY: dict[str, dict[str, Any]] = {
     "share": {"method": "fedavg"},
@@ -192,7 +200,9 @@ def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
         elif key == "own":
             changes = [with_value(base, key, {"option": 1})]
         else:
-            changes = [with_value(base, key, value) for value in other_values(field, leaves(base)[key])]
+            changes = [
+                with_value(base, key, value) for value in other_values(field, leaves(base).get(key, field.default))
+            ]
         for companion, value in COMPANY.get(key, {}).items():
             changes += [with_value(plain, companion, value) for plain in changes]
         for plain in changes:
@@ -244,6 +254,19 @@ def test_a_plain_experiment_is_read_back_as_it_was() -> None:
     again = Experiment.parse(json.loads(json.dumps(experiment.plain())))
     assert again == experiment
     assert again.hash == experiment.hash
+
+
+def test_natural_clients_are_counted_once_the_data_are_known() -> None:
+    open_ended = Experiment.parse({"partition": "natural", "evaluate": {"clients": 20}})
+    assert "clients" not in open_ended.plain()
+    assert Experiment.parse(open_ended.plain()) == open_ended
+    named = {**open_ended.plain(), "clients": 2, "evaluate": {}, "input": {**INPUT, "client-names": ["anna", "ben"]}}
+    resolved = Experiment.parse(named)
+    assert resolved.plain()["clients"] == 2
+    assert Experiment.parse(resolved.plain()).hash == resolved.hash
+    assert [resolved.client_name(client) for client in range(2)] == ["anna", "ben"]
+    assert Experiment().client_name(1) == "1"
+    assert "client-names" not in Experiment.parse({"input": INPUT}).plain()["input"]
 
 
 def test_differences_are_told_by_dotted_key() -> None:

@@ -113,11 +113,12 @@ def partition(
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
     from refprotofl.data import federate, load_dataset
+    from refprotofl.data.reading import reading_of
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import draw_partition
 
     experiment = load_experiment(file, preset, settings or ())
-    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed))
+    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment)))
     counts, names = federated.class_counts(), federated.dataset.class_names
     table = Table(title=f"{experiment.dataset}, {len(federated.public_indices)} public images held out")
     for heading in ("client", "total", *names):

@@ -2,43 +2,81 @@
 
 import difflib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from refprotofl.basics.plugins import is_reference
-from refprotofl.data.dataset import Dataset
+from refprotofl.data.dataset import Dataset, channel_statistics
 from refprotofl.data.digits import load_digits
 from refprotofl.data.fetching import load_standard
 from refprotofl.data.huggingface import load_huggingface
-from refprotofl.data.image_folder import load_image_folder
+from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
 from refprotofl.data.npz import load_npz
 from refprotofl.data.own_function import load_from_function
+from refprotofl.data.reading import Reading
+from refprotofl.data.sizing import Sizing
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import InputError
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"
 
+PLAIN_READING = Reading()
 
-def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
+
+def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading: Reading = PLAIN_READING) -> Dataset:
     """A data set by name, path, hub name or function.
 
     Standard sets are looked for in `data_dir`, $REFPROTOFL_DATA and the user's cache, then downloaded.
     The seed only matters where a set comes without a test split of its own.
     """
+    path = locate(name, reading.seen_from)
+    if path is not None and path.is_dir():
+        dataset = load_image_folder(path, seed, reading)
+    elif name.startswith("hf:"):
+        dataset = load_huggingface(name.removeprefix("hf:"), seed, reading.sizing)
+    else:
+        dataset = _sized(_load_whole(name, path, data_dir), reading.sizing, name)
+    if reading.natural and dataset.train_owners is None:
+        raise InputError(
+            f'partition = "natural": dataset = {name!r} does not tell whose images are whose. It takes client folders '
+            f"({NATURAL_LAYOUT}), or an array called client beside x_train."
+        )
+    return dataset
+
+
+def _load_whole(name: str, path: Path | None, data_dir: Path | None) -> Dataset:
+    """From a source whose images have one size already."""
     if name == "digits":
         return load_digits()
     if name in STANDARD:
         return load_standard(STANDARD[name], data_dir)
-    if name.startswith("hf:"):
-        return load_huggingface(name.removeprefix("hf:"), seed)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return load_image_folder(path, seed)
-    if path.is_file() and path.suffix == ".npz":
+    if path is not None and path.is_file() and path.suffix == ".npz":
         return load_npz(path)
     if is_reference(name):
         return load_from_function(name)
-    raise InputError(_complaint(name, path))
+    raise InputError(_complaint(name, path or Path(name).expanduser()))
+
+
+def is_path(name: str) -> bool:
+    """Whether it can only be a file or folder."""
+    return not (name in NAMES or name.startswith("hf:") or is_reference(name))
+
+
+def locate(name: str, seen_from: Path | None = None) -> Path | None:
+    """The file or folder of that name: first as a stored run saw it, then from where the process stands."""
+    if name in NAMES or name.startswith("hf:"):
+        return None
+    path = Path(name).expanduser()
+    return next((place for place in ((seen_from or Path()) / path, path) if place.exists()), None)
+
+
+def _sized(dataset: Dataset, sizing: Sizing, origin: str) -> Dataset:
+    if not sizing:
+        return dataset
+    train, test = sizing.fit_all(dataset.train_images, origin), sizing.fit_all(dataset.test_images, origin)
+    mean, std = channel_statistics(train)
+    return replace(dataset, train_images=train, test_images=test, mean=mean, std=std)
 
 
 def _complaint(name: str, path: Path) -> str:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from refprotofl.data.array_files import BROKEN, is_npy, read_npz
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.own_arrays import CLIENT_NAMES, NAMES, dataset_from_arrays
+from refprotofl.data.own_arrays import NAMES, dataset_from_arrays
+from refprotofl.data.own_clients import CLIENT_NAMES
 from refprotofl.errors import DataError
 
 

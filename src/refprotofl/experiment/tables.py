@@ -66,7 +66,9 @@ class Model(Table):
 
 
 class Public(Table):
-    per_class: Annotated[Count, at_most(1_000_000)] | None = Field(None, description="public images of each covered class, 0 or more")
+    per_class: Annotated[Count, at_most(1_000_000)] | None = Field(
+        None, description="public images of each covered class, 0 or more"
+    )
     coverage: Annotated[float, Field(ge=0, le=1)] = key(1.0, "share of classes covered, 0 to 1", rival="classes")
     classes: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(_without_repeats)] | None = key(
         None, "the covered classes by number, instead of coverage", rival="coverage"
@@ -108,6 +110,7 @@ class Input(Table):
     shape: Annotated[tuple[int, int, int], Field(strict=False)]
     mean: Annotated[tuple[float, ...], Field(strict=False)]
     std: Annotated[tuple[float, ...], Field(strict=False)]
+    client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients
 
     @property
     def num_classes(self) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from refprotofl.basics.state import State
 from refprotofl.compute.devices import CPU
 from refprotofl.data import FederatedData, federate, load_dataset
+from refprotofl.data.reading import reading_of
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.engines.local.store import ClientStore
@@ -68,7 +69,7 @@ class Federation:
 
 def load_federation(experiment: Experiment, data_dir: Path | None, device: torch.device = CPU) -> Federation:
     experiment = prepare(experiment).model_copy(update={"device": device.type})
-    dataset = load_dataset(experiment.dataset, data_dir, experiment.seed)
+    dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment))
     data = federate(experiment, dataset)
     resolved = resolve(experiment, data)
     return Federation(resolved, data, prepare_models(resolved, device), device)

@@ -68,7 +68,7 @@ def run(
         committed = checkpoint.server_state()
         if committed is not None:
             side.server.restore(committed)
-        count = worker_count(workers, experiment, device)
+        count = worker_count(workers, federation.experiment, device)
         opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
         cleanup.callback(opened.close)
         loop = Loop(side, opened, checkpoint, folder, watcher or Watcher())
