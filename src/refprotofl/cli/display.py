@@ -54,6 +54,9 @@ class ProgressWatcher(Watcher):
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
 
+    def noted(self, sentence: str) -> None:
+        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
     def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "down":
             self._answers = 0

@@ -7,8 +7,9 @@ import numpy as np
 
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.fetching import copy_set, download_set, wrong_files
-from refprotofl.data.loading import NAMES, load_dataset
+from refprotofl.data.loading import NAMES, PLAIN_READING, load_dataset
 from refprotofl.data.places import cache_folder, find, find_below
+from refprotofl.data.reading import Reading
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import DataError, InputError
 
@@ -41,6 +42,8 @@ class Checked:
     test_counts: tuple[int, ...]
     verified: tuple[str, ...]  # files with their published contents
     unverified: tuple[str, ...]  # readable files whose contents are not the published ones
+    clients: dict[str, int]  # training images by client, where the set tells
+    notes: tuple[str, ...]
 
 
 def list_datasets(data_dir: Path | None) -> list[Listing]:
@@ -84,7 +87,7 @@ def fetch(name: str, data_dir: Path | None) -> str:
     return str(download_set(known, root or cache_folder()).path)
 
 
-def check(name: str, data_dir: Path | None, seed: int = 0) -> Checked:
+def check(name: str, data_dir: Path | None, seed: int = 0, reading: Reading = PLAIN_READING) -> Checked:
     """Read all of a data set that is here; nothing is downloaded for it."""
     where, verified, unverified = name, [], []
     if name in STANDARD:
@@ -95,7 +98,7 @@ def check(name: str, data_dir: Path | None, seed: int = 0) -> Checked:
         where = str(place.path)
         unverified = wrong_files(known, place)
         verified = [file for file in known.contents if file not in unverified]
-    return _described(name, where, load_dataset(name, data_dir, seed), verified, unverified)
+    return _described(name, where, load_dataset(name, data_dir, seed, reading), verified, unverified)
 
 
 def _described(name: str, where: str, dataset: Dataset, verified: list[str], unverified: list[str]) -> Checked:
@@ -113,4 +116,12 @@ def _described(name: str, where: str, dataset: Dataset, verified: list[str], unv
         test_counts=counts(dataset.test_labels),
         verified=tuple(verified),
         unverified=tuple(unverified),
+        clients=_owned(dataset),
+        notes=dataset.notes,
     )
+
+
+def _owned(dataset: Dataset) -> dict[str, int]:
+    if dataset.train_owners is None:
+        return {}
+    return dict(zip(dataset.client_names, np.bincount(dataset.train_owners).tolist(), strict=True))

@@ -62,6 +62,9 @@ def run(
         if finished is not None:
             return finished
         federation = assembly.load_federation(experiment, data_dir, device)
+        watcher = watcher or Watcher()
+        for note in federation.data.notes:
+            watcher.noted(note)
         side = assembly.server_side(federation)
         folder.take(federation.experiment)
         checkpoint = Checkpoint(folder.checkpoint, side.initial_digests)
@@ -71,7 +74,7 @@ def run(
         count = worker_count(workers, federation.experiment, device)
         opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
         cleanup.callback(opened.close)
-        loop = Loop(side, opened, checkpoint, folder, watcher or Watcher())
+        loop = Loop(side, opened, checkpoint, folder, watcher)
         loop.begin(count, devices.describe(device, count), vars(federation.data.partition_notes))
         return Finished(loop.run(started), folder.path)
 
