@@ -81,7 +81,7 @@ def test_it_goes_on_with_the_same_words_and_gives_the_same_with_workers(
     stored = Experiment.parse(read_experiment(natural_run).plain())
     assert run(stored, out=copy, resume=True).summary["state_digest"] == digest
     assert run(experiment, out=tmp_path / "two", workers=2, engine=patient).summary["state_digest"] == digest  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="another experiment; it differs in clients, input.client-names, partition"):
+    with pytest.raises(InputError, match=r"another experiment; it differs in clients, input\.client-names, partition"):
         run(Experiment.parse({**KEYS, "dataset": str(photos), "partition": "iid"}), out=copy, resume=True)
 
 
@@ -94,9 +94,9 @@ def test_clients_are_found_by_name_number_and_all(natural_run: Path, mlp_run: Pa
     assert find_clients(natural_run, "ben") == find_clients(natural_run, "1") == [1]
     assert find_clients(natural_run, "all") == [0, 1]
     assert find_clients(mlp_run, "2") == [2]
-    with pytest.raises(InputError, match="There is no client eve in .*: its clients are 0 to 1, called anna, ben"):
+    with pytest.raises(InputError, match=r"There is no client eve in .*: its clients are 0 to 1, called anna, ben"):
         find_clients(natural_run, "eve")
-    with pytest.raises(InputError, match="There is no client 3 in .*: its clients are 0 to 2\\."):
+    with pytest.raises(InputError, match=r"There is no client 3 in .*: its clients are 0 to 2\."):
         find_clients(mlp_run, "3")
 
 

@@ -36,7 +36,7 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
     elif name.startswith("hf:"):
         dataset = load_huggingface(name.removeprefix("hf:"), seed, reading.sizing)
     else:
-        dataset = _sized(_load_whole(name, path, data_dir), reading.sizing, name)
+        dataset = _sized(_load_whole(name, path, data_dir, reading.seen_from), reading.sizing, name)
     if reading.natural and dataset.train_owners is None:
         raise InputError(
             f'partition = "natural": dataset = {name!r} does not tell whose images are whose. It takes client folders '
@@ -45,7 +45,7 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
     return dataset
 
 
-def _load_whole(name: str, path: Path | None, data_dir: Path | None) -> Dataset:
+def _load_whole(name: str, path: Path | None, data_dir: Path | None, seen_from: Path | None) -> Dataset:
     """From a source whose images have one size already."""
     if name == "digits":
         return load_digits()
@@ -55,12 +55,13 @@ def _load_whole(name: str, path: Path | None, data_dir: Path | None) -> Dataset:
         return load_npz(path)
     if is_reference(name):
         return load_from_function(name)
-    raise InputError(_complaint(name, path or Path(name).expanduser()))
+    raise InputError(_complaint(name, path or Path(name).expanduser(), seen_from))
 
 
-def is_path(name: str) -> bool:
-    """Whether it can only be a file or folder."""
-    return not (name in NAMES or name.startswith("hf:") or is_reference(name))
+def is_relative(name: str) -> bool:
+    """Whether it is a file or folder, neither a name nor the user's own code, and depends on where one stands."""
+    named = name in NAMES or name.startswith("hf:") or is_reference(name)
+    return not named and not Path(name).expanduser().is_absolute()
 
 
 def locate(name: str, seen_from: Path | None = None) -> Path | None:
@@ -79,11 +80,12 @@ def _sized(dataset: Dataset, sizing: Sizing, origin: str) -> Dataset:
     return replace(dataset, train_images=train, test_images=test, mean=mean, std=std)
 
 
-def _complaint(name: str, path: Path) -> str:
+def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
     if path.is_file():
         return f"dataset = {name!r}: this kind of file is not read. Allowed are: {FORMS}."
-    if path.suffix == ".npz" or any(separator in name for separator in ("/", os.sep)):
-        return f"dataset = {name!r}: there is no such file or folder, seen from {Path.cwd()}."
+    if seen_from is not None or path.suffix == ".npz" or any(separator in name for separator in ("/", os.sep)):
+        begun = f" nor from {seen_from}, where the run was begun" if seen_from is not None else ""
+        return f"dataset = {name!r}: there is no such file or folder, seen from {Path.cwd()}{begun}."
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
     guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return f"dataset = {name!r} is not known.{guess} Allowed are: {FORMS}."

@@ -21,7 +21,7 @@ from refprotofl.handover.sources import Source, read_source
 from refprotofl.handover.trained import Trained, load_trained
 from refprotofl.models import SplitModel
 from refprotofl.records.files import write_whole
-from refprotofl.records.folder import read_experiment
+from refprotofl.records.folder import read_experiment, seen_from
 
 TableFormat = Literal["csv", "json"]
 
@@ -68,14 +68,14 @@ class Predictions:
 
 def predict(trained: Trained, source: str | Path, data_dir: Path | None = None) -> Predictions:
     """The model's answers on a .npz or .npy file, an image, a folder of images, or a data set's test split."""
-    return _answer(trained, read_source(source, trained.experiment, data_dir))
+    return _answer(trained, read_source(source, trained.experiment, data_dir, seen_from(trained.folder)))
 
 
 def predict_each(
     run_folder: Path, clients: Sequence[int], source: str | Path, data_dir: Path | None = None
 ) -> list[Predictions]:
     """Those of several clients' models; the source is read once, and one model is in memory at a time."""
-    read = read_source(source, read_experiment(run_folder), data_dir)
+    read = read_source(source, read_experiment(run_folder), data_dir, seen_from(run_folder))
     return [_answer(load_trained(run_folder, client), read) for client in clients]
 
 

@@ -13,7 +13,7 @@ from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder
+from refprotofl.records.folder import RunFolder, seen_from
 from refprotofl.records.summary import Summary
 from refprotofl.simulation import assembly
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
@@ -61,7 +61,7 @@ def run(
         finished = enter(folder, experiment, resume)
         if finished is not None:
             return finished
-        federation = assembly.load_federation(experiment, data_dir, device)
+        federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
         watcher = watcher or Watcher()
         for note in federation.data.notes:
             watcher.noted(note)
