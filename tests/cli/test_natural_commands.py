@@ -83,6 +83,14 @@ def test_a_run_and_its_models_by_name(
     assert Path("model/README.md").read_text().startswith("# Image classifier of client 1, ben")
 
 
+def test_a_comparison_tells_once_who_is_left_out(refprotofl: "Command", photos: str) -> None:
+    grid = ("--methods", "local,fedavg", "--seeds", "0", "--workers", 1, "--out", "grid")
+    outcome = refprotofl("compare", *grid, "--set", f"dataset={photos}", *SETTINGS)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count("Left out") == 1
+    assert refprotofl("methods", "--set", f"dataset={photos}", *SETTINGS).code == 0
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

@@ -69,7 +69,7 @@ def test_without_a_split_a_fifth_of_each_clients_classes_is_held_out(tmp_path: P
     ("paths", "complaint"),
     [
         ((), "has no client folders"),
-        (("cat/0.png", "dog/0.png"), r'cat has no class folders\. Allowed is, with partition = "natural"'),
+        (("cat/0.png", "dog/0.png"), r'cat has no class folders\. With partition = "natural" allowed are: FOLDER'),
         (("anna/cat/0.png", "dog/0.png"), "dog has no class folders"),
         (("anna/cat/deep/0.png",), "lies deeper than its class folder"),
         (("anna/cat/0.png", "anna/0.png"), r"anna/0\.png lies beside folders"),

@@ -41,6 +41,7 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ({"public": {"per-class": 10**15}}, "public.per-class = 1000000000000000 is more than 1,000,000"),
         ({"train": {"batch-size": 10**9}}, "train.batch-size = 1000000000 is more than 1,000,000"),
         ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
+        ({"vhl": {"per-class": 10**9}}, "vhl.per-class = 1000000000 is more than 10,000"),
         ({"model": {"embedding": 10**9}}, "model.embedding = 1000000000 is more than 65,536"),
         ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid, shards or natural."),
         ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: SGD's learning rate, above 0."),

@@ -16,9 +16,10 @@ from refprotofl.errors import DataError
 
 LAYOUT = "FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png"
 NATURAL_LAYOUT = (
-    'with partition = "natural": FOLDER/train/CLIENT/CLASS/*.png and FOLDER/test/CLIENT/CLASS/*.png '
-    "(or FOLDER/test/CLASS/*.png), or FOLDER/CLIENT/CLASS/*.png"
+    "FOLDER/train/CLIENT/CLASS/*.png and FOLDER/test/CLIENT/CLASS/*.png (or FOLDER/test/CLASS/*.png), "
+    "or FOLDER/CLIENT/CLASS/*.png"
 )
+LAYOUTS = f'Allowed are: {LAYOUT}; with partition = "natural": {NATURAL_LAYOUT}.'
 
 
 class Listed(NamedTuple):
@@ -64,10 +65,12 @@ def list_clients(folder: Path) -> list[Listed]:
     _refuse_loose(folder)
     clients = _folders(folder)
     if not clients:
-        raise DataError(f"{folder} is empty or has no client folders. Allowed is, {NATURAL_LAYOUT}.")
+        raise DataError(
+            f'{folder} is empty or has no client folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.'
+        )
     for client in clients:
         if not _folders(client):
-            raise DataError(f"{client} has no class folders. Allowed is, {NATURAL_LAYOUT}.")
+            raise DataError(f'{client} has no class folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.')
     return [listed for client in clients for listed in list_classes(client, client.name)]
 
 
@@ -77,13 +80,13 @@ def list_classes(folder: Path, client: str | None = None) -> list[Listed]:
     found: list[Listed] = []
     classes = _folders(folder)
     if not classes:
-        raise DataError(f"{folder} is empty or has no class folders. Allowed are: {LAYOUT}; or {NATURAL_LAYOUT}.")
+        raise DataError(f"{folder} is empty or has no class folders. {LAYOUTS}")
     for class_folder in classes:
         files = list(images_below(class_folder))
         if nested := next((file for file in files if file.parent != class_folder), None):
             raise DataError(
                 f"{nested} lies deeper than its class folder {class_folder}, so what it belongs to is not clear. "
-                f"Allowed are: {LAYOUT}; or {NATURAL_LAYOUT}."
+                f"{LAYOUTS}"
             )
         if not files and client is None:  # a client need not have all classes
             raise DataError(f"{class_folder} has no images in it: add some or remove the folder.")

@@ -41,8 +41,8 @@ def partition(
     if clients * least > len(labels):
         raise InputError(
             f"clients = {clients} with min-size = {min_size} need {clients * least:,} samples, but only "
-            f"{len(labels):,} are left for clients: take at most {len(labels) // least} clients, "
-            f"or min-size = {len(labels) // clients} or less."
+            f"{len(labels):,} are left for clients: take at most {len(labels) // least} clients"
+            + (f", or min-size = {len(labels) // clients} or less." if len(labels) >= clients else ".")
         )
     generator = stream(seed, "partition")
     redraws = 0
