@@ -86,6 +86,14 @@ def test_layouts_that_are_not_clear_are_refused(tmp_path: Path, paths: tuple[str
         load(tmp_path)
 
 
+def test_a_client_may_lack_a_class_but_not_all(tmp_path: Path) -> None:
+    fill(tmp_path, ben={"cat": 5, "dog": 5}, anna={"cat": 0, "dog": 5})
+    assert owned(load(tmp_path)) == {"anna": 4, "ben": 8}
+    fill(tmp_path, eve={"cat": 0})
+    with pytest.raises(DataError, match="eve has no images in it"):
+        load(tmp_path)
+
+
 def arrays(**changes: object) -> dict[str, object]:
     labels = np.arange(12) % 2
     images = np.zeros((12, 2, 2), np.uint8)

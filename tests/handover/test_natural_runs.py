@@ -85,6 +85,13 @@ def test_it_goes_on_with_the_same_words_and_gives_the_same_with_workers(
         run(Experiment.parse({**KEYS, "dataset": str(photos), "partition": "iid"}), out=copy, resume=True)
 
 
+def test_a_run_with_drawn_clients_is_another_experiment(mlp_run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(mlp_run, tmp_path / "copy")
+    keys = {**KEYS, "dataset": "digits", "model": {"name": {"mlp": 3}}}
+    with pytest.raises(InputError, match=r"another experiment; it differs in .*partition"):
+        run(Experiment.parse(keys), out=copy, resume=True)
+
+
 def test_too_many_evaluated_clients_are_told_once_the_clients_are_known(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has evaluate\.clients = 3, but there are only clients = 2"):
         run(Experiment.parse({**KEYS, "dataset": str(photos), "evaluate": {"clients": 3}}), out=tmp_path / "run")

@@ -68,10 +68,15 @@ def list_clients(folder: Path) -> list[Listed]:
         raise DataError(
             f'{folder} is empty or has no client folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.'
         )
+    found: list[Listed] = []
     for client in clients:
         if not _folders(client):
             raise DataError(f'{client} has no class folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.')
-    return [listed for client in clients for listed in list_classes(client, client.name)]
+        own = list_classes(client, client.name)
+        if not own:
+            raise DataError(f"{client} has no images in it: add some or remove the folder.")
+        found += own
+    return found
 
 
 def list_classes(folder: Path, client: str | None = None) -> list[Listed]:

@@ -66,7 +66,8 @@ def _filled(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
     clients = len(seen.client_names) or experiment.clients
     filled = experiment.model_copy(update={"input": seen, "public": public, "clients": clients})
     try:
-        filled.check_clients()
+        if filled.counts_clients:
+            filled.check_clients()
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
     return filled
