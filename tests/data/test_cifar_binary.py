@@ -4,7 +4,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from refprotofl.data import load_dataset
+from refprotofl.data import load_dataset, places
 from refprotofl.errors import DataError
 
 
@@ -69,6 +69,14 @@ def test_a_link_in_an_archive_is_not_followed(tmp_path):
             tar.addfile(link)
     with pytest.raises(DataError, match=r"lacks test\.bin, train\.bin"):
         load_dataset("cifar100", tmp_path)
+
+
+def test_an_archive_that_swells_is_not_unpacked(tmp_path, cifar_records, monkeypatch):
+    write_cifar10(tmp_path / "loose", cifar_records)
+    pack(tmp_path / "loose", tmp_path / "cifar-10-binary.tar.gz", "cifar-10-batches-bin")
+    monkeypatch.setattr(places, "LARGEST", 1000)
+    with pytest.raises(DataError, match=r"data_batch_1\.bin\) is larger than any file of a known set"):
+        load_dataset("cifar10", tmp_path)
 
 
 def test_truncated_archive(tmp_path):

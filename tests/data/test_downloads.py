@@ -8,6 +8,7 @@ import socket
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -182,6 +183,19 @@ def test_loading_downloads_idx_files_once_into_the_cache(server, tmp_path, write
         assert len(load_dataset("mnist").train_images) == 20
     assert len(server.asked) == 4
     assert fetch("mnist", None).endswith("refprotofl/mnist")
+    # A named folder gets the set, whatever lies elsewhere; what is on this machine is not downloaded again.
+    assert fetch("mnist", tmp_path / "asked") == str(tmp_path / "asked" / "mnist")
+    assert visible(tmp_path / "asked" / "mnist") == sorted(MNIST.contents)
+    assert len(load_dataset("mnist", tmp_path / "asked").train_images) == 20
+    assert len(server.asked) == 4
+    # Unless it is not as published there.
+    cached = Path(fetch("mnist", None))
+    (cached / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(b"something else"))
+    assert fetch("mnist", tmp_path / "again") == str(tmp_path / "again" / "mnist")
+    assert len(server.asked) == 8
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match="cannot be stored in"):
+        fetch("mnist", tmp_path / "file")
 
 
 def test_an_archive_is_laid_out_and_removed(server, tmp_path, cifar_records, monkeypatch):

@@ -4,7 +4,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from refprotofl.data import load_dataset
+from refprotofl.data import load_dataset, places
 from refprotofl.data.idx import parse_idx
 from refprotofl.data.places import find
 from refprotofl.data.standard import FASHION_MNIST, MNIST
@@ -50,6 +50,14 @@ def test_not_a_gzip_at_all(tmp_path, write_idx_set):
     write_idx_set(tmp_path / "mnist")
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"<html>404</html>")
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz is truncated or corrupt"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_a_packed_file_that_swells_is_not_unpacked(tmp_path, write_idx_set, monkeypatch):
+    write_idx_set(tmp_path / "mnist")
+    monkeypatch.setattr(places, "LARGEST", 1000)
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(100_000)))
+    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz is larger than any file of a known set"):
         load_dataset("mnist", tmp_path)
 
 

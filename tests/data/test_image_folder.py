@@ -1,8 +1,11 @@
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from refprotofl.data import load_dataset
+from refprotofl.data import image_files, load_dataset
 from refprotofl.errors import DataError
 
 
@@ -52,18 +55,50 @@ def test_one_coloured_image_makes_all_rgb(tmp_path):
     assert data.train_images[0, :, 0, 0].tolist() == [10, 10, 10]
 
 
-def test_deep_grey_palettes_and_alpha(tmp_path):
+def test_palettes_and_alpha(tmp_path):
     fill(tmp_path / "train")
     fill(tmp_path / "test")
-    deep = Image.fromarray(np.full((3, 4), 0x8000, np.uint16))
-    deep.save(tmp_path / "train" / "cat" / "0.png")
-    assert load_dataset(str(tmp_path)).train_images[0].tolist() == [[[0x80] * 4] * 3]
     palette = Image.new("RGB", (4, 3), (200, 0, 0)).quantize(2)
     palette.save(tmp_path / "train" / "cat" / "0.png", transparency=b"\x80\xff")
     save(tmp_path / "train" / "cat" / "1.png", (0, 200, 0, 128), mode="RGBA")
     images = load_dataset(str(tmp_path)).train_images
     assert images[0, :, 0, 0].tolist() == [200, 0, 0]
     assert images[1, :, 0, 0].tolist() == [0, 200, 0]
+
+
+def colour_16_bit(path):
+    """A PNG of one pixel with 16 bits a channel, which Pillow can read but not write."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    pixels = zlib.compress(b"\0" + struct.pack(">HHH", 40000, 300, 7))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b""))
+
+
+@pytest.mark.parametrize(
+    ("write", "complaint"),
+    [
+        (lambda file: Image.fromarray(np.full((3, 4), 0x8000, np.uint16)).save(file), "has values from 32768 to 32768"),
+        (lambda file: Image.fromarray(np.full((3, 4), 70000, np.int32)).save(file, "TIFF"), "to 70000"),
+        (lambda file: Image.fromarray(np.full((3, 4), 0.5, np.float32)).save(file, "TIFF"), "values from 0.5"),
+        (colour_16_bit, "has 16 bits a channel"),
+        (lambda file: file.write_bytes(b"P6 1 1 65535\n" + bytes(6)), "has 16 bits a channel"),
+    ],
+)
+def test_what_8_bits_do_not_hold_is_refused_as_in_arrays(tmp_path, write, complaint):
+    fill(tmp_path)
+    write(tmp_path / "cat" / "0.png")
+    with pytest.raises(DataError, match=rf"cat/0\.png .*{complaint}.* Images are held in 8 bits"):
+        load_dataset(str(tmp_path))
+
+
+def test_deep_images_whose_values_fit_are_read_exactly(tmp_path):
+    fill(tmp_path / "train")
+    fill(tmp_path / "test")
+    Image.fromarray(np.full((3, 4), 200, np.uint16)).save(tmp_path / "train" / "cat" / "0.png")
+    assert load_dataset(str(tmp_path)).train_images[0].tolist() == [[[200] * 4] * 3]
 
 
 def test_files_that_are_no_images_are_passed_over(tmp_path):
@@ -99,6 +134,13 @@ def test_unreadable_image_is_named(tmp_path):
         (lambda folder: (fill(folder), (folder / "eel").mkdir()), "eel has no images"),
         (lambda folder: fill(folder, each=1), "too few images"),
         (lambda folder: fill(folder / "train"), "no folder test"),
+        (lambda folder: (fill(folder), save(folder / "loose.png")), r"loose\.png lies beside folders"),
+        (lambda folder: (fill(folder), save(folder / "cat" / "old" / "1.png")), r"old/1\.png lies deeper than"),
+        (lambda folder: fill(folder / "anna"), r'lies deeper than its class folder .* with partition = "natural"'),
+        (
+            lambda folder: (fill(folder / "train"), fill(folder / "test"), save(folder / "loose.png")),
+            r"loose\.png lies beside folders",
+        ),
         (lambda folder: fill(folder / "test"), "no folder train"),
         (
             lambda folder: (fill(folder / "train"), fill(folder / "test", ("eel",))),
@@ -109,4 +151,17 @@ def test_unreadable_image_is_named(tmp_path):
 def test_folders_that_do_not_do(tmp_path, prepare, complaint):
     prepare(tmp_path)
     with pytest.raises(DataError, match=complaint):
+        load_dataset(str(tmp_path))
+
+
+def test_a_folder_beside_train_and_test_is_told(tmp_path):
+    for split in ("train", "test", "val"):
+        fill(tmp_path / split)
+    assert load_dataset(str(tmp_path)).notes == (f"{tmp_path / 'val'} is not used: only train and test are read.",)
+
+
+def test_images_that_no_memory_holds_are_told_by_the_first(tmp_path, monkeypatch):
+    fill(tmp_path)
+    monkeypatch.setattr(image_files, "machine_memory", lambda: 200)
+    with pytest.raises(DataError, match=r"10 images as large as .* \(4 x 3\) take 240 B, .* set resize"):
         load_dataset(str(tmp_path))

@@ -51,10 +51,28 @@ def test_floats_up_to_one_are_scaled_alike_in_both_splits():
     assert data.test_images.max() == 255
 
 
-def test_floats_above_one_are_taken_as_they_are():
-    data = dataset_from_arrays(arrays(x_train=np.full((6, 5, 4), 0.6), x_test=np.full((3, 5, 4), 200.0)), "own")
+def test_whole_numbers_of_a_float_type_are_taken_as_they_are():
+    data = dataset_from_arrays(arrays(x_train=np.full((6, 5, 4), 1.0), x_test=np.full((3, 5, 4), 200.0)), "own")
     assert data.train_images.max() == 1
     assert data.test_images.max() == 200
+    assert data.notes == ()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_all_256_levels_as_floats_come_back_exactly_and_without_a_word(kind):
+    levels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
+    shares = (np.concatenate([levels] * 6) / 255).astype(kind)
+    data = dataset_from_arrays(arrays(x_train=shares, x_test=shares[:3]), "own")
+    assert np.array_equal(data.train_images[0], levels)
+    assert data.notes == ()
+
+
+def test_floats_that_8_bits_do_not_hold_are_rounded_and_told():
+    fine = np.linspace(0, 1, 6 * 20).reshape(6, 5, 4)
+    data = dataset_from_arrays(arrays(x_train=fine, x_test=fine[:3]), "own")
+    assert np.array_equal(data.train_images[:, 0], np.rint(fine * 255))
+    (note,) = data.notes
+    assert note == "own: images have more precision than the 8 bits they are held in; they were rounded to 1/255."
 
 
 def test_a_constant_image_does_not_divide_by_zero():
@@ -98,6 +116,15 @@ def test_labels_may_be_names(tmp_path, kind):
         ({"x_train": np.full((6, 5, 4), 300)}, "from 0 to 300"),
         ({"x_train": np.full((6, 5, 4), -0.5), "x_test": np.zeros((3, 5, 4))}, "Undo any normalisation"),
         ({"x_train": np.full((6, 5, 4), np.nan), "x_test": np.zeros((3, 5, 4))}, "from nan to nan"),
+        (
+            {"x_train": np.full((6, 5, 4), 40000, np.uint16)},
+            r"from 0 to 40000; .* held in 8 bits: scale them to whole numbers 0\.\.255",
+        ),
+        ({"x_train": np.full((6, 5, 4), 1.5), "x_test": np.zeros((3, 5, 4))}, "are fractions and run from 0 to 1.5"),
+        (
+            {"x_train": np.full((6, 5, 4), 99.5), "x_test": np.zeros((3, 5, 4))},
+            r"Floats must lie in 0\.\.1, or be whole",
+        ),
         ({"x_train": np.full((6, 5, 4), 0.5)}, "train images are float64 and test images uint8"),
         ({"x_train": np.full((6, 5, 4), "a")}, "type <U1"),
         ({"x_train": np.array([np.zeros(2), np.zeros(3)], dtype=object)}, "Python objects"),

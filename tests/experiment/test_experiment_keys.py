@@ -17,6 +17,8 @@ from refprotofl.keys.complaints import keys
 from refprotofl.keys.table import known_of
 from refprotofl.methods.catalogue import METHODS, TABLES
 
+INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
+
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
@@ -33,7 +35,16 @@ from refprotofl.methods.catalogue import METHODS, TABLES
         ({"fraction": 0}, "fraction = 0 is too small; allowed: share of clients in a round, above 0 and up to 1."),
         ({"fraction": 1.5}, "fraction = 1.5 is too large"),
         ({"dataset": 3}, "dataset = 3 is not a text"),
-        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid or shards."),
+        ({"dataset": " "}, "dataset = ' ' is empty; allowed: a data set's name, a path"),
+        ({"clients": 10**9}, "clients = 1000000000 is more than 1,000,000, the most that is taken"),
+        ({"rounds": 10**12}, "rounds = 1000000000000 is more than 1,000,000"),
+        ({"deadline": 1e300}, "deadline = 1e+300 is more than 1,000,000,000"),
+        ({"public": {"per-class": 10**15}}, "public.per-class = 1000000000000000 is more than 1,000,000"),
+        ({"train": {"batch-size": 10**9}}, "train.batch-size = 1000000000 is more than 1,000,000"),
+        ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
+        ({"vhl": {"per-class": 10**9}}, "vhl.per-class = 1000000000 is more than 10,000"),
+        ({"model": {"embedding": 10**9}}, "model.embedding = 1000000000 is more than 65,536"),
+        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid, shards or natural."),
         ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: SGD's learning rate, above 0."),
         ({"train": {"lr": float("nan")}}, "train.lr = nan is not finite"),
         ({"train": {"momentum": 1}}, "train.momentum = 1 is too large"),
@@ -83,6 +94,15 @@ def test_what_is_wrong_with_a_key_is_told_with_the_key_and_what_would_be_right(
         ),
         ({"refprotofl": {"error-feedback": "ef"}}, '[refprotofl] has error-feedback = "ef", which needs normalise'),
         ({"share": "full"}, 'The experiment has share = "full", but refprotofl keeps its backbones private'),
+        ({"resize": 20, "crop": 24}, "The experiment has resize = 20, which leaves too little for crop = 24."),
+        (
+            {"partition": "natural", "clients": 3},
+            'The experiment has clients = 3, but with partition = "natural" the clients come from the data',
+        ),
+        (
+            {"partition": "natural", "clients": 3, "input": {**INPUT, "client-names": ["anna", "ben"]}},
+            "The experiment has input.client-names for 2 clients, but clients = 3",
+        ),
         ({"evaluate": {"clients": 20}}, "The experiment has evaluate.clients = 20, but there are only clients = 10."),
     ],
 )
@@ -134,9 +154,6 @@ def test_an_experiment_cannot_be_changed() -> None:
 
 
 # The hash
-
-INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}
-
 
 # Values that are valid only beside others.
 COMPANY: dict[str, dict[str, Any]] = {
@@ -242,6 +259,19 @@ def test_a_plain_experiment_is_read_back_as_it_was() -> None:
     again = Experiment.parse(json.loads(json.dumps(experiment.plain())))
     assert again == experiment
     assert again.hash == experiment.hash
+
+
+def test_natural_clients_are_counted_once_the_data_are_known() -> None:
+    open_ended = Experiment.parse({"partition": "natural", "evaluate": {"clients": 20}})
+    assert "clients" not in open_ended.plain()
+    assert Experiment.parse(open_ended.plain()) == open_ended
+    named = {**open_ended.plain(), "clients": 2, "evaluate": {}, "input": {**INPUT, "client-names": ["anna", "ben"]}}
+    resolved = Experiment.parse(named)
+    assert resolved.plain()["clients"] == 2
+    assert Experiment.parse(resolved.plain()).hash == resolved.hash
+    assert [resolved.client_name(client) for client in range(2)] == ["anna", "ben"]
+    assert Experiment().client_name(1) == "1"
+    assert "client-names" not in Experiment.parse({"input": INPUT}).plain()["input"]
 
 
 def test_differences_are_told_by_dotted_key() -> None:

@@ -174,7 +174,7 @@ def save_image(path, size=(8, 8)):
         ("a", lambda path: path.mkdir(), InputError, "has no images in it"),
         ("a.png", lambda path: path.write_bytes(b"x"), DataError, r"a\.png cannot be read as an image"),
         ("a.npz", lambda path: path.write_bytes(b"x"), DataError, r"a\.npz cannot be read as a numeric array"),
-        ("a.npy", lambda path: np.save(path, np.array([{}])), DataError, "Object arrays"),
+        ("a.npy", lambda path: np.save(path, np.array([{}])), DataError, "Python objects"),
         ("a.npy", lambda path: np.save(path, np.zeros((0, 8, 8))), InputError, "there are no images in it"),
         ("a.npy", lambda path: np.save(path, np.array(["x"])), InputError, "type <U1; use uint8"),
         ("a.npy", lambda path: np.save(path, np.full((1, 8, 8), 300)), DataError, "must lie in 0..255"),

@@ -118,7 +118,7 @@ def leaks(simulation: Any, backbones: Backbones) -> set[tuple[int, int, str]]:
     [
         {},
         {"apud": False, "timing": "post-train"},
-        {"value_type": "float16", "error_feedback": "ef", "keep": 0.5},
+        {"value_type": "float16", "error_feedback": "ef", "normalise": "participants", "keep": 0.5},
     ],
 )
 def test_no_piece_of_a_backbone_ever_leaves_its_client(

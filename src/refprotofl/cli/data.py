@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from refprotofl.cli.app import DataDir, app, out, show
+from refprotofl.cli.app import DataDir, Settings, app, out, show
 
 data_app = typer.Typer(
     no_args_is_help=True,
@@ -39,12 +39,17 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A known data set.")], d
 
 @data_app.command("check", epilog="Example: refprotofl data check cifar10, or a path of your own")
 def data_check(
-    name: Annotated[str, typer.Argument(help="A data set, as in dataset = …")], data: DataDir = None
+    name: Annotated[str, typer.Argument(help="A data set, as in dataset = …")],
+    settings: Settings = None,
+    data: DataDir = None,
 ) -> None:
-    """Read a data set as a whole and tell what is in it."""
+    """Read a data set as a whole and tell what is in it; with --set resize=32 or partition=natural as a run would."""
     from refprotofl.data import check
+    from refprotofl.data.reading import reading_of
+    from refprotofl.experiment.presets import load_experiment
 
-    found = check(name, data)
+    experiment = load_experiment(settings=settings or ())
+    found = check(name, data, experiment.seed, reading_of(experiment))
     out.print(
         f"{found.name} at {found.where}: {found.train_images:,} training and {found.test_images:,} test images of "
         f"{found.shape}",
@@ -56,6 +61,11 @@ def data_check(
     for row in zip(found.class_names, found.train_counts, found.test_counts, strict=True):
         table.add_row(*map(str, row))
     show(table)
+    if found.clients:
+        shown = ", ".join(f"{client} ({count:,})" for client, count in list(found.clients.items())[:50])
+        out.print(f"{len(found.clients)} clients, with training images: {shown}", markup=False, soft_wrap=True)
+    for note in found.notes:
+        out.print(note, markup=False, highlight=False, soft_wrap=True)
     for words, files in (("checksums match", found.verified), ("not the published contents", found.unverified)):
         if files:
             out.print(f"{words}: {', '.join(files)}", soft_wrap=True)

@@ -1,6 +1,6 @@
 """What a person sees while a run goes on and when it is done."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,9 @@ class ProgressWatcher(Watcher):
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
 
+    def noted(self, sentence: str) -> None:
+        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
     def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "down":
             self._answers = 0
@@ -91,6 +94,7 @@ class GridWatcher:
     def __init__(self, console: Console, rounds: Sequence[int]) -> None:
         self._console = console
         self._rounds = rounds
+        self._told: set[str] = set()
         self._bar = _bar(console, "rounds")
         self._task = self._bar.add_task("", total=sum(rounds))
         self._bar.start()
@@ -102,15 +106,24 @@ class GridWatcher:
         self._bar.update(self._task, completed=done_before, description=escape(label))
         if not self._console.is_terminal:
             self._console.print(label, highlight=False)
-        return _CellWatcher(self._bar, self._task, done_before)
+        return _CellWatcher(self._bar, self._task, done_before, self.noted)
+
+    def noted(self, sentence: str) -> None:
+        """All runs of a grid share their data: what is to be told of them is told once."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._bar.stop()
 
 
 class _CellWatcher(Watcher):
-    def __init__(self, bar: Progress, task: TaskID, done_before: int) -> None:
-        self._bar, self._task, self._done_before = bar, task, done_before
+    def __init__(self, bar: Progress, task: TaskID, done_before: int, tell: Callable[[str], None]) -> None:
+        self._bar, self._task, self._done_before, self._tell = bar, task, done_before, tell
+
+    def noted(self, sentence: str) -> None:
+        self._tell(sentence)
 
     def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         self._bar.update(self._task, completed=self._done_before + event["round"])

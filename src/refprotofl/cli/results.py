@@ -1,15 +1,26 @@
 """Commands that use a run's result: `predict` and `export`."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from refprotofl.basics.units import percent
 from refprotofl.cli.app import DataDir, RunFolder, app, notes, out
+from refprotofl.errors import InputError
 
-Client = Annotated[int, typer.Option("--client", help="Whose model: the client's number.", show_default=False)]
+if TYPE_CHECKING:
+    from refprotofl.evaluation.confusion import Confusion
+
+Client = Annotated[str, typer.Option("--client", help="Whose model: the client's name or number.", show_default=False)]
+Clients = Annotated[
+    str, typer.Option("--client", help="Whose model: the client's name or number, or all.", show_default=False)
+]
+MOST_COLUMNS = 12  # classes up to which all mistakes are shown, not only the most frequent
 
 
 class TableFormat(StrEnum):
@@ -26,23 +37,45 @@ class ModelFormat(StrEnum):
 def predict(
     run_folder: RunFolder,
     data: Annotated[str, typer.Argument(help="A .npz or .npy, an image or a folder of them, or a data set's name.")],
-    client: Client,
+    client: Clients,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to the screen.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Label images with one client's model: label and probability of every class."""
-    from refprotofl.handover import load_trained, write_predictions
-    from refprotofl.handover import predict as label
+    """Label images with one client's model, or with each: label and probability of every class."""
+    from refprotofl.handover import find_clients, predict_each, write_predictions
+    from refprotofl.handover.predict import mean_accuracy, summed_confusion
 
-    predictions = label(load_trained(run_folder, client), data, data_dir)
-    text = write_predictions(predictions, table_format.value, out_file)
+    numbers = find_clients(run_folder, client)
+    made = predict_each(run_folder, numbers, data, data_dir)
+    text = write_predictions(made[0] if client != "all" else made, table_format.value, out_file)
     if out_file is None:
         print(text, end="")
     else:
-        out.print(f"{len(predictions.predicted)} predictions are in {out_file}", soft_wrap=True)
-    if predictions.accuracy is not None:
-        notes.print(f"Accuracy where labels are known: {percent(predictions.accuracy)}")
+        rows = sum(len(one.predicted) for one in made)
+        out.print(f"{rows} predictions are in {out_file}", soft_wrap=True)
+    for note in made[0].notes:
+        notes.print(note, markup=False, highlight=False, soft_wrap=True)
+    counts = summed_confusion(made)
+    if counts is not None:
+        of_all = f", mean of {len(made)} clients" if len(made) > 1 else ""
+        notes.print(f"Accuracy where labels are known: {percent(mean_accuracy(made))}{of_all}")
+        notes.print(_class_table(counts, made[0].class_names))
+
+
+def _class_table(counts: "Confusion", names: Sequence[str]) -> Table:
+    """A row a class: how often it was recognised, and what it was taken for."""
+    from refprotofl.evaluation.confusion import per_class_accuracy, taken_for
+
+    table = Table(title="By class, and what was taken for what", title_justify="left")
+    small = len(names) <= MOST_COLUMNS
+    for heading in ("class", "images", "recognised", *(names if small else ["most often taken for"])):
+        table.add_column(escape(heading), justify="left" if heading == "class" else "right")
+    for label, share in enumerate(per_class_accuracy(counts)):
+        wrong = taken_for(counts, label)
+        taken = map(str, counts[label].tolist()) if small else ["-" if wrong is None else escape(names[wrong])]
+        table.add_row(escape(names[label]), str(counts[label].sum()), percent(share), *taken)
+    return table
 
 
 @app.command(epilog="Example: refprotofl export runs/a --client 3 --format onnx --out model-of-client-3")
@@ -56,7 +89,10 @@ def export(
 ) -> None:
     """Write one client's model with a model card, to be used elsewhere."""
     from refprotofl.handover import export as write_model
-    from refprotofl.handover import load_trained
+    from refprotofl.handover import find_clients, load_trained
 
-    for path in write_model(load_trained(run_folder, client), out_folder, model_format.value):
+    numbers = find_clients(run_folder, client)
+    if client == "all" and len(numbers) > 1:
+        raise InputError("--client all: a model is exported for one client at a time; name one.")
+    for path in write_model(load_trained(run_folder, numbers[0]), out_folder, model_format.value):
         out.print(str(path), soft_wrap=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from refprotofl.cli.app import (
@@ -113,23 +114,30 @@ def partition(
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
     from refprotofl.data import federate, load_dataset
+    from refprotofl.data.reading import reading_of
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import draw_partition
 
     experiment = load_experiment(file, preset, settings or ())
-    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed))
+    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment)))
     counts, names = federated.class_counts(), federated.dataset.class_names
     table = Table(title=f"{experiment.dataset}, {len(federated.public_indices)} public images held out")
     for heading in ("client", "total", *names):
         table.add_column(heading, justify="right")
-    for client, per_class in enumerate(counts.tolist()):
-        table.add_row(str(client), str(sum(per_class)), *map(str, per_class))
+    clients = federated.client_names or tuple(map(str, range(len(counts))))
+    for client, per_class in zip(clients, counts.tolist(), strict=True):
+        table.add_row(escape(client), str(sum(per_class)), *map(str, per_class))
     show(table)
     made = federated.partition_notes
-    out.print(f"{made.kind}: {made.redraws} redraws, {made.moved} samples moved by the repair step")
+    if made.kind == "natural":
+        out.print(f"natural: {len(clients)} clients of the data set, {len(made.left_out)} left out")
+    else:
+        out.print(f"{made.kind}: {made.redraws} redraws, {made.moved} samples moved by the repair step")
+    for note in federated.notes:
+        notes.print(note, markup=False, highlight=False, soft_wrap=True)
     if out_file is not None:
         caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
-        out.print(draw_partition(counts, names, out_file, caption))
+        out.print(draw_partition(counts, names, out_file, caption, federated.client_names))
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.fetching import download_set, wrong_files
-from refprotofl.data.loading import NAMES, load_dataset
-from refprotofl.data.places import cache_folder, find
+from refprotofl.data.fetching import copy_set, download_set, wrong_files
+from refprotofl.data.loading import NAMES, PLAIN_READING, load_dataset
+from refprotofl.data.places import cache_folder, find, find_below
+from refprotofl.data.reading import Reading
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import DataError, InputError
 
@@ -41,6 +42,8 @@ class Checked:
     test_counts: tuple[int, ...]
     verified: tuple[str, ...]  # files with their published contents
     unverified: tuple[str, ...]  # readable files whose contents are not the published ones
+    clients: dict[str, int]  # training images by client, where the set tells
+    notes: tuple[str, ...]
 
 
 def list_datasets(data_dir: Path | None) -> list[Listing]:
@@ -61,24 +64,30 @@ def list_datasets(data_dir: Path | None) -> list[Listing]:
 
 
 def fetch(name: str, data_dir: Path | None) -> str:
-    """Where a standard set lies, downloaded into `data_dir` or the cache if it was not here."""
+    """Where a standard set lies: in `data_dir` if one is named, copied there from another place of this machine.
+
+    What is nowhere here is downloaded, into `data_dir` or the cache.
+    """
     if name == "digits":
         return "in scikit-learn"
     if name not in STANDARD:
         raise InputError(f"{name!r} cannot be fetched. These can: {', '.join(NAMES)}.")
-    known = STANDARD[name]
-    place = find(known, data_dir)
-    if place is None:
-        place = download_set(known, data_dir or cache_folder())
-    elif wrong := wrong_files(known, place):
-        raise DataError(
-            f"{place.path} is here, but without the published contents of {', '.join(wrong)}. "
-            "Delete what is wrong and fetch again."
-        )
-    return str(place.path)
+    known, root = STANDARD[name], None if data_dir is None else data_dir.expanduser()
+    place = find(known, None) if root is None else find_below(known, root)
+    if place is not None:
+        if wrong := wrong_files(known, place):
+            raise DataError(
+                f"{place.path} is here, but without the published contents of {', '.join(wrong)}. "
+                "Delete what is wrong and fetch again."
+            )
+        return str(place.path)
+    elsewhere = None if root is None else find(known, None)
+    if root is not None and elsewhere is not None and not wrong_files(known, elsewhere):
+        return str(copy_set(known, elsewhere, root).path)
+    return str(download_set(known, root or cache_folder()).path)
 
 
-def check(name: str, data_dir: Path | None, seed: int = 0) -> Checked:
+def check(name: str, data_dir: Path | None, seed: int = 0, reading: Reading = PLAIN_READING) -> Checked:
     """Read all of a data set that is here; nothing is downloaded for it."""
     where, verified, unverified = name, [], []
     if name in STANDARD:
@@ -89,7 +98,7 @@ def check(name: str, data_dir: Path | None, seed: int = 0) -> Checked:
         where = str(place.path)
         unverified = wrong_files(known, place)
         verified = [file for file in known.contents if file not in unverified]
-    return _described(name, where, load_dataset(name, data_dir, seed), verified, unverified)
+    return _described(name, where, load_dataset(name, data_dir, seed, reading), verified, unverified)
 
 
 def _described(name: str, where: str, dataset: Dataset, verified: list[str], unverified: list[str]) -> Checked:
@@ -107,4 +116,12 @@ def _described(name: str, where: str, dataset: Dataset, verified: list[str], unv
         test_counts=counts(dataset.test_labels),
         verified=tuple(verified),
         unverified=tuple(unverified),
+        clients=_owned(dataset),
+        notes=dataset.notes,
     )
+
+
+def _owned(dataset: Dataset) -> dict[str, int]:
+    if dataset.train_owners is None:
+        return {}
+    return dict(zip(dataset.client_names, np.bincount(dataset.train_owners).tolist(), strict=True))

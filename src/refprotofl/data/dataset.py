@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Images = NDArray[np.uint8]  # (N, channels, height, width)
 Labels = NDArray[np.int64]  # (N,), 0..C-1
 Indices = NDArray[np.int64]  # sorted positions in a split
+Owners = NDArray[np.int64]  # (N,) the client of every sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +20,11 @@ class Dataset:
     class_names: tuple[str, ...]
     mean: tuple[float, ...]  # per channel, on the 0..1 scale
     std: tuple[float, ...]
+    # Where the source tells whose sample each is:
+    client_names: tuple[str, ...] = ()
+    train_owners: Owners | None = None
+    test_owners: Owners | None = None
+    notes: tuple[str, ...] = ()  # what happened to the data on the way here, for people
 
     @property
     def num_classes(self) -> int:

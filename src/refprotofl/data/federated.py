@@ -1,6 +1,6 @@
 """One data set as a federation sees it: a public set, clients' private shares, and test data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
 from refprotofl.data.draws import balanced_draw
+from refprotofl.data.natural import keep_owners, left_out_note, own_tests
 from refprotofl.data.own_tests import split_like_training
 from refprotofl.data.partitions import PartitionNotes, partition
 from refprotofl.data.public_set import covered_classes, draw_public
@@ -24,6 +25,8 @@ class FederatedData:
     test_indices: Indices  # the evaluated part of the test split
     own_test_indices: list[Indices]
     partition_notes: PartitionNotes
+    client_names: tuple[str, ...] = ()  # of natural clients
+    notes: tuple[str, ...] = ()  # for people: what happened to the data, who was left out
 
     @property
     def num_clients(self) -> int:
@@ -51,7 +54,7 @@ class FederatedData:
 
 
 def federate(experiment: Experiment, dataset: Dataset) -> FederatedData:
-    """Limit the splits, hold the public set out, deal the rest to the clients, all by the seed."""
+    """Limit the splits, hold the public set out, deal the rest to the clients or leave it with its owners."""
     seed, public = experiment.seed, experiment.public
     if 0 < experiment.train_limit < dataset.num_classes:
         raise InputError(
@@ -65,25 +68,49 @@ def federate(experiment: Experiment, dataset: Dataset) -> FederatedData:
     in_public = draw_public(dataset.train_labels[pool], dataset.class_names, public.per_class, classes, seed)
     private = np.delete(pool, in_public)
 
-    shares, notes = partition(
-        experiment.partition,
-        dataset.train_labels[private],
-        experiment.clients,
-        experiment.alpha,
-        experiment.min_size,
-        seed,
-    )
-    client_indices = [private[share] for share in shares]
-    counts = count_classes(dataset.train_labels, client_indices, dataset.num_classes)
-    own_tests = split_like_training(dataset.test_labels[test], counts, seed)
-    return FederatedData(
-        dataset=dataset,
+    dealt = _keep_natural if experiment.partition == "natural" else _deal
+    return replace(
+        dealt(experiment, dataset, private, test),
         public_indices=pool[in_public],
         public_classes=classes if len(in_public) else (),
+    )
+
+
+def _deal(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
+    """The clients' shares as they are drawn."""
+    kind, seed = experiment.partition, experiment.seed
+    assert kind != "natural"
+    labels = dataset.train_labels[private]
+    shares, notes = partition(kind, labels, experiment.clients, experiment.alpha, experiment.min_size, seed)
+    return _without_public(experiment, dataset, [private[share] for share in shares], test, notes)
+
+
+def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
+    """The clients' shares as the data set tells them."""
+    kept, client_indices, notes = keep_owners(dataset, private, experiment.min_size)
+    data = _without_public(experiment, dataset, client_indices, test, notes)
+    return replace(
+        data,
+        own_test_indices=data.own_test_indices if dataset.test_owners is None else own_tests(dataset, kept, test),
+        client_names=tuple(dataset.client_names[number] for number in kept),
+        notes=(*dataset.notes, *left_out_note(notes, experiment.min_size)),
+    )
+
+
+def _without_public(
+    experiment: Experiment, dataset: Dataset, client_indices: list[Indices], test: Indices, notes: PartitionNotes
+) -> FederatedData:
+    counts = count_classes(dataset.train_labels, client_indices, dataset.num_classes)
+    own = split_like_training(dataset.test_labels[test], counts, experiment.seed)
+    return FederatedData(
+        dataset=dataset,
+        public_indices=np.empty(0, np.int64),
+        public_classes=(),
         client_indices=client_indices,
         test_indices=test,
-        own_test_indices=[test[share] for share in own_tests],
+        own_test_indices=[test[share] for share in own],
         partition_notes=notes,
+        notes=dataset.notes,
     )
 
 

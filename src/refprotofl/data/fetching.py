@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.places import DATA_VARIABLE, Place, cache_folder, find, matches, read_place
+from refprotofl.data.places import DATA_VARIABLE, Place, cache_folder, find, find_below, matches, read_place
 from refprotofl.data.standard import StandardSet
 from refprotofl.errors import DataError, InputError
 
@@ -41,21 +41,27 @@ def download_set(known: StandardSet, root: Path) -> Place:
         target = root if name == known.archive else folder
         download([mirror + name for mirror in known.mirrors], checksum, target, hint)
     if known.archive:
-        _unpack(known, root / known.archive, folder)
-    place = find(known, root)
+        # Laid out once, so that not every start has to decompress it.
+        archive = root / known.archive
+        copy_set(known, Place(archive, dict.fromkeys(known.contents, archive)), root)
+        archive.unlink()
+    place = find_below(known, root)
     assert place is not None, f"{known.name} is not where it was downloaded to"
     return place
 
 
-def _unpack(known: StandardSet, archive: Path, folder: Path) -> None:
-    """Lay the archive's files out once, so that not every start has to decompress it."""
-    contents = read_place(known, Place(archive, dict.fromkeys(known.contents, archive)))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        part = folder / f"{name}.part"
-        part.write_bytes(content)
-        part.replace(folder / name)
-    archive.unlink()
+def copy_set(known: StandardSet, place: Place, root: Path) -> Place:
+    """The set's files below `root` too, each under its name only when whole."""
+    folder = root / known.folders[0]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in read_place(known, place).items():
+            part = folder / f"{name}.part"
+            part.write_bytes(content)
+            part.replace(folder / name)
+    except OSError as error:
+        raise DataError(f"{known.name} cannot be stored in {folder}: {error.strerror or error}.") from None
+    return Place(folder, {name: folder / name for name in known.contents})
 
 
 def wrong_files(known: StandardSet, place: Place) -> list[str]:

@@ -9,11 +9,13 @@ import numpy as np
 from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.draws import stratified_split
+from refprotofl.data.image_files import in_8_bits
 from refprotofl.data.own_arrays import dataset_from_arrays
+from refprotofl.data.sizing import AS_IT_IS, Sizing
 from refprotofl.errors import DataError, InputError
 
 
-def load_huggingface(name: str, seed: int) -> Dataset:
+def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
     """`name` is owner/name; without a test or validation split, a fifth of train is held out by the seed."""
     if not name:
         raise InputError("dataset = 'hf:' names no data set; it should be hf:owner/name.")
@@ -27,21 +29,21 @@ def load_huggingface(name: str, seed: int) -> Dataset:
         splits = hub.load_dataset(name)
     except Exception as error:  # the hub raises many kinds: no network, no such name, a broken script
         raise DataError(f"hf:{name} could not be loaded ({type(error).__name__}: {error}).") from None
-    return dataset_from_splits(splits, f"hf:{name}", seed)
+    return dataset_from_splits(splits, f"hf:{name}", seed, sizing)
 
 
-def dataset_from_splits(splits: Any, origin: str, seed: int) -> Dataset:
+def dataset_from_splits(splits: Any, origin: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
     """From a mapping of split names to tables with `features` and columns."""
     if "train" not in splits:
         raise DataError(f"{origin} has no split called train, only {', '.join(splits)}.")
     train = splits["train"]
     image_column = _column(train.features, "Image", ("image", "img"), origin)
     label_column = _column(train.features, "ClassLabel", ("label", "labels", "fine_label"), origin)
-    x_train, y_train = _pictures(train[image_column], origin), np.asarray(train[label_column])
+    x_train, y_train = _pictures(train[image_column], origin, sizing), np.asarray(train[label_column])
     test_split = next((name for name in ("test", "validation", "valid") if name in splits), None)
     if test_split is not None:
         test = splits[test_split]
-        x_test, y_test = _pictures(test[image_column], origin), np.asarray(test[label_column])
+        x_test, y_test = _pictures(test[image_column], origin, sizing), np.asarray(test[label_column])
     else:
         classes, numbers = np.unique(y_train, return_inverse=True)
         kept, held = stratified_split(numbers, len(classes), 0.2, stream(seed, "huggingface/split"))
@@ -64,11 +66,13 @@ def _column(features: Mapping[str, Any], kind: str, usual: tuple[str, ...], orig
     )
 
 
-def _pictures(column: Any, origin: str) -> np.ndarray:
+def _pictures(column: Any, origin: str, sizing: Sizing) -> np.ndarray:
     """(N, height, width) if every picture is grey, else (N, height, width, 3)."""
-    pictures = list(column)
-    mode = "L" if all(picture.mode in ("1", "L") for picture in pictures) else "RGB"
+    pictures = [sizing.fit(in_8_bits(picture, f"An image of {origin}"), f"An image of {origin}") for picture in column]
+    mode = "L" if all(picture.mode == "L" for picture in pictures) else "RGB"
     if len(sizes := {picture.size for picture in pictures}) > 1:
         first, second = sorted(sizes)[:2]
-        raise DataError(f"{origin}: images differ in size, such as {first} and {second}; a set of one size is needed.")
+        raise DataError(
+            f"{origin}: images differ in size, such as {first} and {second}; set resize to bring them to one size."
+        )
     return np.stack([np.asarray(picture.convert(mode)) for picture in pictures]) if pictures else np.empty((0, 1, 1))

@@ -1,100 +1,126 @@
-"""A user's own data as image files in one folder a class, with train/ and test/ above them or not."""
+"""A user's own data as image files in one folder a class, with clients, train/ and test/ above them or not."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from refprotofl.basics.streams import stream
-from refprotofl.data.dataset import Dataset, Images
+from refprotofl.data.dataset import Dataset
 from refprotofl.data.draws import stratified_split
+from refprotofl.data.image_files import images_below, is_image, read_images
 from refprotofl.data.own_arrays import dataset_from_arrays
+from refprotofl.data.reading import Reading
 from refprotofl.errors import DataError
 
 LAYOUT = "FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png"
+NATURAL_LAYOUT = (
+    "FOLDER/train/CLIENT/CLASS/*.png and FOLDER/test/CLIENT/CLASS/*.png (or FOLDER/test/CLASS/*.png), "
+    "or FOLDER/CLIENT/CLASS/*.png"
+)
+LAYOUTS = f'Allowed are: {LAYOUT}; with partition = "natural": {NATURAL_LAYOUT}.'
 
 
-def load_image_folder(folder: Path, seed: int) -> Dataset:
-    """Class folders; without train/ and test/ every class is split 80/20 by the seed."""
+class Listed(NamedTuple):
+    file: Path
+    label: str
+    client: str | None
+
+
+def load_image_folder(folder: Path, seed: int, reading: Reading) -> Dataset:
+    """Class folders, one set a client with natural clients; without train/ and test/ split 80/20 by the seed."""
     if (folder / "train").is_dir() != (folder / "test").is_dir():
         there, lacking = ("train", "test") if (folder / "train").is_dir() else ("test", "train")
         raise DataError(f"{folder} has a folder {there} but no folder {lacking}. Allowed are: {LAYOUT}.")
+    list_all = list_clients if reading.natural else list_classes
+    notes: tuple[str, ...] = ()
     if (folder / "train").is_dir():
-        train, test = list_images(folder / "train"), list_images(folder / "test")
+        _refuse_loose(folder)
+        train, test = list_all(folder / "train"), _list_test(folder / "test", reading.natural)
+        unused = [path.name for path in _folders(folder) if path.name not in ("train", "test")]
+        notes = tuple(f"{folder / name} is not used: only train and test are read." for name in unused)
     else:
-        train, test = _split(list_images(folder), seed, folder)
-    images = read_images([file for file, _ in train + test])
+        train, test = _split(list_all(folder), seed, folder)
+    dataset = dataset_from_arrays(_arrays(train, test, reading), str(folder))
+    return replace(dataset, notes=(*notes, *dataset.notes))
+
+
+def _arrays(train: list[Listed], test: list[Listed], reading: Reading) -> dict[str, np.ndarray]:
+    images = read_images([listed.file for listed in train + test], reading.sizing)
     arrays = {
         "x_train": images[: len(train)],
         "x_test": images[len(train) :],
-        "y_train": np.array([name for _, name in train]),
-        "y_test": np.array([name for _, name in test]),
+        "y_train": np.array([listed.label for listed in train]),
+        "y_test": np.array([listed.label for listed in test]),
     }
-    return dataset_from_arrays(arrays, str(folder))
+    for name, split in (("client", train), ("client_test", test)):
+        if split[0].client is not None:
+            arrays[name] = np.array([listed.client for listed in split])
+    return arrays
 
 
-def list_images(folder: Path) -> list[tuple[Path, str]]:
-    """(file, class) of every image, sorted, so that the order is the same on every machine."""
-    found = []
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    if not classes:
-        raise DataError(f"{folder} is empty or has no class folders. Allowed are: {LAYOUT}.")
-    for class_folder in classes:
-        files = sorted(_image_files(class_folder))
-        if not files:
-            raise DataError(f"{class_folder} has no images in it: add some or remove the folder.")
-        found += [(file, class_folder.name) for file in files]
+def list_clients(folder: Path) -> list[Listed]:
+    """Every image with its class and the client that it lies with, sorted."""
+    _refuse_loose(folder)
+    clients = _folders(folder)
+    if not clients:
+        raise DataError(
+            f'{folder} is empty or has no client folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.'
+        )
+    found: list[Listed] = []
+    for client in clients:
+        if not _folders(client):
+            raise DataError(f'{client} has no class folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.')
+        own = list_classes(client, client.name)
+        if not own:
+            raise DataError(f"{client} has no images in it: add some or remove the folder.")
+        found += own
     return found
 
 
-def _image_files(folder: Path) -> Iterator[Path]:
-    from PIL import Image
+def list_classes(folder: Path, client: str | None = None) -> list[Listed]:
+    """Every image with its class, sorted, so that the order is the same on every machine."""
+    _refuse_loose(folder)
+    found: list[Listed] = []
+    classes = _folders(folder)
+    if not classes:
+        raise DataError(f"{folder} is empty or has no class folders. {LAYOUTS}")
+    for class_folder in classes:
+        files = list(images_below(class_folder))
+        if nested := next((file for file in files if file.parent != class_folder), None):
+            raise DataError(
+                f"{nested} lies deeper than its class folder {class_folder}, so what it belongs to is not clear. "
+                f"{LAYOUTS}"
+            )
+        if not files and client is None:  # a client need not have all classes
+            raise DataError(f"{class_folder} has no images in it: add some or remove the folder.")
+        found += [Listed(file, class_folder.name, client) for file in files]
+    return found
 
-    suffixes = Image.registered_extensions()
-    for path in folder.iterdir():
-        if path.is_file() and path.suffix.lower() in suffixes and not path.name.startswith("."):
-            yield path
+
+def _list_test(folder: Path, natural: bool) -> list[Listed]:
+    """The test images, by client too where they lie so; a common test set is allowed beside natural clients."""
+    common = any(is_image(path) for inner in _folders(folder) for path in inner.iterdir())
+    return list_clients(folder) if natural and not common else list_classes(folder)
 
 
-def _split(
-    listed: list[tuple[Path, str]], seed: int, folder: Path
-) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
-    names, labels = np.unique([name for _, name in listed], return_inverse=True)
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _refuse_loose(folder: Path) -> None:
+    """An image beside the folders belongs to none of them, and is not passed over in silence."""
+    loose = sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
+    if loose and _folders(folder):
+        raise DataError(f"{loose[0]} lies beside folders and in none of them: move it into one, or out of {folder}.")
+
+
+def _split(listed: list[Listed], seed: int, folder: Path) -> tuple[list[Listed], list[Listed]]:
+    """A fifth of each class held out; of each client's class with natural clients."""
+    groups = [f"{one.client}/{one.label}" if one.client is not None else one.label for one in listed]
+    names, labels = np.unique(groups, return_inverse=True)
     train, test = stratified_split(labels, len(names), 0.2, stream(seed, "image-folder/split"))
     if not len(test):
         raise DataError(f"{folder} has too few images to hold a fifth of each class out for testing: add some.")
     return [listed[position] for position in train], [listed[position] for position in test]
-
-
-def read_images(files: list[Path]) -> Images:
-    """(N, channels, height, width): grey if all files are, else RGB."""
-    pictures = [_read(file) for file in files]  # (height, width) or (height, width, 3) each
-    for file, picture in zip(files, pictures, strict=True):
-        if picture.shape[:2] != pictures[0].shape[:2]:
-            raise DataError(
-                f"Images differ in size: {files[0]} is {_size(pictures[0])}, {file} is {_size(picture)}. "
-                "Resize them all to one size."
-            )
-    if all(picture.ndim == 2 for picture in pictures):
-        return np.stack(pictures)[:, None]
-    coloured = (picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2) for picture in pictures)
-    return np.stack([picture.transpose(2, 0, 1) for picture in coloured])
-
-
-def _read(file: Path) -> np.ndarray:
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(file) as opened:
-            image = ImageOps.exif_transpose(opened)  # as a person sees it, not as the camera was held
-            if image.mode.startswith("I;16"):
-                return (np.asarray(image) >> 8).astype(np.uint8)
-            if image.mode == "P" and "transparency" in image.info:
-                image = image.convert("RGBA")
-            return np.asarray(image.convert("L" if image.mode in ("1", "L", "LA", "I", "F") else "RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{file} cannot be read as an image ({error}): replace or remove it.") from None
-
-
-def _size(picture: np.ndarray) -> str:
-    return f"{picture.shape[1]} x {picture.shape[0]}"

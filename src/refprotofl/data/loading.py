@@ -2,50 +2,90 @@
 
 import difflib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from refprotofl.basics.plugins import is_reference
-from refprotofl.data.dataset import Dataset
+from refprotofl.data.dataset import Dataset, channel_statistics
 from refprotofl.data.digits import load_digits
 from refprotofl.data.fetching import load_standard
 from refprotofl.data.huggingface import load_huggingface
-from refprotofl.data.image_folder import load_image_folder
+from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
 from refprotofl.data.npz import load_npz
 from refprotofl.data.own_function import load_from_function
+from refprotofl.data.reading import Reading
+from refprotofl.data.sizing import Sizing
 from refprotofl.data.standard import STANDARD
 from refprotofl.errors import InputError
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"
 
+PLAIN_READING = Reading()
 
-def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
+
+def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading: Reading = PLAIN_READING) -> Dataset:
     """A data set by name, path, hub name or function.
 
     Standard sets are looked for in `data_dir`, $REFPROTOFL_DATA and the user's cache, then downloaded.
     The seed only matters where a set comes without a test split of its own.
     """
+    path = locate(name, reading.seen_from)
+    if path is not None and path.is_dir():
+        dataset = load_image_folder(path, seed, reading)
+    elif name.startswith("hf:"):
+        dataset = load_huggingface(name.removeprefix("hf:"), seed, reading.sizing)
+    else:
+        dataset = _sized(_load_whole(name, path, data_dir, reading.seen_from), reading.sizing, name)
+    if reading.natural and dataset.train_owners is None:
+        raise InputError(
+            f'partition = "natural": dataset = {name!r} does not tell whose images are whose. It takes client folders '
+            f"({NATURAL_LAYOUT}), or an array called client beside x_train."
+        )
+    return dataset
+
+
+def _load_whole(name: str, path: Path | None, data_dir: Path | None, seen_from: Path | None) -> Dataset:
+    """From a source whose images have one size already."""
     if name == "digits":
         return load_digits()
     if name in STANDARD:
         return load_standard(STANDARD[name], data_dir)
-    if name.startswith("hf:"):
-        return load_huggingface(name.removeprefix("hf:"), seed)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return load_image_folder(path, seed)
-    if path.is_file() and path.suffix == ".npz":
+    if path is not None and path.is_file() and path.suffix == ".npz":
         return load_npz(path)
     if is_reference(name):
         return load_from_function(name)
-    raise InputError(_complaint(name, path))
+    raise InputError(_complaint(name, path or Path(name).expanduser(), seen_from))
 
 
-def _complaint(name: str, path: Path) -> str:
+def is_relative(name: str) -> bool:
+    """Whether it is a file or folder, neither a name nor the user's own code, and depends on where one stands."""
+    named = name in NAMES or name.startswith("hf:") or is_reference(name)
+    return not named and not Path(name).expanduser().is_absolute()
+
+
+def locate(name: str, seen_from: Path | None = None) -> Path | None:
+    """The file or folder of that name: first as a stored run saw it, then from where the process stands."""
+    if name in NAMES or name.startswith("hf:"):
+        return None
+    path = Path(name).expanduser()
+    return next((place for place in ((seen_from or Path()) / path, path) if place.exists()), None)
+
+
+def _sized(dataset: Dataset, sizing: Sizing, origin: str) -> Dataset:
+    if not sizing:
+        return dataset
+    train, test = sizing.fit_all(dataset.train_images, origin), sizing.fit_all(dataset.test_images, origin)
+    mean, std = channel_statistics(train)
+    return replace(dataset, train_images=train, test_images=test, mean=mean, std=std)
+
+
+def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
     if path.is_file():
         return f"dataset = {name!r}: this kind of file is not read. Allowed are: {FORMS}."
-    if path.suffix == ".npz" or any(separator in name for separator in ("/", os.sep)):
-        return f"dataset = {name!r}: there is no such file or folder, seen from {Path.cwd()}."
+    if seen_from is not None or path.suffix == ".npz" or any(separator in name for separator in ("/", os.sep)):
+        begun = f" nor from {seen_from}, where the run was begun" if seen_from is not None else ""
+        return f"dataset = {name!r}: there is no such file or folder, seen from {Path.cwd()}{begun}."
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
     guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return f"dataset = {name!r} is not known.{guess} Allowed are: {FORMS}."

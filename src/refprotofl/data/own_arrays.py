@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from refprotofl.data.dataset import Dataset, channel_statistics
+from refprotofl.data.own_clients import CLIENT_NAMES, number_clients
 from refprotofl.data.own_images import bring_to_uint8, channels_first
 from refprotofl.data.own_labels import number_labels
 from refprotofl.errors import DataError
@@ -18,7 +19,7 @@ def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Seq
     if missing := [name for name in NAMES if name not in arrays]:
         raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(NAMES)}.")
     parts = {name: _array(arrays[name], name, origin) for name in NAMES}
-    train, test = bring_to_uint8(parts["x_train"], parts["x_test"], origin)
+    train, test, notes = bring_to_uint8(parts["x_train"], parts["x_test"], origin)
     train_images, test_images = channels_first(train, "train", origin), channels_first(test, "test", origin)
     if train_images.shape[1:] != test_images.shape[1:]:
         raise DataError(
@@ -30,7 +31,9 @@ def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Seq
         if len(images) != len(labels):
             raise DataError(f"{origin}: there are {len(images):,} {split} images but {len(labels):,} labels.")
     mean, std = channel_statistics(train_images)
-    return Dataset(train_images, train_labels, test_images, test_labels, names, mean, std)
+    owners = {name: _array(arrays[name], name, origin) for name in CLIENT_NAMES if arrays.get(name) is not None}
+    clients = number_clients(owners, len(train_labels), len(test_labels), origin)
+    return Dataset(train_images, train_labels, test_images, test_labels, names, mean, std, *clients, notes=notes)
 
 
 def _array(value: Any, name: str, origin: str) -> np.ndarray:

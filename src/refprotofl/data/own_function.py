@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from refprotofl.basics.plugins import load_object
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.own_arrays import NAMES, dataset_from_arrays
+from refprotofl.data.own_clients import CLIENT_NAMES
 from refprotofl.errors import DataError
 
 
 def load_from_function(name: str) -> Dataset:
-    """Call the function, without arguments; it gives the four arrays in a mapping, or a Dataset."""
+    """Call the function, without arguments; it gives the arrays of a .npz in a mapping, or a Dataset."""
     function = load_object(name, "dataset")
     try:
         result = function()
@@ -18,7 +21,11 @@ def load_from_function(name: str) -> Dataset:
     if isinstance(result, Dataset):
         # The user's Dataset passes through the same checks as everybody's arrays.
         splits = (result.train_images, result.train_labels, result.test_images, result.test_labels)
-        return dataset_from_arrays(dict(zip(NAMES, splits, strict=True)), name, result.class_names)
+        arrays = dict(zip(NAMES, splits, strict=True))
+        for key, owners in zip(CLIENT_NAMES, (result.train_owners, result.test_owners), strict=True):
+            if owners is not None:
+                arrays[key] = np.array(result.client_names)[owners]
+        return dataset_from_arrays(arrays, name, result.class_names)
     if not isinstance(result, Mapping):
         raise DataError(
             f"dataset = {name!r}: the function gave {type(result).__name__}; "

@@ -5,18 +5,17 @@ cost no more Python than ten.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.basics.streams import stream
-from refprotofl.data.dataset import Indices, Labels
+from refprotofl.data.dataset import Indices, Labels, Owners
 from refprotofl.errors import InputError
 
-Kind = Literal["dirichlet", "iid", "shards"]
-Owners = NDArray[np.int64]  # (N,) the client of every sample
+Drawn = Literal["dirichlet", "iid", "shards"]
 
 MOST_REDRAWS = 50
 SHARDS_PER_CLIENT = 2  # as in McMahan et al. 2017
@@ -26,13 +25,14 @@ SHARDS_PER_CLIENT = 2  # as in McMahan et al. 2017
 class PartitionNotes:
     """How the partition came about, for the record."""
 
-    kind: Kind
-    redraws: int  # draws thrown away because a client had too few samples
-    moved: int  # samples moved from the largest clients because redrawing did not help
+    kind: Drawn | Literal["natural"]
+    redraws: int = 0  # draws thrown away because a client had too few samples
+    moved: int = 0  # samples moved from the largest clients because redrawing did not help
+    left_out: dict[str, int] = field(default_factory=dict)  # natural clients with too few samples, and how many
 
 
 def partition(
-    kind: Kind, labels: Labels, clients: int, alpha: float, min_size: int, seed: int
+    kind: Drawn, labels: Labels, clients: int, alpha: float, min_size: int, seed: int
 ) -> tuple[list[Indices], PartitionNotes]:
     """Positions in `labels` of every client, sorted; every position has exactly one owner."""
     least = max(1, min_size)
@@ -41,8 +41,8 @@ def partition(
     if clients * least > len(labels):
         raise InputError(
             f"clients = {clients} with min-size = {min_size} need {clients * least:,} samples, but only "
-            f"{len(labels):,} are left for clients: take at most {len(labels) // least} clients, "
-            f"or min-size = {len(labels) // clients} or less."
+            f"{len(labels):,} are left for clients: take at most {len(labels) // least} clients"
+            + (f", or min-size = {len(labels) // clients} or less." if len(labels) >= clients else ".")
         )
     generator = stream(seed, "partition")
     redraws = 0

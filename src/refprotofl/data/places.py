@@ -15,6 +15,7 @@ from refprotofl.data.standard import STANDARD, StandardSet
 from refprotofl.errors import DataError
 
 DATA_VARIABLE = "REFPROTOFL_DATA"
+LARGEST = 1 << 30  # bytes of one unpacked file: several times that of any known set, but no bomb
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,26 @@ def find(known: StandardSet, data_dir: Path | None) -> Place | None:
     return next(_places(known, data_dir), None)
 
 
+def find_below(known: StandardSet, root: Path) -> Place | None:
+    """In this data folder and nowhere else."""
+    return next(_below(known, root.expanduser()), None)
+
+
 def _places(known: StandardSet, data_dir: Path | None) -> Iterator[Place]:
     for root in data_folders(data_dir):
-        for folder in known.folders:
-            yield from _in_folder(known, root / folder)
-        for place in _in_folder(known, root):
-            if not _is_another_set(known, place):
-                yield place
-        if known.archive and (archive := root / known.archive).is_file():
-            yield Place(archive, dict.fromkeys(known.contents, archive))
+        yield from _below(known, root)
     for packaged in known.elsewhere:
         yield from _in_folder(known, Path(packaged))
+
+
+def _below(known: StandardSet, root: Path) -> Iterator[Place]:
+    for folder in known.folders:
+        yield from _in_folder(known, root / folder)
+    for place in _in_folder(known, root):
+        if not _is_another_set(known, place):
+            yield place
+    if known.archive and (archive := root / known.archive).is_file():
+        yield Place(archive, dict.fromkeys(known.contents, archive))
 
 
 def _in_folder(known: StandardSet, folder: Path) -> Iterator[Place]:
@@ -82,11 +92,19 @@ def _is_another_set(known: StandardSet, place: Place) -> bool:
 def read(file: Path) -> bytes:
     """A file's bytes, decompressed where it is a .gz."""
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{file} is truncated or corrupt ({error}): delete it and fetch it again.") from None
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}.") from None
+    _refuse_larger(len(content), str(file))
+    return content
+
+
+def _refuse_larger(length: int, origin: str) -> None:
+    if length > LARGEST:
+        raise DataError(f"{origin} is larger than any file of a known set: delete it and fetch it again.")
 
 
 def read_place(known: StandardSet, place: Place) -> dict[str, bytes]:
@@ -106,6 +124,7 @@ def _read_archive(archive: Path, wanted: set[str]) -> dict[str, bytes]:
             for member in tar:
                 name = Path(member.name).name
                 if member.isfile() and name in wanted and (stream := tar.extractfile(member)):
+                    _refuse_larger(member.size, f"{archive} ({name})")
                     contents[name] = stream.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{archive} is truncated or corrupt ({error}): delete it and fetch it again.") from None

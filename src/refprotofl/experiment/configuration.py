@@ -11,7 +11,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment.tables import Compress, Evaluate, Input, Model, Public, Train, dealt
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Count, Scalars, Share
+from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
 from refprotofl.methods.catalogue import METHODS, TABLES
 
 
@@ -19,18 +19,24 @@ class _Keys(Table):
     """All keys but those that a method declares."""
 
     method: str = Field("refprotofl", description="a method's name, or module:Class for one of your own")
-    dataset: str = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
+    dataset: Text = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
     train_limit: Count = Field(0, description="training images used, public set included; 0 for all")
     seed: Count = Field(0, description="a whole number, 0 or more")
-    clients: PositiveInt = key(10, "number of clients, 1 or more", also=("num-clients",))
+    clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")
-    rounds: PositiveInt = key(50, "number of rounds, 1 or more", also=("num-rounds",))
-    partition: Literal["dirichlet", "iid", "shards"] = "dirichlet"
+    rounds: Annotated[PositiveInt, at_most(1_000_000)] = key(50, "number of rounds, 1 or more", also=("num-rounds",))
+    partition: Literal["dirichlet", "iid", "shards", "natural"] = "dirichlet"
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["adapter", "full"] = "adapter"
+    resize: Annotated[Count, at_most(4096)] = key(
+        0, "side in pixels that every image is scaled to, the shorter side with crop; 0 leaves it", enters="changed"
+    )
+    crop: Annotated[Count, at_most(4096)] = key(
+        0, "side in pixels of the square cut out of the middle, after resize; 0 cuts nothing", enters="changed"
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
-    deadline: Annotated[float, Field(ge=0)] = key(
+    deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )
     train: Train = Field(default_factory=lambda: Train())
@@ -52,12 +58,32 @@ class _Keys(Table):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if 0 < self.resize < self.crop:
+            raise ValueError(f"has resize = {self.resize}, which leaves too little for crop = {self.crop}")
+        if self.counts_clients:
+            self.check_clients()
+        elif "clients" in self.model_fields_set:
+            raise ValueError(
+                f'has clients = {self.clients}, but with partition = "natural" the clients come from the data: '
+                "leave clients out"
+            )
+        return self
+
+    @property
+    def counts_clients(self) -> bool:
+        """Whether `clients` is their number; natural ones are not known before the data are."""
+        return self.partition != "natural" or (self.input is not None and bool(self.input.client_names))
+
+    def check_clients(self) -> None:
+        """Whether other keys fit the number of clients; a ValueError says what does not."""
+        names = self.input.client_names if self.input is not None else ()
+        if names and len(names) != self.clients:
+            raise ValueError(f"has input.client-names for {len(names)} clients, but clients = {self.clients}")
         self._check_names_fit_clients()
         if isinstance(self.evaluate.clients, int) and self.evaluate.clients > self.clients:
             raise ValueError(
                 f"has evaluate.clients = {self.evaluate.clients}, but there are only clients = {self.clients}"
             )
-        return self
 
     def _check_names_fit_clients(self) -> None:
         names = self.model.name
@@ -65,6 +91,11 @@ class _Keys(Table):
             raise ValueError(f"has model.name for {sum(names.values())} clients, but clients = {self.clients}")
         if isinstance(names, tuple) and len(names) > self.clients:
             raise ValueError(f"has {len(names)} names in model.name, but there are only clients = {self.clients}")
+
+    def client_name(self, client: int) -> str:
+        """What a client is called: its own name where it has one, else its number."""
+        names = self.input.client_names if self.input is not None else ()
+        return names[client] if names else str(client)
 
     @property
     def backbones(self) -> tuple[str, ...]:
@@ -90,6 +121,8 @@ class _Keys(Table):
             others = {name for name, table in TABLES.items() if getattr(self, name.replace("-", "_")) == table()}
         else:
             others = {*TABLES, "own"} - {self.method}
+        if not self.counts_clients:
+            others.add("clients")
         return {name: value for name, value in super().plain().items() if name not in others}
 
     @property

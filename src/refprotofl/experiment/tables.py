@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer
 
 from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Count, Rate, Share, Switch, Weight
+from refprotofl.keys.values import Count, Rate, Share, Switch, Weight, at_most
 from refprotofl.methods.declaration import Feedback
 
 
@@ -39,8 +39,10 @@ def dealt(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
 
 
 class Train(Table):
-    local_epochs: PositiveInt = key(1, "passes over a client's data in a round, 1 or more", also=("epochs",))
-    batch_size: PositiveInt = Field(64, description="samples in a batch, 1 or more")
+    local_epochs: Annotated[PositiveInt, at_most(1_000_000)] = key(
+        1, "passes over a client's data in a round, 1 or more", also=("epochs",)
+    )
+    batch_size: Annotated[PositiveInt, at_most(1_000_000)] = Field(64, description="samples in a batch, 1 or more")
     lr: Rate = key(0.01, "SGD's learning rate, above 0", also=("learning-rate",))
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="SGD's momentum, from 0 to below 1")
     weight_decay: Weight = Field(1e-4, description="SGD's weight decay, 0 or more")
@@ -54,7 +56,7 @@ class Model(Table):
     )
     stem: Literal["imagenet", "cifar"] = Field("imagenet", description="resnet18's first layers")
     norm: Literal["group", "batch-local", "none"] = "group"
-    embedding: PositiveInt = Field(128, description="width of the embedding, 1 or more")
+    embedding: Annotated[PositiveInt, at_most(65_536)] = Field(128, description="width of the embedding, 1 or more")
     kernel: Literal["plain", "fast"] = "fast"
     layout: Literal["as-is", "channels-last"] = key("as-is", "of a backbone's weights in memory", enters="changed")
 
@@ -65,7 +67,9 @@ class Model(Table):
 
 
 class Public(Table):
-    per_class: Count | None = Field(None, description="public images of each covered class, 0 or more")
+    per_class: Annotated[Count, at_most(1_000_000)] | None = Field(
+        None, description="public images of each covered class, 0 or more"
+    )
     coverage: Annotated[float, Field(ge=0, le=1)] = key(1.0, "share of classes covered, 0 to 1", rival="classes")
     classes: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(_without_repeats)] | None = key(
         None, "the covered classes by number, instead of coverage", rival="coverage"
@@ -107,6 +111,7 @@ class Input(Table):
     shape: Annotated[tuple[int, int, int], Field(strict=False)]
     mean: Annotated[tuple[float, ...], Field(strict=False)]
     std: Annotated[tuple[float, ...], Field(strict=False)]
+    client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients
 
     @property
     def num_classes(self) -> int:

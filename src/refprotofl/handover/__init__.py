@@ -2,16 +2,18 @@
 
 from refprotofl.handover.export import export
 from refprotofl.handover.exported import class_names, load_exported
-from refprotofl.handover.predict import Predictions, predict, write_predictions
-from refprotofl.handover.trained import Trained, load_trained
+from refprotofl.handover.predict import Predictions, predict, predict_each, write_predictions
+from refprotofl.handover.trained import Trained, find_clients, load_trained
 
 __all__ = [
     "Predictions",
     "Trained",
     "class_names",
     "export",
+    "find_clients",
     "load_exported",
     "load_trained",
     "predict",
+    "predict_each",
     "write_predictions",
 ]

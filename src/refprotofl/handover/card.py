@@ -4,6 +4,7 @@ from pathlib import Path
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.basics.units import percent, size
+from refprotofl.data.sizing import Sizing
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import Trained
@@ -19,8 +20,9 @@ def model_card(trained: Trained, with_onnx: bool) -> str:
 
 def _what(trained: Trained) -> str:
     experiment = trained.experiment
-    channels, height, width = trained.shape
-    return f"""# Image classifier of client {trained.client}
+    name = experiment.client_name(trained.client)
+    called = "" if name == str(trained.client) else f", {_plain(name)}"
+    return f"""# Image classifier of client {trained.client}{called}
 
 What one of {experiment.clients} clients has after a federated run, in which no client shared its data: a backbone
 (`{trained.backbone}`, norm `{experiment.model.norm}`), a feature layer of width {experiment.model.embedding}
@@ -32,7 +34,7 @@ and a classifier head.
 | data set | `{_public_name(experiment.dataset)}` |
 | partition | {_partition(experiment)}; what this client holds is private and not told here |
 | rounds | {trained.rounds_done} of {experiment.rounds} |
-| input | {width} x {height} pixels, {channels} channel{"s" if channels > 1 else ""}, 0..255; normalised by the model |
+| input | {_input(trained)} |
 | classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
 """
 
@@ -45,6 +47,19 @@ def _public_name(dataset: str) -> str:
 def _partition(experiment: Experiment) -> str:
     spread = f" with alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else ""
     return f"{experiment.partition}{spread} over {experiment.clients} clients"
+
+
+def _input(trained: Trained) -> str:
+    """What it takes; whoever uses the model must bring images to its size as the run did."""
+    channels, height, width = trained.shape
+    sizing = Sizing(trained.experiment.resize, trained.experiment.crop)
+    brought = f"; brought to this size by `{sizing}`" if sizing else ""
+    pixels = f"{width} x {height} pixels, {channels} channel{'s' if channels > 1 else ''}, 0..255"
+    return f"{pixels}; normalised by the model{brought}"
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.split()).replace("|", "\\|")
 
 
 def _classes(names: tuple[str, ...]) -> str:

@@ -25,6 +25,7 @@ def pack(trained: Trained) -> bytes:
         "model": plain["model"] | {"name": trained.backbone},
         "input": plain["input"],
         "client": trained.client,
+        "client_name": trained.experiment.client_name(trained.client),
         "rounds_done": trained.rounds_done,
         "experiment_hash": trained.experiment.hash,
         "state_digest": trained.state_digest,

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.errors import InputError
+from refprotofl.evaluation.confusion import Confusion, confusion, per_class_accuracy
 from refprotofl.evaluation.scoring import backbone_features
-from refprotofl.handover.sources import read_source
-from refprotofl.handover.trained import Trained
+from refprotofl.handover.sources import Source, read_source
+from refprotofl.handover.trained import Trained, load_trained
 from refprotofl.models import SplitModel
 from refprotofl.records.files import write_whole
+from refprotofl.records.folder import read_experiment, seen_from
 
 TableFormat = Literal["csv", "json"]
 
@@ -31,6 +33,13 @@ class Predictions:
     predicted: Labels  # (N,)
     probabilities: NDArray[np.float32]  # (N, C)
     labels: Labels | None  # (N,), where the source tells them
+    client: str = ""  # whose model it is
+    notes: tuple[str, ...] = ()  # what happened to the images before
+
+    @property
+    def confusion(self) -> Confusion | None:
+        """What was taken for what; None where the right answers are not known."""
+        return None if self.labels is None else confusion(self.predicted, self.labels, len(self.class_names))
 
     @property
     def accuracy(self) -> float | None:
@@ -59,10 +68,23 @@ class Predictions:
 
 def predict(trained: Trained, source: str | Path, data_dir: Path | None = None) -> Predictions:
     """The model's answers on a .npz or .npy file, an image, a folder of images, or a data set's test split."""
-    read = read_source(source, trained.experiment, data_dir)
+    return _answer(trained, read_source(source, trained.experiment, data_dir, seen_from(trained.folder)))
+
+
+def predict_each(
+    run_folder: Path, clients: Sequence[int], source: str | Path, data_dir: Path | None = None
+) -> list[Predictions]:
+    """Those of several clients' models; the source is read once, and one model is in memory at a time."""
+    read = read_source(source, read_experiment(run_folder), data_dir, seen_from(run_folder))
+    return [_answer(load_trained(run_folder, client), read) for client in clients]
+
+
+def _answer(trained: Trained, read: Source) -> Predictions:
     with one_compute_thread():
         predicted, probabilities = classify(trained.model, read.images)
-    return Predictions(read.names, trained.class_names, predicted, probabilities, read.labels)
+    return Predictions(
+        read.names, trained.class_names, predicted, probabilities, read.labels, trained.client_name, read.notes
+    )
 
 
 @torch.no_grad()
@@ -73,8 +95,10 @@ def classify(model: SplitModel, images: Images) -> tuple[Labels, NDArray[np.floa
     return logits.argmax(dim=1).numpy(), logits.softmax(dim=1).numpy()
 
 
-def write_predictions(predictions: Predictions, format: TableFormat, path: Path | None = None) -> str:
-    """The table as text; also in `path`, whole or not at all."""
+def write_predictions(
+    predictions: Predictions | Sequence[Predictions], format: TableFormat, path: Path | None = None
+) -> str:
+    """The table as text; also in `path`, whole or not at all. That of several models says whose each row is."""
     if format not in ("csv", "json"):
         raise InputError(f"There is no table format {format!r}; it is csv or json.")
     text = _csv(predictions) if format == "csv" else _json(predictions)
@@ -87,14 +111,50 @@ def write_predictions(predictions: Predictions, format: TableFormat, path: Path 
     return text
 
 
-def _csv(predictions: Predictions) -> str:
+def _csv(predictions: Predictions | Sequence[Predictions]) -> str:
+    several = not isinstance(predictions, Predictions)
+    made = [predictions] if isinstance(predictions, Predictions) else list(predictions)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["name", "class", "probability", *(f"p({name})" for name in predictions.class_names)])
-    for row in predictions.rows():
-        writer.writerow([row["name"], row["class"], row["probability"], *row["probabilities"].values()])
+    shares = [f"p({name})" for name in made[0].class_names]
+    writer.writerow([*(["client"] if several else []), "name", "class", "probability", *shares])
+    for one in made:
+        for row in one.rows():
+            whose = [one.client] if several else []
+            writer.writerow([*whose, row["name"], row["class"], row["probability"], *row["probabilities"].values()])
     return text.getvalue()
 
 
-def _json(predictions: Predictions) -> str:
-    return json.dumps({"accuracy": predictions.accuracy, "rows": predictions.rows()}, indent=1) + "\n"
+def _json(predictions: Predictions | Sequence[Predictions]) -> str:
+    if isinstance(predictions, Predictions):
+        told = {"accuracy": predictions.accuracy, **_by_class([predictions]), "rows": predictions.rows()}
+    else:
+        told = {
+            "accuracy": mean_accuracy(predictions),
+            "accuracy_per_client": {one.client: one.accuracy for one in predictions},
+            **_by_class(predictions),
+            "rows": [{"client": one.client, **row} for one in predictions for row in one.rows()],
+        }
+    return json.dumps(told, indent=1) + "\n"
+
+
+def mean_accuracy(predictions: Sequence[Predictions]) -> float | None:
+    """Over models, each on the same images."""
+    known = [one.accuracy for one in predictions if one.accuracy is not None]
+    return sum(known) / len(known) if known else None
+
+
+def summed_confusion(predictions: Sequence[Predictions]) -> Confusion | None:
+    known = [one.confusion for one in predictions if one.confusion is not None]
+    return np.sum(known, axis=0) if known else None
+
+
+def _by_class(predictions: Sequence[Predictions]) -> dict[str, Any]:
+    """Accuracy of each class, and what was taken for what: a row a label, a column a predicted class."""
+    counts, names = summed_confusion(predictions), predictions[0].class_names
+    if counts is None:
+        return {"accuracy_per_class": None, "confusion": None}
+    return {
+        "accuracy_per_class": dict(zip(names, per_class_accuracy(counts), strict=True)),
+        "confusion": counts.tolist(),
+    }

@@ -33,6 +33,10 @@ class Trained:
         return self.experiment.known_input.class_names
 
     @property
+    def client_name(self) -> str:
+        return self.experiment.client_name(self.client)
+
+    @property
     def backbone(self) -> str:
         """The name of this client's backbone."""
         return self.experiment.backbones[self.client]
@@ -41,6 +45,23 @@ class Trained:
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width of one image."""
         return self.experiment.known_input.shape
+
+
+def find_clients(run_folder: Path, wanted: str) -> list[int]:
+    """The numbers of the clients that are meant: `all`, or one by name or number; a name goes before a number."""
+    experiment = read_experiment(run_folder)
+    if wanted == "all":
+        return list(range(experiment.clients))
+    names = [experiment.client_name(client) for client in range(experiment.clients)]
+    if wanted in names:
+        return [names.index(wanted)]
+    if wanted.isdecimal() and int(wanted) < experiment.clients:
+        return [int(wanted)]
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    named = f", called {shown}" if experiment.known_input.client_names else ""
+    raise InputError(
+        f"There is no client {wanted} in {run_folder}: its clients are 0 to {experiment.clients - 1}{named}."
+    )
 
 
 def load_trained(run_folder: Path, client: int) -> Trained:

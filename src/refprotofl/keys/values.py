@@ -4,7 +4,7 @@ import math
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
 
 
 def _read_switch(value: object) -> object:
@@ -32,6 +32,23 @@ def _read_scalars(value: object) -> object:
     return dict(value)
 
 
+def at_most(limit: float) -> AfterValidator:
+    """Refuses what nobody means and no memory holds, before anything is made of it."""
+
+    def check(value: float) -> float:
+        if value > limit:
+            raise ValueError(f"is more than {limit:,}, the most that is taken")
+        return value
+
+    return AfterValidator(check)
+
+
+def _read_text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty")
+    return value
+
+
 def number_of(share: float, size: int) -> int:
     """How many of `size` a share of them is: one at least."""
     return max(1, int(share * size))
@@ -45,3 +62,4 @@ Weight = Annotated[float, Field(ge=0)]  # of a term in a loss; 0 is without it
 Rate = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Bytes = Annotated[PositiveInt, BeforeValidator(_read_size)]
+Text = Annotated[str, AfterValidator(_read_text)]

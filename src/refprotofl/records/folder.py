@@ -8,10 +8,13 @@ from typing import Any
 
 import filelock
 
+from refprotofl.data.loading import is_relative
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.records.files import make_folders, remove_empty, remove_parts, write_error, write_whole
 from refprotofl.records.summary import Summary, read_summary
+
+SEEN_FROM = "seen-from"  # in experiment.json, no key of the experiment
 
 
 class RunFolder:
@@ -64,7 +67,9 @@ class RunFolder:
         if self._holds_run:
             self.refuse_other(read_experiment(self.path), experiment)
             return
-        plain = {"hash": experiment.hash, **experiment.plain()}
+        # Where a relative path was seen from, beside the experiment: its hash does not depend on where a user stands.
+        place = {SEEN_FROM: str(Path.cwd())} if is_relative(experiment.dataset) else {}
+        plain = {"hash": experiment.hash, **place, **experiment.plain()}
         write_whole(self.path / "experiment.json", (json.dumps(plain, indent=2) + "\n").encode())
 
     def close(self) -> None:
@@ -120,6 +125,7 @@ def read_experiment(folder: Path) -> Experiment:
     except ValueError:
         raise DataError(f"{path} is damaged: it is not valid JSON.") from None
     try:
+        plain.pop(SEEN_FROM, None)
         stored = plain.pop("hash", None)
         experiment = Experiment.parse(plain)
         if experiment.hash == stored:
@@ -127,6 +133,15 @@ def read_experiment(folder: Path) -> Experiment:
     except (AttributeError, TypeError, InputError):
         pass  # it is not even an experiment any more
     raise DataError(f"{path} was changed after the run began: its hash does not match.")
+
+
+def seen_from(folder: Path) -> Path | None:
+    """The folder in which the run was begun, from which a relative path of its data starts; None where it has none."""
+    try:
+        place = json.loads((folder / "experiment.json").read_bytes()).get(SEEN_FROM)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return Path(place) if isinstance(place, str) else None
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:

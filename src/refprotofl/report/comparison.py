@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refprotofl.data import federate, load_dataset
+from refprotofl.data.reading import reading_of
 from refprotofl.errors import InputError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
@@ -55,7 +56,7 @@ class CostRow:
 
 def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
     """Every method's cost for this experiment's model and data."""
-    dataset = load_dataset(experiment.dataset, data, experiment.seed)
+    dataset = load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment))
     resolved = resolve(experiment, federate(experiment, dataset))
     rows = []
     for name, method in METHODS.items():

@@ -12,6 +12,7 @@ from torch import Tensor
 from refprotofl.basics.state import State
 from refprotofl.compute.devices import CPU
 from refprotofl.data import FederatedData, federate, load_dataset
+from refprotofl.data.reading import reading_of
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.engines.local.store import ClientStore
@@ -34,6 +35,7 @@ class Federation:
     data: FederatedData
     models: Models
     device: torch.device = CPU
+    seen_from: Path | None = None  # where a relative path of the data may start
 
     @property
     def model(self) -> SplitModel:
@@ -66,12 +68,14 @@ class Federation:
         return ClientData(Samples(self.train_images, self.train_labels, rows), test)
 
 
-def load_federation(experiment: Experiment, data_dir: Path | None, device: torch.device = CPU) -> Federation:
+def load_federation(
+    experiment: Experiment, data_dir: Path | None, device: torch.device = CPU, seen_from: Path | None = None
+) -> Federation:
     experiment = prepare(experiment).model_copy(update={"device": device.type})
-    dataset = load_dataset(experiment.dataset, data_dir, experiment.seed)
+    dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment, seen_from))
     data = federate(experiment, dataset)
     resolved = resolve(experiment, data)
-    return Federation(resolved, data, prepare_models(resolved, device), device)
+    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from)
 
 
 def server_side(federation: Federation) -> ServerSide:

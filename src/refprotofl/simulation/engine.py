@@ -55,6 +55,7 @@ def worker_specifications(site: Site) -> list[bytes]:
         "experiment": site.federation.experiment.plain(),
         "data": None if site.data_dir is None else str(site.data_dir),
         "folder": str(site.folder.absolute()),
+        "seen_from": None if site.federation.seen_from is None else str(site.federation.seen_from),
     }
     devices = dealt(site.federation.device, site.workers)
     return [json.dumps({**plain, "device": str(device)}).encode() for device in devices]
@@ -64,7 +65,8 @@ def build_worker_host(specification: bytes) -> ClientHost:
     torch.set_num_threads(1)
     keep_freed_memory()
     plain = json.loads(specification)
-    data_dir, device = None if plain["data"] is None else Path(plain["data"]), torch.device(plain["device"])
+    data_dir, seen_from = (None if plain[key] is None else Path(plain[key]) for key in ("data", "seen_from"))
+    device = torch.device(plain["device"])
     make_repeatable(device)
-    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir, device)
+    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir, device, seen_from)
     return client_side(federation, Path(plain["folder"]))

@@ -18,7 +18,8 @@ def prepare(experiment: Experiment) -> Experiment:
 
 def check_backbones(experiment: Experiment) -> None:
     """Whoever shares the backbone has one and the same."""
-    names = dict.fromkeys(experiment.backbones)
+    named = experiment.model.name
+    names = (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
     if len(names) > 1 and "backbone" in find_method(experiment.method).shared(experiment):
         full = ' with share = "full"' if experiment.share == "full" else ""
         raise InputError(
@@ -38,7 +39,13 @@ def check_compressor(experiment: Experiment) -> None:
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
     """The experiment with everything filled in that the data decide."""
     dataset, covered = data.dataset, data.public_classes
-    seen = Input(class_names=dataset.class_names, shape=dataset.shape, mean=dataset.mean, std=dataset.std)
+    seen = Input(
+        class_names=dataset.class_names,
+        shape=dataset.shape,
+        mean=dataset.mean,
+        std=dataset.std,
+        client_names=data.client_names,
+    )
     per_class = len(data.public_indices) // len(covered) if covered else 0
     return _filled(experiment, seen, covered, per_class)
 
@@ -54,4 +61,13 @@ def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
 
 def _filled(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
     public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
-    return experiment.model_copy(update={"input": seen, "public": public})
+    if experiment.partition != "natural":
+        seen = seen.model_copy(update={"client_names": ()})
+    clients = len(seen.client_names) or experiment.clients
+    filled = experiment.model_copy(update={"input": seen, "public": public, "clients": clients})
+    try:
+        if filled.counts_clients:
+            filled.check_clients()
+    except ValueError as problem:
+        raise InputError(f"The experiment {problem}.") from None
+    return filled

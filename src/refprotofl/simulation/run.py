@@ -13,7 +13,7 @@ from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.experiment import Experiment
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder
+from refprotofl.records.folder import RunFolder, seen_from
 from refprotofl.records.summary import Summary
 from refprotofl.simulation import assembly
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
@@ -61,17 +61,20 @@ def run(
         finished = enter(folder, experiment, resume)
         if finished is not None:
             return finished
-        federation = assembly.load_federation(experiment, data_dir, device)
+        federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
+        watcher = watcher or Watcher()
+        for note in federation.data.notes:
+            watcher.noted(note)
         side = assembly.server_side(federation)
         folder.take(federation.experiment)
         checkpoint = Checkpoint(folder.checkpoint, side.initial_digests)
         committed = checkpoint.server_state()
         if committed is not None:
             side.server.restore(committed)
-        count = worker_count(workers, experiment, device)
+        count = worker_count(workers, federation.experiment, device)
         opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
         cleanup.callback(opened.close)
-        loop = Loop(side, opened, checkpoint, folder, watcher or Watcher())
+        loop = Loop(side, opened, checkpoint, folder, watcher)
         loop.begin(count, devices.describe(device, count), vars(federation.data.partition_notes))
         return Finished(loop.run(started), folder.path)
 

@@ -14,6 +14,9 @@ class Watcher:
 
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None: ...
 
+    def noted(self, sentence: str) -> None:
+        """Something about the data that a person should know."""
+
     def crossed(self, direction: Direction, phase: str, client: int, round: int, data: bytes, purpose: Purpose) -> None:
         """A message crossed between server and client."""
 

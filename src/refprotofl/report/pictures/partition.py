@@ -13,10 +13,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BUBBLE_CLIENTS, MOST_BUBBLE_CLASSES = 50, 100
+MOST_NAMED_CLIENTS = 50  # beyond, their names would overlap
 FAINTEST = 1.5  # square points below which a bubble could not be seen
 
 
-def draw_partition(counts: NDArray[np.int64], class_names: Sequence[str], path: Path, title: str = "") -> str:
+def draw_partition(
+    counts: NDArray[np.int64],
+    class_names: Sequence[str],
+    path: Path,
+    title: str = "",
+    client_names: Sequence[str] = (),
+) -> str:
     """Draw `counts` (clients, C) into a .png, .pdf or .svg; gives a sentence on what was drawn."""
     clients, classes = counts.shape
     as_bubbles = clients <= MOST_BUBBLE_CLIENTS and classes <= MOST_BUBBLE_CLASSES
@@ -24,6 +31,8 @@ def draw_partition(counts: NDArray[np.int64], class_names: Sequence[str], path: 
         axes = figure.add_subplot()
         (_draw_bubbles if as_bubbles else _draw_heat_map)(axes, counts)
         _label(axes, counts, class_names, as_bubbles)
+        if client_names and clients <= MOST_NAMED_CLIENTS:
+            axes.set_xticks(range(clients), [_shortened(name) for name in client_names], rotation=90)
         axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
     if as_bubbles:
         return f"{path}: {clients} clients by {classes} classes."

@@ -1,11 +1,11 @@
 """VHL (Tang et al. 2022): what it may be told, and its virtual classes."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
-from refprotofl.keys.values import Count, Weight
+from refprotofl.keys.values import Count, Weight, at_most
 from refprotofl.methods.builtin.fedavg import SERVER
 from refprotofl.methods.declaration import Declaration
 
@@ -17,7 +17,7 @@ class Options(Table):
     generator: Literal["gaussian", "conv"] = Field(
         "gaussian", description="what makes the virtual images, enlarged noise or random decoders"
     )
-    per_class: PositiveInt | None = Field(
+    per_class: Annotated[PositiveInt, at_most(10_000)] | None = Field(
         None, description="virtual images of each class, 1 or more; 200 up to 10 classes and 50 above unless given"
     )
     alpha: Weight = Field(1.0, description="weight of the virtual classification, 0 or more")

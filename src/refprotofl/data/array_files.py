@@ -1,0 +1,98 @@
+"""Arrays in .npy and .npz files: read only if what their headers claim is there and fits into memory."""
+
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refprotofl.basics.units import size
+from refprotofl.errors import DataError
+
+Array = NDArray[np.generic]
+
+BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+NO_PICKLES = (
+    "is an array of Python objects, which is not loaded because it could run code. "
+    "Save images as one numeric array and labels as whole numbers or with astype(str)."
+)
+
+
+def read_npy(path: Path) -> Array:
+    """The one array of a .npy file."""
+    with path.open("rb") as stream:
+        return _read(stream, path.stat().st_size, str(path), Budget())
+
+
+def read_npz(path: Path, choose: Callable[[list[str]], Iterable[str]]) -> dict[str, Array]:
+    """Of the arrays in a .npz file those that `choose` picks from all their names."""
+    budget = Budget()
+    with zipfile.ZipFile(path) as file:
+        members = {name.removesuffix(".npy"): file.getinfo(name) for name in file.namelist() if name.endswith(".npy")}
+        arrays = {}
+        for name in choose(list(members)):
+            with file.open(members[name]) as stream:
+                arrays[name] = _read(stream, members[name].file_size, f"{path}: {name}", budget)
+    return arrays
+
+
+def is_npy(path: Path) -> bool:
+    """Whether it holds a single array, whatever it is called."""
+    with path.open("rb") as stream:
+        return stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+
+
+class Budget:
+    """The memory of this machine: what is read from one file must fit into it."""
+
+    def __init__(self) -> None:
+        self._left = machine_memory()
+
+    def spend(self, wanted: int, origin: str) -> None:
+        if self._left is not None and wanted > self._left:
+            raise DataError(
+                f"{origin} takes {size(wanted)}, more than the memory of this machine: use fewer or smaller images."
+            )
+        self._left = None if self._left is None else self._left - wanted
+
+
+def machine_memory() -> int | None:
+    """In bytes; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _read(stream: IO[bytes], length: int, origin: str, budget: Budget) -> Array:
+    """The array in a stream of `length` bytes; its header is believed only as far as the bytes go."""
+    shape, dtype = _header(stream)
+    if dtype.hasobject:
+        raise DataError(f"{origin} {NO_PICKLES}")
+    # In Python's integers, which never wrap round as numpy's do.
+    claimed, there = math.prod(shape) * dtype.itemsize, length - stream.tell()
+    if claimed > there:
+        raise DataError(f"{origin} is truncated or corrupt: its header claims {claimed:,} bytes, {there:,} are there.")
+    budget.spend(claimed, origin)
+    stream.seek(0)
+    try:
+        # Never pickles: a data file must not be able to run code.
+        return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+    except MemoryError:
+        raise DataError(f"{origin} takes {size(claimed)}, which this machine does not have free.") from None
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], "np.dtype[np.generic]"]:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(stream)
+    if version not in readers:
+        raise ValueError(f"version {version} of the format is not for plain arrays")
+    shape, _, dtype = readers[version](stream)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"the shape {shape} has a negative length")
+    return shape, dtype

@@ -1,0 +1,103 @@
+"""Image files as arrays of 8 bits a channel: grey or RGB, as a person sees them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refprotofl.basics.units import size
+from refprotofl.data.array_files import machine_memory
+from refprotofl.data.dataset import Images
+from refprotofl.data.own_images import EIGHT_BITS
+from refprotofl.data.sizing import AS_IT_IS, Sizing
+from refprotofl.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+def is_image(path: Path) -> bool:
+    """By its name; hidden files are none."""
+    from PIL import Image
+
+    return path.suffix.lower() in Image.registered_extensions() and not path.name.startswith(".")
+
+
+def images_below(folder: Path) -> Iterator[Path]:
+    """Images in sub-folders too; hidden folders are passed over."""
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not hidden and is_image(path) and path.is_file():
+            yield path
+
+
+def read_images(files: list[Path], sizing: Sizing = AS_IT_IS) -> Images:
+    """(N, channels, height, width): grey if all files are, else RGB."""
+    pictures: list[np.ndarray] = []  # (height, width) or (height, width, 3) each
+    for file in files:
+        pictures.append(_read(file, sizing))
+        if pictures[-1].shape[:2] != pictures[0].shape[:2]:
+            raise DataError(
+                f"Images differ in size: {files[0]} is {_size(pictures[0])}, {file} is {_size(pictures[-1])}. "
+                "Resize them all to one size, as resize = 32 does."
+            )
+        if len(pictures) == 1:
+            _check_memory(pictures[0], files)
+    if all(picture.ndim == 2 for picture in pictures):
+        return np.stack(pictures)[:, None]
+    coloured = np.empty((len(pictures), 3, *pictures[0].shape[:2]), np.uint8)
+    for number, picture in enumerate(pictures):
+        coloured[number] = picture if picture.ndim == 2 else picture.transpose(2, 0, 1)
+    return coloured
+
+
+def _check_memory(first: np.ndarray, files: list[Path]) -> None:
+    """Before hours are spent on reading."""
+    needed, memory = 2 * first.size * len(files), machine_memory()  # as pictures and as one array
+    if memory is not None and needed > memory:
+        raise DataError(
+            f"{len(files):,} images as large as {files[0]} ({_size(first)}) take {size(needed)}, "
+            "more than the memory of this machine: set resize to a smaller side."
+        )
+
+
+def _read(file: Path, sizing: Sizing) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(file) as opened:
+            if _loses_bits(opened):
+                raise DataError(f"{file} has 16 bits a channel. {EIGHT_BITS}.")
+            image = ImageOps.exif_transpose(opened)  # as a person sees it, not as the camera was held
+            return np.asarray(sizing.fit(in_8_bits(image, str(file)), str(file)))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{file} cannot be read as an image ({error}): replace or remove it.") from None
+
+
+def _loses_bits(opened: Any) -> bool:
+    """Whether it has colours of 16 bits, of which Pillow would cut off half without a word."""
+    if opened.mode.startswith("I"):
+        return False  # grey ones keep their values
+    decoders = [tile[3] for tile in getattr(opened, "tile", [])]
+    if opened.format == "PPM":
+        return any(isinstance(arguments, tuple) and arguments[-1] > 255 for arguments in decoders)
+    return any(";16" in str(arguments) for arguments in decoders)
+
+
+def in_8_bits(image: "Image.Image", origin: str) -> "Image.Image":
+    """Grey or RGB; values that 8 bits cannot hold are refused, never cut."""
+    from PIL import Image
+
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image)
+        if not (values.min() >= 0 and values.max() <= 255 and (values == np.rint(values)).all()):
+            raise DataError(f"{origin} has values from {values.min():g} to {values.max():g}. {EIGHT_BITS}.")
+        return Image.fromarray(values.astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+
+
+def _size(picture: np.ndarray) -> str:
+    return f"{picture.shape[1]} x {picture.shape[0]}"

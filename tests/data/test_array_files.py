@@ -1,0 +1,78 @@
+"""Headers are believed only as far as the bytes go, and nothing is read that does not fit into memory."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refprotofl.data import array_files, load_dataset
+from refprotofl.data.array_files import read_npy, read_npz
+from refprotofl.errors import DataError
+
+
+def npy(shape: tuple[int, ...], content: bytes, dtype: str = "|u1") -> bytes:
+    """A .npy whose header may claim anything."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return stream.getvalue() + content
+
+
+def write_npz(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return path
+
+
+@pytest.mark.parametrize("shape", [(10**6, 1000, 1000), (2**33, 2**31, 1), (11, 2, 2)])
+def test_a_header_that_claims_more_than_is_there(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    bad, good = npy(shape, bytes(40)), npy((10,), bytes(10))
+    path = write_npz(tmp_path / "own.npz", x_train=bad, y_train=good, x_test=bad, y_test=good)
+    with pytest.raises(DataError, match=r"own\.npz: x_train is truncated or corrupt: its header claims [\d,]+ bytes"):
+        load_dataset(str(path))
+    (tmp_path / "own.npy").write_bytes(bad)
+    with pytest.raises(DataError, match="40 are there"):
+        read_npy(tmp_path / "own.npy")
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million zeros are a kilobyte in the file; with little memory that is a bomb."""
+    path = write_npz(tmp_path / "own.npz", x=npy((1_000_000,), bytes(1_000_000)), y=npy((900,), bytes(900)))
+    assert path.stat().st_size < 5_000
+    monkeypatch.setattr(array_files, "machine_memory", lambda: 500_000)
+    with pytest.raises(DataError, match=r"x takes 1\.00 MB, more than the memory of this machine"):
+        read_npz(path, lambda names: names)
+    assert read_npz(path, lambda _: ["y"])["y"].shape == (900,)
+    monkeypatch.setattr(array_files, "machine_memory", lambda: 1_000_500)
+    with pytest.raises(DataError, match="y takes 900 B"):  # together they do not fit
+        read_npz(path, lambda names: names)
+
+
+def test_negative_lengths_and_strange_versions_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.npy").write_bytes(npy((-1, 5), bytes(5)))
+    with pytest.raises(ValueError, match="negative"):
+        read_npy(tmp_path / "own.npy")
+    (tmp_path / "own.npy").write_bytes(b"\x93NUMPY\x09\x00" + bytes(100))
+    with pytest.raises(ValueError):
+        read_npy(tmp_path / "own.npy")
+
+
+def test_what_numpy_saves_is_read_as_numpy_reads_it(tmp_path: Path) -> None:
+    arrays: dict[str, np.ndarray] = {
+        "a": np.asfortranarray(np.arange(12).reshape(3, 4)),
+        "b": np.array(["x", "yy"]),
+        "c": np.array(3, np.float16),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "own.npz", a=arrays["a"], b=arrays["b"], c=arrays["c"])
+        found = read_npz(tmp_path / "own.npz", lambda names: names)
+        assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+
+
+def test_a_single_array_called_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", np.zeros(3))
+    (tmp_path / "own.npy").rename(tmp_path / "own.npz")
+    with pytest.raises(DataError, match="holds a single array; save x_train"):
+        load_dataset(str(tmp_path / "own.npz"))
