@@ -56,6 +56,7 @@ class Declaration:
         """Logits beside those of the classes."""
         return 0
 
+    depends_on_rounds: ClassVar[bool] = False  # what it does in a round depends on how many there are in all
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
 
     @staticmethod
@@ -81,6 +82,7 @@ class Method:
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
     pooled: bool
+    depends_on_rounds: bool
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
 
@@ -132,6 +134,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         feedback=said("feedback"),
         check=said("check"),
         pooled=bool(said("pooled")),
+        depends_on_rounds=bool(said("depends_on_rounds")),
         notes=tuple(said("notes")),
         page=page,
     )
