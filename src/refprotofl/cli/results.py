@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from refprotofl.basics.units import percent
-from refprotofl.cli.app import DataDir, RunFolder, app, notes, out
+from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, notes, out
 
 Client = Annotated[int, typer.Option("--client", help="Whose model: the client's number.", show_default=False)]
 
@@ -30,12 +30,13 @@ def predict(
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to the screen.")] = None,
     data_dir: DataDir = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Label images with one client's model: label and probability of every class."""
     from refprotofl.handover import load_trained, write_predictions
     from refprotofl.handover import predict as label
 
-    predictions = label(load_trained(run_folder, client), data, data_dir)
+    predictions = label(load_trained(run_folder, client, trust_code), data, data_dir)
     text = write_predictions(predictions, table_format.value, out_file)
     if out_file is None:
         print(text, end="")
@@ -53,10 +54,11 @@ def export(
     model_format: Annotated[
         ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
     ] = ModelFormat.safetensors,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write one client's model with a model card, to be used elsewhere."""
     from refprotofl.handover import export as write_model
     from refprotofl.handover import load_trained
 
-    for path in write_model(load_trained(run_folder, client), out_folder, model_format.value):
+    for path in write_model(load_trained(run_folder, client, trust_code), out_folder, model_format.value):
         out.print(str(path), soft_wrap=True)
