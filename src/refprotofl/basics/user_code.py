@@ -11,9 +11,24 @@ from refprotofl.basics.plugins import is_reference
 _INSTALLED = ("site-packages", "dist-packages")
 
 
+_known: dict[str, tuple[object, str | None]] = {}  # of imported modules: by which import, and their digest
+
+
 def digest_code(name: str) -> str | None:
-    """Of the source of `module:attribute`, and of what it imports from the same folder; None where none is found."""
+    """Of the source of `module:attribute`, and of what it imports from the same folder; None where none is found.
+
+    Of a module that is imported it stays what it was: a file that is edited while a run goes on is not what runs.
+    """
     module = name.partition(":")[0]
+    imported = getattr(sys.modules.get(module), "__spec__", None)
+    if imported is None:
+        return _digest(module)
+    if module not in _known or _known[module][0] is not imported:
+        _known[module] = imported, _digest(module)
+    return _known[module][1]
+
+
+def _digest(module: str) -> str | None:
     root = next((root for root in _roots() if _files(root, module)), None)
     if root is None:
         return None

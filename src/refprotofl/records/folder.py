@@ -65,7 +65,7 @@ class RunFolder:
 
     def take(self, experiment: Experiment) -> int:
         """From now on the folder holds a run of this experiment, which is resolved; gives how long it was before."""
-        remove_parts(self.path)
+        remove_parts(self.path.resolve())  # the path to it may be a link
         stored = read_experiment(self.path) if self._holds_run else experiment
         longer = is_longer(stored, experiment)
         if longer:

@@ -46,6 +46,8 @@ _SUMMARY = TypeAdapter(Summary)
 def build_summary(experiment: Experiment, progress: Progress, state_digest: str, full_parameters: int) -> Summary:
     """Of a run that has come to its last round; `full_parameters` are those of the whole model."""
     scored, seconds = progress.accuracy, progress.seconds
+    if not scored:
+        raise DataError(f"The checkpoint has {progress.round} rounds and no evaluation, so there is nothing to sum up.")
     return {
         "schema": 1,
         "experiment": experiment.plain(),
