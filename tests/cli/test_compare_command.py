@@ -129,11 +129,15 @@ def test_an_edited_method_is_another_run(refprotofl: Any, tmp_path: Path, monkey
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     command = ("compare", "--methods", "edited:Own", "--seeds", "0", "--out", tmp_path / "runs", "--json", *TINY)
     told = []
-    for method in ("fedavg", "fedavg", "local", "fedavg"):
-        Path("edited.py").write_text(
-            "from refprotofl.methods import find_method\n"
-            f"class Own:\n    server = find_method('{method}').server\n    client = find_method('{method}').client\n"
-        )
+    code = """
+from refprotofl.methods import find_method
+
+class Own:
+    server = find_method("fedavg").server
+    client = find_method("fedavg").client
+    shared = """
+    for shared in ("head", "head", "backbone", "head"):
+        Path("edited.py").write_text(f"{code}('{shared}',)\n")
         sys.modules.pop("edited", None)
         outcome = refprotofl(*command)
         told.append((personal(outcome), "1 of 1 runs are reused" in outcome.err))
