@@ -1,5 +1,6 @@
 """A received folder may name code; it is run by nobody who has not said so."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,21 @@ def test_what_was_typed_is_trusted(refprotofl: "Command", received: Path, key: s
         outcome = refprotofl("run", "--resume", "--workers", 1, "--out", received, "--set", typed)
         assert outcome.code == code
     assert code_was_run()
+
+
+def test_an_interrupted_run_of_ones_own_code_offers_a_command_that_works(
+    refprotofl: "Command", received: Path, tiny: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("refprotofl.simulation.loop.Loop.run", interrupt)
+        outcome = refprotofl("run", tiny, "--set", NAMED[key][0], "--workers", 1, "--out", "stopped")
+    assert outcome.code == 130
+    command = shlex.split(outcome.err.splitlines()[-1].partition("Go on with: refprotofl ")[2])
+    assert refprotofl(*command, "--workers", 1).code == 0
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_in_python(received: Path, key: str, tmp_path: Path) -> None:

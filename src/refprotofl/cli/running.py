@@ -71,7 +71,8 @@ def run(
     except KeyboardInterrupt:
         watcher.close()
         begun = (folder / "experiment.json").exists()
-        complain(f"Interrupted. Go on with: {_go_on(folder, data)}" if begun else "Interrupted before the run began.")
+        way = _go_on(folder, data, experiment)
+        complain(f"Interrupted. Go on with: {way}" if begun else "Interrupted before the run began.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()
@@ -81,10 +82,13 @@ def run(
         print_summary(out, finished.summary, finished.folder)
 
 
-def _go_on(folder: Path, data: Path | None) -> str:
-    """The command that resumes, ready to be pasted."""
+def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
+    """The command that resumes, ready to be pasted; the code that the user has just run is theirs."""
+    from refprotofl.experiment.references import references
+
     place = [] if data is None else ["--data", str(data)]
-    return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place])
+    trust = ["--trust-code"] if references(experiment.plain()) else []
+    return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place, *trust])
 
 
 def read_workers(text: str) -> "Count":
