@@ -9,6 +9,7 @@ from tests.records.test_crash_points import Mortal, live
 from refprotofl.engines.local.store import read_state
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.verify import verify_run
@@ -84,3 +85,18 @@ def test_a_method_that_depends_on_the_number_of_rounds_is_refused(
         run(tiny(method="fedproc", rounds=2), out=tmp_path / "run", resume=True)
     again = run(tiny(method="fedproc", rounds=1), out=tmp_path / "run", resume=True)
     assert again.summary == finished.summary
+
+
+METHODS_AS_THEY_COME = [name for name, method in METHODS.items() if not method.depends_on_rounds and name != "fedpcl"]
+
+
+@pytest.mark.parametrize("method", METHODS_AS_THEY_COME)  # fedpcl needs a backbone that does not learn
+def test_an_evaluation_more_leaves_no_trace_in_any_method(
+    tiny: Callable[..., Experiment], tmp_path: Path, method: str
+) -> None:
+    settings = {"method": method, "evaluate": USUAL}
+    run(tiny(rounds=1, **settings), out=tmp_path / "run")
+    longer = run(tiny(rounds=2, **settings), out=tmp_path / "run", resume=True)
+    whole = run(tiny(rounds=2, **settings), out=tmp_path / "whole")
+    assert longer.summary["state_digest"] == whole.summary["state_digest"]
+    assert longer.summary["accuracy"] == whole.summary["accuracy"]

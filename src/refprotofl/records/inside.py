@@ -23,12 +23,12 @@ def check_run_folder(folder: Path) -> None:
     """DataError if one of a run's own names is taken by a link, a pipe or the like."""
     for name in FILES:
         check_file(folder / name)
-    for level in (folder / CHECKPOINT, folder / CHECKPOINT / "clients", folder / CHECKPOINT / "shelf"):
-        if check_folder(level):
-            with os.scandir(level) as entries:
-                odd = [Path(entry.path) for entry in entries if _is_odd(entry)]
-            for path in odd:
-                check_file(path)
+    checkpoint = folder / CHECKPOINT
+    for level in [level for level in (checkpoint, checkpoint / "clients", checkpoint / "shelf") if check_folder(level)]:
+        with os.scandir(level) as entries:
+            odd = [Path(entry.path) for entry in entries if _is_odd(entry)]
+        for path in odd:
+            check_file(path)
 
 
 def _is_odd(entry: os.DirEntry[str]) -> bool:
