@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
     from refprotofl.simulation.run import Workers as Count
 
-_NO_FOLDER = "--resume needs --out with the folder of the run to go on with."
-
 
 @app.command(
     epilog="Example: refprotofl run --preset small --set dataset=fashion-mnist --set refprotofl.keep=0.05 --out runs/a"
@@ -52,13 +50,13 @@ def run(
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
     count = read_workers(workers)
-    if resume and file is None and preset is None:
+    if resume and out_dir is None:
+        raise InputError("--resume needs --out with the folder of the run to go on with.")
+    if resume and out_dir is not None and file is None and preset is None:
         experiment = _resumed(out_dir, settings or [], device, trust_code)
     else:
         from refprotofl.experiment.presets import load_experiment
 
-        if resume and out_dir is None:
-            raise InputError(_NO_FOLDER)
         experiment = load_experiment(file, preset, with_device(settings or [], device))
     from refprotofl.cli.display import ProgressWatcher, print_summary
     from refprotofl.simulation.run import default_folder
@@ -99,15 +97,13 @@ def read_workers(text: str) -> "Count":
     return int(text)
 
 
-def _resumed(out_dir: Path | None, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
+def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """The experiment of the run in `out_dir`, with what was typed over it; where there is none, a new one."""
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
     from refprotofl.experiment.references import references, refuse_code
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.inside import check_file
 
-    if out_dir is None:
-        raise InputError(_NO_FOLDER)
     typed = with_device(settings, device)
     if check_file(out_dir / "experiment.json"):
         stored = read_experiment(out_dir)

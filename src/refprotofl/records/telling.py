@@ -1,5 +1,6 @@
 """Whether what events.jsonl and summary.json tell is what the manifest knows."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,13 @@ def _check_rounds(folder: Path, manifest: dict[str, Any], events: Sequence[Event
         raise DataError(f"{path}: round {last} is not the one that the manifest knows; its line was changed.")
     scored = [event for event in events if event["event"] == "evaluation"]
     known = manifest["progress"]["accuracy"]
-    if _bare(scored[-1] if scored else {}) != _bare(known):
+    if _as_text(scored[-1] if scored else {}) != _as_text(known):
         raise DataError(f"{path}: the last evaluation is not the one that the manifest knows; its line was changed.")
 
 
-def _bare(event: Event) -> Event:
-    return {name: value for name, value in event.items() if name != "chain"}
+def _as_text(event: Event) -> str:
+    """As text, because a fact that is not a number is not even equal to itself."""
+    return json.dumps({name: value for name, value in event.items() if name != "chain"})
 
 
 def _check_summary(folder: Path, experiment: Experiment, manifest: dict[str, Any], events: Sequence[Event]) -> None:
@@ -64,8 +66,9 @@ def _check_summary(folder: Path, experiment: Experiment, manifest: dict[str, Any
         raise DataError(f"{path} stands beside a run that is not finished: delete it and go on with --resume.")
     expected = build_summary(experiment, progress, manifest["state_digest"], found["full_model"]["parameters"])
     known = {name: value for name, value in expected.items() if name in found}  # an older one may lack some
-    changed = differences({name: value for name, value in found.items() if name in expected}, known)
-    if changed:
+    told = {name: value for name, value in found.items() if name in expected}
+    changed = differences(told, known)
+    if changed and json.dumps(told, sort_keys=True) != json.dumps(known, sort_keys=True):
         raise DataError(f"{path} is not what the run's manifest gives: {', '.join(changed)} was changed.")
     sealed = events[-1].get("summary") if events[-1]["event"] == "end" else None
     if sealed is not None and sealed != sha256(read_file(path)):
