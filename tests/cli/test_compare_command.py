@@ -1,9 +1,11 @@
 """`compare` and `methods`, called as a user does."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -93,3 +95,52 @@ def test_methods_are_listed_with_their_cost(refprotofl: Any) -> None:
     line = next(line for line in outcome.out.splitlines() if "fednova" in line)
     assert "P + 1" in line
     assert "17,803" in line  # the MLP's adapter on digits has 17,802 parameters
+
+
+def personal(outcome: Any) -> float:
+    assert outcome.code == 0, outcome.err
+    return float(json.loads(outcome.out)[0]["accuracy"]["personal"]["mean"])
+
+
+def test_other_labels_are_another_run(refprotofl: Any, make_npz: Any, tmp_path: Path) -> None:
+    file = make_npz([0, 1, 2] * 20)
+    options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=3"]
+    command = ("compare", "--methods", "local", "--seeds", "0", "--out", tmp_path / "runs", "--json", *options)
+    first = refprotofl(*command)
+    assert "reused" not in first.err
+    again = refprotofl(*command)
+    assert "1 of 1 runs are reused" in again.err
+    assert json.loads(again.out) == json.loads(first.out)
+    arrays = dict(np.load(file))
+    whole = file.read_bytes()
+    np.savez(file, **(arrays | {"y_test": 2 - arrays["y_test"]}))
+    flipped = refprotofl(*command)
+    assert "reused" not in flipped.err
+    assert personal(flipped) < personal(first)
+    file.write_bytes(whole)
+    for known in (refprotofl(*command), refprotofl(*command)):
+        assert "1 of 1 runs are reused" in known.err
+        assert personal(known) == personal(first)
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_an_edited_method_is_another_run(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    command = ("compare", "--methods", "edited:Own", "--seeds", "0", "--out", tmp_path / "runs", "--json", *TINY)
+    told = []
+    code = """
+from refprotofl.methods import find_method
+
+class Own:
+    server = find_method("fedavg").server
+    client = find_method("fedavg").client
+    shared = """
+    for shared in ("head", "head", "backbone", "head"):
+        Path("edited.py").write_text(f"{code}('{shared}',)\n")
+        sys.modules.pop("edited", None)
+        outcome = refprotofl(*command)
+        told.append((personal(outcome), "1 of 1 runs are reused" in outcome.err))
+    sys.modules.pop("edited", None)
+    assert [reused for _, reused in told] == [False, True, False, True]
+    assert told[0][0] == told[1][0] == told[3][0] != told[2][0]

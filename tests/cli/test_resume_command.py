@@ -82,6 +82,35 @@ def test_a_changed_experiment_is_refused_by_key(
         assert "another experiment; it differs in refprotofl.keep, seed, train.lr." in outcome.err
 
 
+def test_without_a_run_and_without_settings_nothing_starts(refprotofl: "Command", tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "empty", tmp_path / "gone"):
+        for device in ((), ("--device", "cpu")):
+            outcome = refprotofl("run", "--resume", "--out", out, *device)
+            assert outcome.code == 2
+            assert f"There is no run in {out} to go on with." in outcome.err
+    assert not (tmp_path / "gone").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_settings_are_compared_with_the_run_and_not_with_a_preset(refprotofl: "Command", cut_off: Path) -> None:
+    outcome = refprotofl("run", "--resume", "--out", cut_off, "--set", "train.lr=0.5")
+    assert outcome.code == 2
+    assert "it differs in train.lr." in outcome.err
+
+
+def test_more_rounds_make_a_finished_run_longer(
+    refprotofl: "Command", tiny: Path, finished_copy: Path, tmp_path: Path
+) -> None:
+    longer = ("--set", "rounds=3", "--workers", 1)
+    assert refprotofl("run", tiny, *longer, "--out", tmp_path / "planned").code == 0
+    outcome = refprotofl("run", "--resume", "--out", finished_copy, *longer)
+    assert outcome.code == 0, outcome.err
+    assert round_lines(finished_copy) == [1, 2, 3]
+    assert digest_of(finished_copy) == digest_of(tmp_path / "planned")
+    assert refprotofl("verify", finished_copy).code == 0
+
+
 @contextmanager
 def held(lock: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process has the run folder's lock."""

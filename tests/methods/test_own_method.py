@@ -76,7 +76,7 @@ def test_the_example_from_its_folder_in_workers_too(tmp_path, monkeypatch):
     monkeypatch.chdir(EXAMPLES)
     here = run(load_experiment(settings=settings), out=tmp_path / "here").folder
     verify(here, there)  # the same in every message and state
-    trained = load_trained(there, 1)
+    trained = load_trained(there, 1, trust_code=True)
     assert predict(trained, "digits").accuracy == summary["accuracy_per_client"]["personal"][1]
 
 

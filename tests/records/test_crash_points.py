@@ -80,7 +80,8 @@ def live(mortal: Mortal, experiment: Experiment, out: Path) -> Finished | None:
 
 
 def lasting(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in summary.items() if key != "seconds"}
+    """All but times, and the chain over them."""
+    return {key: value for key, value in summary.items() if key not in ("seconds", "chain")}
 
 
 def rounds_told(folder: Path) -> list[dict[str, Any]]:

@@ -31,6 +31,9 @@ Workers = Annotated[
 Device = Annotated[
     str | None, typer.Option(help="auto, cpu, cuda or mps; auto is a GPU where there is one.", show_default=False)
 ]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Import the code (module:function) that the run folder names.")
+]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
 
 out = Console()

@@ -53,6 +53,9 @@ def compare(
         )
     finally:
         watcher.close()
+    reused = sum(cell.reused for cell, _ in results)
+    if reused:
+        notes.print(f"{reused} of {len(results)} runs are reused: they were finished before", highlight=False)
     rows = tabulate(results)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from refprotofl.basics.units import percent
-from refprotofl.cli.app import DataDir, RunFolder, app, notes, out
+from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, notes, out
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ def predict(
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to the screen.")] = None,
     data_dir: DataDir = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Label images with one client's model, or with each: label and probability of every class."""
     from refprotofl.handover import find_clients, predict_each, write_predictions
     from refprotofl.handover.predict import mean_accuracy, summed_confusion
 
     numbers = find_clients(run_folder, client)
-    made = predict_each(run_folder, numbers, data, data_dir)
+    made = predict_each(run_folder, numbers, data, data_dir, trust_code)
     text = write_predictions(made[0] if client != "all" else made, table_format.value, out_file)
     if out_file is None:
         print(text, end="")
@@ -86,6 +87,7 @@ def export(
     model_format: Annotated[
         ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
     ] = ModelFormat.safetensors,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write one client's model with a model card, to be used elsewhere."""
     from refprotofl.handover import export as write_model
@@ -94,5 +96,5 @@ def export(
     numbers = find_clients(run_folder, client)
     if client == "all" and len(numbers) > 1:
         raise InputError("--client all: a model is exported for one client at a time; name one.")
-    for path in write_model(load_trained(run_folder, numbers[0]), out_folder, model_format.value):
+    for path in write_model(load_trained(run_folder, numbers[0], trust_code), out_folder, model_format.value):
         out.print(str(path), soft_wrap=True)

@@ -17,6 +17,7 @@ from refprotofl.cli.app import (
     Preset,
     RunFolder,
     Settings,
+    TrustCode,
     Workers,
     app,
     complain,
@@ -40,14 +41,24 @@ def run(
     settings: Settings = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder; a new one under runs/ else.")] = None,
     data: DataDir = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out; --set rounds=… makes it longer.")
+    ] = False,
+    trust_code: TrustCode = False,
     workers: Workers = "auto",
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
     count = read_workers(workers)
-    experiment = _experiment_of(file, preset, settings or [], device, out_dir, resume)
+    if resume and out_dir is None:
+        raise InputError("--resume needs --out with the folder of the run to go on with.")
+    if resume and out_dir is not None and file is None and preset is None:
+        experiment = _resumed(out_dir, settings or [], device, trust_code)
+    else:
+        from refprotofl.experiment.presets import load_experiment
+
+        experiment = load_experiment(file, preset, with_device(settings or [], device))
     from refprotofl.cli.display import ProgressWatcher, print_summary
     from refprotofl.simulation.run import default_folder
     from refprotofl.simulation.run import run as run_experiment
@@ -59,7 +70,8 @@ def run(
     except KeyboardInterrupt:
         watcher.close()
         begun = (folder / "experiment.json").exists()
-        complain(f"Interrupted. Go on with: {_go_on(folder, data)}" if begun else "Interrupted before the run began.")
+        way = _go_on(folder, data, experiment)
+        complain(f"Interrupted. Go on with: {way}" if begun else "Interrupted before the run began.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()
@@ -69,10 +81,13 @@ def run(
         print_summary(out, finished.summary, finished.folder)
 
 
-def _go_on(folder: Path, data: Path | None) -> str:
-    """The command that resumes, ready to be pasted."""
+def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
+    """The command that resumes, ready to be pasted; the code that the user has just run is theirs."""
+    from refprotofl.experiment.references import references
+
     place = [] if data is None else ["--data", str(data)]
-    return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place])
+    trust = ["--trust-code"] if references(experiment.plain()) else []
+    return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place, *trust])
 
 
 def read_workers(text: str) -> "Count":
@@ -83,20 +98,23 @@ def read_workers(text: str) -> "Count":
     return int(text)
 
 
-def _experiment_of(
-    file: Path | None, preset: str | None, settings: list[str], device: str | None, out_dir: Path | None, resume: bool
-) -> "Experiment":
-    """The experiment that was named; a run to go on with names its own, apart from the device."""
-    from refprotofl.experiment import Experiment
-    from refprotofl.experiment.presets import load_experiment
+def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
+    """The experiment of the run in `out_dir`, with what was typed over it; where there is none, a new one."""
+    from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
+    from refprotofl.experiment.references import references, refuse_code
     from refprotofl.records.folder import read_experiment
+    from refprotofl.records.inside import check_file
 
-    if resume and out_dir is None:
-        raise InputError("--resume needs --out with the folder of the run to go on with.")
-    unnamed = file is None and preset is None and not settings
-    if resume and unnamed and out_dir is not None and (out_dir / "experiment.json").exists():
-        return Experiment.parse({**read_experiment(out_dir).plain(), "device": device or "auto"})
-    return load_experiment(file, preset, with_device(settings, device))
+    typed = with_device(settings, device)
+    if check_file(out_dir / "experiment.json"):
+        stored = read_experiment(out_dir)
+        known = references(read_settings(settings))
+        unknown = [named for named in references(stored.plain()) if named not in known]
+        refuse_code(unknown, out_dir, trusted=trust_code)
+        return with_settings(stored, typed)
+    if not settings:
+        raise InputError(f"There is no run in {out_dir} to go on with. A file, --preset or --set starts one there.")
+    return load_experiment(settings=typed)
 
 
 def with_device(settings: list[str], device: str | None) -> list[str]:
@@ -145,20 +163,41 @@ def verify(
     run_folder: RunFolder,
     other: Annotated[Path | None, typer.Argument(help="A second run to compare with.", show_default=False)] = None,
 ) -> None:
-    """Recompute a run's digest from its checkpoint; of two runs, name the first difference."""
-    from refprotofl.engines.local.store import read_state
-    from refprotofl.records.folder import read_experiment
-    from refprotofl.records.verify import first_difference, verify_run
-    from refprotofl.sides.models import build_models, initial_digests, initial_states
+    """Recompute a run's digest from its checkpoint, and check what its events and summary tell against it.
+
+    Of two runs, name the first difference. No code that a run folder names is imported.
+    """
+    from refprotofl.records.verify import first_difference
 
     for folder in (run_folder, other):
         if folder is not None:
-            experiment = read_experiment(folder)
-            initial = initial_states(experiment, build_models(experiment))
-            found = verify_run(folder, initial_digests(experiment, initial), read_state)
-            out.print(f"{folder}: round {found.round} is intact, state digest {found.state_digest}", soft_wrap=True)
+            _verify(folder)
     if other is not None:
         difference = first_difference(run_folder, other)
         if difference is not None:
             raise RunError(difference)
         out.print("The two runs agree in every message and state.")
+
+
+def _verify(folder: Path) -> None:
+    from refprotofl.engines.local.store import read_state
+    from refprotofl.records.folder import read_experiment
+    from refprotofl.records.manifest import read_manifest
+    from refprotofl.records.verify import verify_run
+    from refprotofl.sides.models import known_digests
+
+    experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
+    found = verify_run(folder, known_digests(experiment, recorded), read_state)
+    line = f"{folder}: round {found.round} is intact, state digest {found.state_digest}"
+    untrained = experiment.clients - found.clients_with_state
+    if not found.recomputed:
+        line = (
+            f"{folder}: the files of round {found.round} are intact, but its state digest {found.state_digest} cannot "
+            f"be recomputed: {untrained} clients never trained, and the code that makes their model is not run here."
+        )
+    elif untrained and recorded is not None:
+        rests = f"For {untrained} clients that never trained this relies on the digests in the manifest."
+        notes.print(rests, highlight=False, soft_wrap=True)
+    out.print(line, markup=False, highlight=False, soft_wrap=True)
+    for note in found.notes:
+        notes.print(note, highlight=False, soft_wrap=True)

@@ -47,13 +47,25 @@ def load_experiment(file: Path | None = None, preset: str | None = None, setting
         values = copy.deepcopy(PRESETS[preset])
     if file is not None:
         _merge(values, with_kebab_keys(_read_toml(file)), _rivals())
-    typed: dict[str, Any] = {}
-    for setting in settings:
-        _merge(typed, with_kebab_keys(_read_setting(setting)))
-    _merge(values, typed, _rivals())
+    _merge(values, read_settings(settings), _rivals())
     public = values.get("public")
     if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
         raise InputError("[public] takes coverage or classes, not both: remove one of them.")
+    return Experiment.parse(values)
+
+
+def read_settings(settings: Sequence[str]) -> Nested:
+    """What `--set` says, as nested plain values."""
+    typed: Nested = {}
+    for setting in settings:
+        _merge(typed, with_kebab_keys(_read_setting(setting)))
+    return typed
+
+
+def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
+    """An experiment, and over it what `--set` says; how it is computed is not taken from it."""
+    values: Nested = experiment.plain()
+    _merge(values, read_settings(settings), _rivals())
     return Experiment.parse(values)
 
 

@@ -98,7 +98,13 @@ to the server, {size(sent / clients)} each on average.
 def _loading(trained: Trained) -> str:
     channels, height, width = trained.shape
     name = trained.backbone
-    own = f"\nThe backbone is built by `{name}`, which must be importable.\n" if is_reference(name) else ""
+    own, trust = "", ""
+    if is_reference(name):
+        trust = ", trust_code=True"
+        own = (
+            f"\nThe backbone is built by `{name}`, which must be importable. `trust_code=True` imports and runs it:\n"
+            "leave it out unless you trust whoever wrote that code.\n"
+        )
     return f"""## Use
 
 In this folder, where refprotofl is installed:
@@ -106,7 +112,7 @@ In this folder, where refprotofl is installed:
 ```python
 import torch
 from refprotofl.handover import class_names, load_exported
-model, names = load_exported("."), class_names(".")
+model, names = load_exported("."{trust}), class_names(".")
 images = torch.zeros(1, {channels}, {height}, {width}, dtype=torch.uint8)  # your images, pixels 0..255
 probabilities = model(model.prepare(images)).softmax(dim=1)
 print([names[best] for best in probabilities.argmax(dim=1)])

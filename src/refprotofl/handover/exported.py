@@ -6,15 +6,29 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references, refuse_code
 from refprotofl.handover.trained import Trained
 from refprotofl.models import SplitModel, build_model
+from refprotofl.records.inside import parse_json
 
 FILE = "model.safetensors"
 SCHEMA = 1
 _KEY = "refprotofl"  # one entry of metadata: safetensors keeps no order among several, so bytes would differ
+
+
+class Description(TypedDict):
+    """What is needed to rebuild the model; more is in the file."""
+
+    model: dict[str, Any]
+    input: dict[str, Any]
+
+
+_DESCRIPTION = TypeAdapter(Description)
 
 
 def pack(trained: Trained) -> bytes:
@@ -36,10 +50,14 @@ def pack(trained: Trained) -> bytes:
     return data
 
 
-def load_exported(folder: Path | str) -> SplitModel:
-    """The model of an exported folder, in evaluation mode: `model(model.prepare(images))` gives logits."""
+def load_exported(folder: Path | str, trust_code: bool = False) -> SplitModel:
+    """The model of an exported folder, in evaluation mode: `model(model.prepare(images))` gives logits.
+
+    A backbone of somebody's own is named as module:function, which is only imported with `trust_code`.
+    """
     path = Path(folder) / FILE
     description = _describe(path)
+    refuse_code(references({"model": description["model"]}), path, trusted=trust_code)
     model = build_model(Experiment.parse({"model": description["model"], "input": description["input"]}))
     try:
         model.load_state_dict(safetensors.torch.load_file(path))
@@ -50,20 +68,25 @@ def load_exported(folder: Path | str) -> SplitModel:
 
 def class_names(folder: Path | str) -> tuple[str, ...]:
     """What the classes of an exported model are called, in the order of its logits."""
-    return tuple(_describe(Path(folder) / FILE)["input"]["class-names"])
+    return Experiment.parse({"input": _describe(Path(folder) / FILE)["input"]}).known_input.class_names
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> Description:
     if not path.is_file():
         raise InputError(f"{path.parent} is not an exported model: it has no {FILE}.")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(_KEY)
-        description: dict[str, Any] | None = None if text is None else json.loads(text)
+        description = None if text is None else parse_json(text)
     except (OSError, ValueError, safetensors.SafetensorError) as problem:
         raise DataError(f"{path} is truncated or damaged ({problem}): export it again.") from None
     if description is None:
         raise InputError(f"{path} was not exported by refprotofl: it does not say how to rebuild its model.")
-    if description.get("schema") != SCHEMA:
-        raise InputError(f"{path} has schema {description.get('schema')!r}; this version reads {SCHEMA}.")
-    return description
+    schema = description.get("schema") if isinstance(description, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{path} has schema {schema!r}; this version reads {SCHEMA}.")
+    try:
+        return _DESCRIPTION.validate_python(description, strict=True)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        raise DataError(f"{path} does not describe a model: its {where} is not what it must be.") from None

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from refprotofl.handover.sources import Source, read_source
 from refprotofl.handover.trained import Trained, load_trained
 from refprotofl.models import SplitModel
 from refprotofl.records.files import write_whole
-from refprotofl.records.folder import read_experiment, seen_from
+from refprotofl.records.folder import seen_from
 
 TableFormat = Literal["csv", "json"]
 
@@ -72,11 +73,17 @@ def predict(trained: Trained, source: str | Path, data_dir: Path | None = None) 
 
 
 def predict_each(
-    run_folder: Path, clients: Sequence[int], source: str | Path, data_dir: Path | None = None
+    run_folder: Path,
+    clients: Sequence[int],
+    source: str | Path,
+    data_dir: Path | None = None,
+    trust_code: bool = False,
 ) -> list[Predictions]:
     """Those of several clients' models; the source is read once, and one model is in memory at a time."""
-    read = read_source(source, read_experiment(run_folder), data_dir, seen_from(run_folder))
-    return [_answer(load_trained(run_folder, client), read) for client in clients]
+    trained = load_trained(run_folder, clients[0], trust_code)  # first, so that the folder is checked before all else
+    read = read_source(source, trained.experiment, data_dir, seen_from(run_folder))
+    others = (load_trained(run_folder, client, trust_code) for client in clients[1:])
+    return [_answer(one, read) for one in chain([trained], others)]
 
 
 def _answer(trained: Trained, read: Source) -> Predictions:

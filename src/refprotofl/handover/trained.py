@@ -8,10 +8,12 @@ from refprotofl.basics.state import State
 from refprotofl.engines.local.store import read_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references, refuse_code
 from refprotofl.methods import find_method
 from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import read_experiment
+from refprotofl.records.inside import check_run_folder
 from refprotofl.records.states import load_state
 from refprotofl.sides.models import initial_states, model_of
 
@@ -49,6 +51,7 @@ class Trained:
 
 def find_clients(run_folder: Path, wanted: str) -> list[int]:
     """The numbers of the clients that are meant: `all`, or one by name or number; a name goes before a number."""
+    check_run_folder(run_folder)
     experiment = read_experiment(run_folder)
     if wanted == "all":
         return list(range(experiment.clients))
@@ -64,8 +67,12 @@ def find_clients(run_folder: Path, wanted: str) -> list[int]:
     )
 
 
-def load_trained(run_folder: Path, client: int) -> Trained:
-    """The model that `client` has after the run's last committed round; the data set is not needed."""
+def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Trained:
+    """The model that `client` has after the run's last committed round; the data set is not needed.
+
+    A folder may name code of its own, as module:function; it is only imported with `trust_code`.
+    """
+    check_run_folder(run_folder)
     experiment = read_experiment(run_folder)
     manifest = read_manifest(run_folder / "checkpoint")
     if not manifest:
@@ -73,13 +80,15 @@ def load_trained(run_folder: Path, client: int) -> Trained:
     if not 0 <= client < experiment.clients:
         raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
     name = experiment.backbones[client]
+    code = [one for one in references(experiment.plain()) if one[0] == "method" or one == ("model.name", name)]
+    refuse_code(code, run_folder, trusted=trust_code)
     model = model_of(experiment, client)
     initial = initial_states(experiment, {name: model})[name]
     server, own = _read_states(run_folder / "checkpoint", manifest, client, initial)
     try:
         method = find_method(experiment.method)
         method.client.load_final(model, method.shared(experiment), server, own)
-    except (KeyError, RuntimeError) as problem:
+    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(
             f"The states in {run_folder / 'checkpoint'} do not fit model.name = {name!r} ({problem}); "
             "is this another version of the model than the one that was trained?"

@@ -51,7 +51,11 @@ def _own(name: str) -> Method:
         raise InputError(f"{where} is not a class; {GUIDE}.")
     method = declared(name, source, where)
     lender = _lender(method)
-    return method if lender is None or hasattr(source, "feedback") else replace(method, feedback=lender.feedback)
+    if lender is None:
+        return method
+    feedback = method.feedback if hasattr(source, "feedback") else lender.feedback
+    depends = method.depends_on_rounds if hasattr(source, "depends_on_rounds") else lender.depends_on_rounds
+    return replace(method, feedback=feedback, depends_on_rounds=depends)
 
 
 def _lender(method: Method) -> Method | None:

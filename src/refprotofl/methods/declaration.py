@@ -47,6 +47,7 @@ class Declaration:
     options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
     shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
+    depends_on_rounds: ClassVar[bool] = False  # what it does in a round depends on how many there are in all
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
 
     @staticmethod
@@ -87,6 +88,7 @@ class Method:
     check: "Callable[[Experiment], None]"
     warnings: "Callable[[Experiment], tuple[str, ...]]"
     pooled: bool
+    depends_on_rounds: bool
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
 
@@ -139,6 +141,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         check=said("check"),
         warnings=said("warnings"),
         pooled=bool(said("pooled")),
+        depends_on_rounds=bool(said("depends_on_rounds")),
         notes=tuple(said("notes")),
         page=page,
     )

@@ -1,6 +1,6 @@
 """A checkpoint: the server's state, clients' records and a manifest. A round exists only if the manifest says so."""
 
-import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +10,14 @@ from torch import Tensor
 
 from refprotofl.basics.state import State, digest_run, digest_state
 from refprotofl.errors import DataError
-from refprotofl.records.files import ensure_folder, remove_parts, sha256, write_whole
+from refprotofl.records.files import ensure_folder, remove_parts, write_whole
+from refprotofl.records.inside import remove_named
+from refprotofl.records.manifest import SCHEMA, Marks, read_manifest, signed
 from refprotofl.records.states import load_state, save_state
 
-SCHEMA = 2
+__all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"]
+
+_SERVER = re.compile(r"server-\d+\.safetensors")
 
 Records = dict[int, dict[str, Any]]  # of each client that has a state of its own: what the engine finds it by
 
@@ -28,6 +32,10 @@ class Progress:
     participations: int = 0  # how often a client took part in a round
     seconds: dict[str, float] = field(default_factory=lambda: {"total": 0.0, "train": 0.0, "evaluate": 0.0})
 
+    @classmethod
+    def recorded(cls, manifest: dict[str, Any]) -> "Progress":
+        return cls(**{name: manifest["progress"][name] for name in cls.__dataclass_fields__})
+
 
 class Checkpoint:
     def __init__(self, folder: Path, initial_digests: Sequence[str]) -> None:
@@ -35,12 +43,14 @@ class Checkpoint:
         self._initial_digests = initial_digests  # of each client before it ever trained
         self._manifest = read_manifest(folder)
         self.records: Records = {int(client): record for client, record in self._manifest.get("clients", {}).items()}
+        self.marks: Marks = {name: self._manifest[name] for name in Marks.__annotations__ if name in self._manifest}  # type: ignore[assignment]
+        place_digests(folder, self._initial_digests, self.records)
         remove_parts(self.folder)
         self._remove_others()
 
     @property
     def progress(self) -> Progress:
-        return Progress(**self._manifest["progress"]) if self._manifest else Progress()
+        return Progress.recorded(self._manifest) if self._manifest else Progress()
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -61,9 +71,7 @@ class Checkpoint:
 
     def digest(self, server: State, moved: Records) -> str:
         """The state digest with these states in place of the committed ones."""
-        digests = list(self._initial_digests)
-        for client, record in (self.records | moved).items():
-            digests[client] = record["digest"]
+        digests = place_digests(self.folder, self._initial_digests, self.records | moved)
         return digest_run(digest_state(server), digests)
 
     def commit(
@@ -73,6 +81,7 @@ class Checkpoint:
         file = f"server-{progress.round}.safetensors"
         save_state(self.folder / file, server)
         records = self.records | moved
+        self.marks["chain"] = events[-1]["chain"]
         manifest = {
             "schema": SCHEMA,
             "progress": vars(progress),
@@ -80,37 +89,22 @@ class Checkpoint:
             "server": {"file": file, "digest": digest_state(server)},
             "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
+            **self.marks,
         }
-        body = json.dumps(manifest)
-        signed = f'{{"sha256": "{sha256(body.encode())}", {body[1:]}'
-        write_whole(self.folder / "manifest.json", signed.encode())
+        write_whole(self.folder / "manifest.json", signed(manifest))
         self._manifest, self.records = manifest, records
         self._remove_others()
 
     def _remove_others(self) -> None:
         """The server's states of earlier rounds, and of a round that never became one."""
-        server = self._manifest["server"]["file"] if self._manifest else ""
-        for file in self.folder.glob("server-*"):
-            if file.name != server:
-                file.unlink()
+        remove_named(self.folder, _SERVER, {self._manifest["server"]["file"]} if self._manifest else ())
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest, or nothing before the first committed round."""
-    path = folder / "manifest.json"
-    if not path.exists():
-        return {}
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
-        intact = manifest.pop("sha256", None) == _digest(manifest)
-    except (OSError, ValueError, AttributeError, TypeError) as problem:
-        raise DataError(f"The checkpoint's {path} is damaged: {problem}.") from None
-    if not intact:
-        raise DataError(f"The checkpoint's {path} is damaged: its contents do not have the hash that it names.")
-    if manifest.get("schema") != SCHEMA:
-        raise DataError(f"The checkpoint's {path} has schema {manifest.get('schema')!r}; this version reads {SCHEMA}.")
-    return manifest
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    return sha256(json.dumps(manifest).encode())
+def place_digests(folder: Path, initial: Sequence[str], records: Records) -> list[str]:
+    """The digest of every client: that of its record, else of its initial state."""
+    digests = list(initial)
+    for client, record in records.items():
+        if client >= len(digests):
+            raise DataError(f"The manifest in {folder} names client {client}; the run has only {len(digests)} clients.")
+        digests[client] = record["digest"]
+    return digests

@@ -3,15 +3,26 @@
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from refprotofl.errors import InputError, RunError
+from refprotofl.records.inside import check_folder, remove_named
+
+PARTS = re.compile(r"\..+\.-?\d+\.part|\.tmp\w+")  # ours, and what safetensors has begun
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replaces `path` in one step; a crash leaves the old file or the new one, never a part."""
-    put_whole(path, lambda part: part.write_bytes(data), sync=True)
+    put_whole(path, lambda part: _write_new(part, data), sync=True)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Never into what is there already: it may be a link."""
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(data)
 
 
 def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> None:
@@ -31,10 +42,8 @@ def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> Non
 
 
 def remove_parts(folder: Path) -> None:
-    """What a process that was killed had begun to write here, by us or by safetensors."""
-    for pattern in (".*.part", ".tmp*"):
-        for part in folder.glob(pattern):
-            part.unlink()
+    """What a process that was killed had begun to write here."""
+    remove_named(folder, PARTS)
 
 
 def write_error(path: Path, problem: OSError) -> RunError:
@@ -93,6 +102,7 @@ def remove_empty(folders: list[Path]) -> None:
 
 def ensure_folder(folder: Path, *, private: bool = False) -> Path:
     """A folder for files of ours; only its owner can look into a private one."""
+    check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if private and os.name != "nt":

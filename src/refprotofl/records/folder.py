@@ -4,15 +4,18 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import filelock
 
 from refprotofl.data.loading import is_relative
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
-from refprotofl.records.files import make_folders, remove_empty, remove_parts, write_error, write_whole
-from refprotofl.records.summary import Summary, read_summary
+from refprotofl.records.events import EventLog, read_events
+from refprotofl.records.files import make_folders, remove_empty, remove_parts, sync_folder, write_whole
+from refprotofl.records.inside import CHECKPOINT, check_file, check_run_folder, read_json
+from refprotofl.records.summary import Summary, read_summary, summary_bytes
+
+__all__ = ["RunFolder", "is_longer", "read_events", "read_experiment"]
 
 SEEN_FROM = "seen-from"  # in experiment.json, no key of the experiment
 
@@ -23,16 +26,18 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = filelock.FileLock(path / ".lock", blocking=False)
+        self.events = EventLog(path / "events.jsonl")
         self._made: list[Path] = []  # folders that were not there before
 
     @property
     def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
+        return self.path / CHECKPOINT
 
     def open(self, resume: bool) -> Experiment | None:
         """Takes the folder for this process and gives the experiment of the run in it, if there is one."""
         self._made = make_folders(self.path)
         self._refuse_foreign()
+        check_run_folder(self.path)  # the lock is opened for writing, too
         try:
             self._lock.acquire()
         except filelock.Timeout:
@@ -47,7 +52,7 @@ class RunFolder:
 
     @property
     def _holds_run(self) -> bool:
-        return (self.path / "experiment.json").exists()
+        return os.path.lexists(self.path / "experiment.json")
 
     def _refuse_foreign(self) -> None:
         """Before anything is put into it, the lock too."""
@@ -61,16 +66,29 @@ class RunFolder:
         if changed:
             raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
 
-    def take(self, experiment: Experiment) -> None:
-        """From now on the folder holds a run of this experiment, which is resolved."""
-        remove_parts(self.path)
-        if self._holds_run:
-            self.refuse_other(read_experiment(self.path), experiment)
-            return
-        # Where a relative path was seen from, beside the experiment: its hash does not depend on where a user stands.
-        place = {SEEN_FROM: str(Path.cwd())} if is_relative(experiment.dataset) else {}
-        plain = {"hash": experiment.hash, **place, **experiment.plain()}
-        write_whole(self.path / "experiment.json", (json.dumps(plain, indent=2) + "\n").encode())
+    def take(self, experiment: Experiment) -> int:
+        """From now on the folder holds a run of this experiment, which is resolved; gives how long it was before."""
+        remove_parts(self.path.resolve())  # the path to it may be a link
+        stored = read_experiment(self.path) if self._holds_run else experiment
+        longer = is_longer(stored, experiment)
+        if longer:
+            self._drop_summary()  # first, as it would be that of a run which is not finished
+        else:
+            self.refuse_other(stored, experiment)
+        if longer or not self._holds_run:
+            plain = {"hash": experiment.hash, **self._place(experiment), **experiment.plain()}
+            write_whole(self.path / "experiment.json", (json.dumps(plain, indent=2) + "\n").encode())
+        return stored.rounds
+
+    def _place(self, experiment: Experiment) -> dict[str, str]:
+        """Where a relative path was seen from: beside the experiment, as its hash must not depend on that."""
+        if not is_relative(experiment.dataset):
+            return {}
+        return {SEEN_FROM: str(seen_from(self.path) or Path.cwd())}
+
+    def _drop_summary(self) -> None:
+        (self.path / "summary.json").unlink(missing_ok=True)
+        sync_folder(self.path)
 
     def close(self) -> None:
         """A folder in which no run has begun is left as it was found."""
@@ -83,43 +101,24 @@ class RunFolder:
         if not self._holds_run:
             remove_empty(self._made)
 
-    def append(self, events: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(event) + "\n" for event in events)
-        path = self.path / "events.jsonl"
-        try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as problem:
-            raise write_error(path, problem) from None
-
-    def mend_events(self, committed: int, events: list[dict[str, Any]]) -> None:
-        """After a crash: a torn last line goes, and what the last committed round had to tell is there once."""
-        path = self.path / "events.jsonl"
-        data = path.read_bytes() if path.exists() else b""
-        try:
-            told = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-            kept = [event for event in told if event.get("round", 0) <= committed and event["event"] != "end"]
-        except (ValueError, AttributeError, KeyError):
-            raise DataError(f"{path} has a damaged line before its last one; remove that line to go on.") from None
-        if events and events[-1] not in kept:
-            kept = [event for event in kept if event.get("round", 0) < committed] + events
-        write_whole(path, "".join(f"{json.dumps(event)}\n" for event in kept).encode())
-
     def write_summary(self, summary: Summary) -> None:
-        write_whole(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+        write_whole(self.path / "summary.json", summary_bytes(summary))
 
     def read_summary(self) -> Summary | None:
         path = self.path / "summary.json"
-        return read_summary(path) if path.exists() else None
+        return read_summary(path) if check_file(path) else None
+
+
+def is_longer(stored: Experiment, experiment: Experiment) -> bool:
+    """Whether the experiment, which is resolved, is the stored one with more rounds."""
+    return experiment.rounds > stored.rounds and differences(stored.plain(), experiment.plain()) == ["rounds"]
 
 
 def read_experiment(folder: Path) -> Experiment:
     """The experiment of a run folder."""
     path = folder / "experiment.json"
     try:
-        plain = json.loads(path.read_bytes())
+        plain = read_json(path)
     except OSError:
         raise InputError(f"{folder} is not a run folder: it has no experiment.json.") from None
     except ValueError:
@@ -128,7 +127,7 @@ def read_experiment(folder: Path) -> Experiment:
         plain.pop(SEEN_FROM, None)
         stored = plain.pop("hash", None)
         experiment = Experiment.parse(plain)
-        if experiment.hash == stored:
+        if experiment.hash == stored and experiment.input is not None:
             return experiment
     except (AttributeError, TypeError, InputError):
         pass  # it is not even an experiment any more
@@ -138,17 +137,7 @@ def read_experiment(folder: Path) -> Experiment:
 def seen_from(folder: Path) -> Path | None:
     """The folder in which the run was begun, from which a relative path of its data starts; None where it has none."""
     try:
-        place = json.loads((folder / "experiment.json").read_bytes()).get(SEEN_FROM)
-    except (OSError, ValueError, AttributeError):
+        place = read_json(folder / "experiment.json").get(SEEN_FROM)
+    except (DataError, OSError, ValueError, AttributeError):
         return None
     return Path(place) if isinstance(place, str) else None
-
-
-def read_events(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "events.jsonl"
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        raise InputError(f"{folder} is not a run folder: it has no events.jsonl.") from None
-    except ValueError:
-        raise DataError(f"{path} has a damaged line; a run that was cut off is mended by --resume.") from None

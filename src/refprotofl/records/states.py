@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from refprotofl.basics.state import State, digest_state
 from refprotofl.errors import DataError
 from refprotofl.records.files import put_whole
+from refprotofl.records.inside import open_file
 
 _TYPES = {
     "BOOL": torch.bool,
@@ -57,7 +59,7 @@ def load_state(path: Path, digest: str) -> State:
 def map_state(path: Path) -> tuple[State, dict[str, str]]:
     """A state, mapped into memory instead of read, and the notes beside it."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             size = os.fstat(file.fileno()).st_size
             header = json.loads(file.read(length) if length <= size else b"")
@@ -65,7 +67,7 @@ def map_state(path: Path) -> tuple[State, dict[str, str]]:
         return {**_map_tensors(path, header, 8 + length, size), **json.loads(notes.pop("scalars"))}, notes
     except OSError as problem:
         raise DataError(f"The checkpoint file {path} cannot be read: {problem.strerror or problem}.") from None
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as problem:
         raise DataError(f"The checkpoint file {path} is truncated or was changed: {problem}.") from None
 
 
@@ -76,6 +78,10 @@ def _map_tensors(path: Path, header: dict[str, Any], start: int, size: int) -> d
     """
     if size != start + max((entry["data_offsets"][1] for entry in header.values()), default=0):
         raise ValueError("its length is not what its header says")
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        if not 0 <= begin <= end or math.prod(entry["shape"]) * _TYPES[entry["dtype"]].itemsize != end - begin:
+            raise ValueError(f"{name} has another length than its shape")
     if size == start:
         return {name: torch.empty(entry["shape"], dtype=_TYPES[entry["dtype"]]) for name, entry in header.items()}
     mapped = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)

@@ -2,13 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any, NotRequired, cast
 
+import numpy as np
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from refprotofl.errors import DataError, InputError
+from refprotofl.evaluation.confusion import per_class_accuracy
 from refprotofl.experiment import Experiment
+from refprotofl.records.checkpoint import Progress
+from refprotofl.records.inside import read_json
+from refprotofl.records.manifest import Seconds
 from refprotofl.wire.ledger import Totals
 
 
@@ -17,12 +22,6 @@ class FullModel(TypedDict):
 
     parameters: int
     participations: int
-
-
-class Seconds(TypedDict):
-    total: float
-    train: float
-    evaluate: float
 
 
 class Summary(TypedDict):
@@ -50,10 +49,40 @@ class Summary(TypedDict):
 _SUMMARY = TypeAdapter(Summary)
 
 
+def build_summary(experiment: Experiment, progress: Progress, state_digest: str, full_parameters: int) -> Summary:
+    """Of a run that has come to its last round; `full_parameters` are those of the whole model."""
+    scored, seconds = progress.accuracy, progress.seconds
+    if not scored:
+        raise DataError(f"The checkpoint has {progress.round} rounds and no evaluation, so there is nothing to sum up.")
+    taken = scored.get("confusion", [])
+    return {
+        "schema": 1,
+        "experiment": experiment.plain(),
+        "experiment_hash": experiment.hash,
+        "rounds_done": progress.round,
+        "accuracy": scored["accuracy"],
+        "accuracy_per_client": scored["per_client"],
+        "evaluated_clients": scored["clients"],
+        "trained_clients": scored["trained_clients"],
+        "confusion": taken,
+        "accuracy_per_class": per_class_accuracy(np.array(taken)) if taken else [],
+        "facts": scored.get("facts", {}),
+        "communication": cast(Totals, progress.communication),
+        "full_model": {"parameters": full_parameters, "participations": progress.participations},
+        "seconds": Seconds(total=seconds["total"], train=seconds["train"], evaluate=seconds["evaluate"]),
+        "state_digest": state_digest,
+    }
+
+
+def summary_bytes(summary: Summary) -> bytes:
+    """The file's contents."""
+    return (json.dumps(summary, indent=2) + "\n").encode()
+
+
 def read_summary(path: Path) -> Summary:
     """The summary as it stands in the file, unknown keys too; DataError if it is not one."""
     try:
-        summary: Summary = json.loads(path.read_bytes())
+        summary: Summary = read_json(path)
         _SUMMARY.validate_python(summary, strict=True)  # checked only: what it returns is in another order
         clients = Experiment.parse(summary["experiment"]).clients
         whole = all(len(values) == clients for values in summary["accuracy_per_client"].values())

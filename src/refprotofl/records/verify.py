@@ -1,16 +1,26 @@
-"""Recomputes a run's digest from its checkpoint, and finds where two runs part."""
+"""Recomputes a run's digest from its checkpoint, checks what is told of it, and finds where two runs part.
+
+Nothing here imports the user's own code.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from refprotofl.basics.state import State, digest_run, digest_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import differences
-from refprotofl.records.checkpoint import read_manifest
-from refprotofl.records.folder import read_events, read_experiment
+from refprotofl.records.checkpoint import place_digests
+from refprotofl.records.events import read_events
+from refprotofl.records.folder import read_experiment
+from refprotofl.records.inside import check_run_folder
+from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import load_state
+from refprotofl.records.telling import check_told
 
 
 @dataclass(frozen=True)
@@ -18,31 +28,51 @@ class Verified:
     round: int
     state_digest: str
     clients_with_state: int
+    recomputed: bool  # False: the states of clients that never trained are not known
+    notes: tuple[str, ...]  # what this rests on, and what it cannot prove
+
+
+class _Round(TypedDict):
+    round: Annotated[int, Field(ge=1)]
+    state_digest: str
+    asked: list[int]
+    messages: dict[str, dict[str, dict[str, dict[str, str]]]]  # by phase, direction, client, field
+    server: dict[str, str]
+    clients: dict[str, str]
+
+
+_ROUND = TypeAdapter(_Round)
 
 
 def verify_run(
-    folder: Path, initial_digests: Sequence[str], read_client: Callable[[Path, dict[str, Any]], State]
+    folder: Path, initial_digests: Sequence[str] | None, read_client: Callable[[Path, dict[str, Any]], State]
 ) -> Verified:
     """The digest of every state, against manifest and events; DataError where they disagree.
 
-    `read_client` finds a client's state in the checkpoint by its record.
+    `initial_digests` are those of the clients before they trained, None if nobody knows. `read_client` finds a client's
+    state in the checkpoint by its record.
     """
-    manifest = read_manifest(folder / "checkpoint")
+    check_run_folder(folder)
+    experiment, manifest = read_experiment(folder), read_manifest(folder / "checkpoint")
     if not manifest:
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
-    checkpoint = folder / "checkpoint"
+    checkpoint, last = folder / "checkpoint", manifest["progress"]["round"]
     server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"]))
-    clients = list(initial_digests)
-    for client, record in manifest["clients"].items():
-        clients[int(client)] = digest_state(read_client(checkpoint, record))
-    digest, last = digest_run(server, clients), manifest["progress"]["round"]
-    recorded = {event["round"]: event["state_digest"] for event in rounds(folder)}
-    if last not in recorded:
+    found = {
+        int(client): {"digest": digest_state(read_client(checkpoint, record))}
+        for client, record in manifest["clients"].items()
+    }
+    clients = place_digests(checkpoint, initial_digests or [""] * experiment.clients, found)
+    told = {event["round"]: event["state_digest"] for event in rounds(folder)}
+    if last not in told:
         raise DataError(f"{folder}: events.jsonl lacks round {last}; a run that was cut off is mended by --resume.")
-    for source, expected in (("manifest", manifest["state_digest"]), ("events.jsonl", recorded[last])):
+    recomputed = "" not in clients
+    digest = digest_run(server, clients) if recomputed else manifest["state_digest"]
+    for source, expected in (("manifest", manifest["state_digest"]), ("events.jsonl", told[last])):
         if digest != expected:
             raise DataError(f"{folder}: the states of round {last} give {digest}, but its {source} says {expected}.")
-    return Verified(last, digest, len(manifest["clients"]))
+    notes = check_told(folder, experiment, manifest, read_events(folder))
+    return Verified(last, digest, len(found), recomputed, tuple(notes))
 
 
 def first_difference(one: Path, other: Path) -> str | None:
@@ -61,7 +91,14 @@ def first_difference(one: Path, other: Path) -> str | None:
 
 
 def rounds(folder: Path) -> Iterator[dict[str, Any]]:
-    return (event for event in read_events(folder) if event["event"] == "round")
+    for event in read_events(folder):
+        if event["event"] == "round":
+            try:
+                _ROUND.validate_python(event, strict=True)
+            except ValidationError as error:
+                where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+                raise DataError(f"{folder / 'events.jsonl'}: a round's {where} is not what it must be.") from None
+            yield event
 
 
 def _paired(left: dict[str, Any], right: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

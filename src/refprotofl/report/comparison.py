@@ -1,7 +1,7 @@
 """Several methods on the same partitions, initial weights and cohorts: a grid of runs, each done once."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refprotofl.data import federate, load_dataset
@@ -17,6 +17,7 @@ from refprotofl.models import Parts, build_model
 from refprotofl.records.summary import Summary
 from refprotofl.report.choices import read_switches
 from refprotofl.report.statistics import Estimate, estimate
+from refprotofl.simulation.origin import current_folder
 from refprotofl.simulation.resolving import resolve
 from refprotofl.simulation.run import Watcher, Workers, run
 
@@ -28,6 +29,7 @@ class Cell:
     name: str  # as it was asked for, switches included
     experiment: Experiment
     folder: Path
+    reused: bool = False  # its run was finished before
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,16 @@ def plan(
 def run_cells(
     cells: Sequence[Cell], data: Path | None, workers: Workers, watch: Callable[[int, Cell], Watcher]
 ) -> Iterator[tuple[Cell, Summary]]:
-    """Each cell's summary; a finished run is read, an interrupted one goes on."""
-    for number, cell in enumerate(cells):
+    """Each cell's summary; a finished run is read, an interrupted one goes on.
+
+    Where data or the user's code changed since, a run of its own is begun beside it.
+    """
+    for number, planned in enumerate(cells):
+        cell = replace(planned, folder=current_folder(planned.folder, planned.experiment, data))
         finished = run(
             cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, watcher=watch(number, cell)
         )
-        yield cell, finished.summary
+        yield replace(cell, reused=finished.reused), finished.summary
 
 
 def tabulate(results: Sequence[tuple[Cell, Summary]]) -> list[OverSeeds]:

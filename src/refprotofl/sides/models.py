@@ -9,8 +9,11 @@ from refprotofl.basics.state import State, digest_state
 from refprotofl.compute.devices import CPU
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel, build_model
+
+CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is built with
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,18 @@ def build_models(experiment: Experiment, clients: Iterable[int] | None = None) -
 def initial_states(experiment: Experiment, models: Mapping[str, SplitModel]) -> dict[str, State]:
     shared = find_method(experiment.method).shared(experiment)
     return {name: dict(model.read_private(shared)) for name, model in models.items()}
+
+
+def known_digests(experiment: Experiment, recorded: Mapping[str, str] | None) -> list[str] | None:
+    """Each client's digest before it ever trained, by its backbone as on record; else of models of our own.
+
+    The user's are not built, as that would run their code: None.
+    """
+    if recorded is not None:
+        return [recorded[name] for name in experiment.backbones] if {*experiment.backbones} <= recorded.keys() else None
+    if any(key in CODE_OF_MODELS for key, _ in references(experiment.plain())):
+        return None
+    return initial_digests(experiment, initial_states(experiment, build_models(experiment)))
 
 
 def initial_digests(experiment: Experiment, initial: Mapping[str, State]) -> list[str]:

@@ -2,19 +2,21 @@
 
 import time
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
 from refprotofl.basics.state import digest_value
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.engine import Engine
-from refprotofl.evaluation.confusion import per_class_accuracy
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.records.checkpoint import Checkpoint, Progress
+from refprotofl.records.files import sha256
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.machine import describe_machine
-from refprotofl.records.summary import Seconds, Summary
+from refprotofl.records.manifest import Origin
+from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation.draws import draw_cohort, draw_evaluated
 from refprotofl.simulation.watching import Event, Watcher
@@ -36,29 +38,45 @@ class Loop:
         self.progress = checkpoint.progress
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
 
-    def begin(self, workers: int, device: str, partition: dict[str, Any]) -> None:
-        self.folder.mend_events(self.progress.round, self.checkpoint.events)
-        self.folder.append(
-            [
-                {
-                    "event": "resume" if self.progress.round else "start",
-                    "rounds_done": self.progress.round,
-                    "workers": workers,
-                    "device": device,
-                    "partition": partition,
-                    "machine": describe_machine(),
-                }
-            ]
+    def begin(self, origin: Origin, planned: int, workers: int, device: str, partition: dict[str, Any]) -> None:
+        """`planned` is the number of rounds that the run in the folder had before."""
+        told = self.folder.events.mend(self.progress.round, self.checkpoint.events)
+        before = self.checkpoint.marks.get("run")
+        run = before["id"] if before else next((str(event["run"]) for event in told if "run" in event), uuid4().hex)
+        self.folder.events.tell(
+            {
+                "event": "resume" if self.progress.round else "start",
+                "run": run,
+                "rounds_done": self.progress.round,
+                "workers": workers,
+                "device": device,
+                "partition": partition,
+                "machine": describe_machine(),
+            }
         )
-        self.watcher.started(self.experiment, self.folder.path, workers, self.progress.round)
+        self._tell_extension(before["rounds"] if before else planned, told)
+        experiment, names = self.experiment, self.experiment.backbones
+        self.checkpoint.marks |= {
+            "run": {"id": run, "experiment": experiment.hash, "rounds": experiment.rounds},
+            "origin": origin,
+            "initial": dict(zip(names, self.side.initial_digests, strict=True)),
+        }
+        self.watcher.started(experiment, self.folder.path, workers, self.progress.round)
+
+    def _tell_extension(self, planned: int, told: list[Event]) -> None:
+        """Once, though a crash may come between the telling and the next commit."""
+        rounds = self.experiment.rounds
+        if planned < rounds and not any(one["event"] == "extend" and one.get("rounds") == rounds for one in told):
+            self.folder.events.tell({"event": "extend", "rounds": rounds, "rounds_before": planned})
 
     def run(self, started: float) -> Summary:
         """All rounds that are not committed yet, then the summary."""
         spent_before = self.progress.seconds["total"]
         for round in range(self.progress.round + 1, self.experiment.rounds + 1):
             self.round(round, started, spent_before)
-        summary = self.summary()
-        self.folder.append([{"event": "end", "state_digest": summary["state_digest"]}])
+        summary = build_summary(self.experiment, self.progress, self.checkpoint.state_digest, self.side.full_size)
+        sealed = sha256(summary_bytes(summary))
+        self.folder.events.tell({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
         self.folder.write_summary(summary)
         return summary
 
@@ -98,10 +116,10 @@ class Loop:
             "traffic": self.ledger.close(round),
             "seconds": time.perf_counter() - begin,
         }
-        events.append(event)
-        self.checkpoint.commit(state, moved, digest, self.progress, events)
+        lines = self.folder.events.chained([*events, event])
+        self.checkpoint.commit(state, moved, digest, self.progress, lines)
         self.engine.committed(round)
-        self.folder.append(events)
+        self.folder.events.append(lines)
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 
     def cohort(self, round: int, clients: list[int], purpose: Purpose = "training") -> EngineCohort:
@@ -133,26 +151,6 @@ class Loop:
             "per_client": per_client,
             "confusion": taken.tolist(),
             "facts": self.server.facts(),
-        }
-
-    def summary(self) -> Summary:
-        seconds, taken = self.progress.seconds, self.progress.accuracy.get("confusion", [])
-        return {
-            "schema": 1,
-            "experiment": self.experiment.plain(),
-            "experiment_hash": self.experiment.hash,
-            "rounds_done": self.progress.round,
-            "accuracy": self.progress.accuracy["accuracy"],
-            "accuracy_per_client": self.progress.accuracy["per_client"],
-            "evaluated_clients": self.progress.accuracy["clients"],
-            "trained_clients": self.progress.accuracy["trained_clients"],
-            "confusion": taken,
-            "accuracy_per_class": per_class_accuracy(np.array(taken)) if taken else [],
-            "facts": self.progress.accuracy["facts"],
-            "communication": self.ledger.totals(),
-            "full_model": {"parameters": self.side.full_size, "participations": self.progress.participations},
-            "seconds": Seconds(total=seconds["total"], train=seconds["train"], evaluate=seconds["evaluate"]),
-            "state_digest": self.checkpoint.state_digest,
         }
 
 

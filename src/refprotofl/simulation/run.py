@@ -11,13 +11,17 @@ import torch
 
 from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
+from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, seen_from
+from refprotofl.records.folder import RunFolder, is_longer, seen_from
 from refprotofl.records.summary import Summary
+from refprotofl.sides.server import ServerSide
 from refprotofl.simulation import assembly
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
 from refprotofl.simulation.loop import Loop
+from refprotofl.simulation.origin import origin_of, refuse_changed
 from refprotofl.simulation.resolving import prepare, resolve_alike
 from refprotofl.simulation.watching import Event, Watcher
 
@@ -32,6 +36,7 @@ class Finished:
 
     summary: Summary
     folder: Path
+    reused: bool = False  # it was finished before, and has only been read
 
 
 def run(
@@ -58,7 +63,7 @@ def run(
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
         cleanup.callback(folder.close)
-        finished = enter(folder, experiment, resume)
+        finished = enter(folder, experiment, resume, data_dir)
         if finished is not None:
             return finished
         federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
@@ -66,27 +71,57 @@ def run(
         for note in federation.data.notes:
             watcher.noted(note)
         side = assembly.server_side(federation)
-        folder.take(federation.experiment)
+        planned = folder.take(federation.experiment)
         checkpoint = Checkpoint(folder.checkpoint, side.initial_digests)
-        committed = checkpoint.server_state()
-        if committed is not None:
-            side.server.restore(committed)
+        restore(side, checkpoint)
         count = worker_count(workers, federation.experiment, device)
         opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
         cleanup.callback(opened.close)
         loop = Loop(side, opened, checkpoint, folder, watcher)
-        loop.begin(count, devices.describe(device, count), vars(federation.data.partition_notes))
+        origin, notes = (
+            origin_of(federation.experiment, data_dir, seen_from(folder.path)),
+            vars(federation.data.partition_notes),
+        )
+        loop.begin(origin, planned, count, devices.describe(device, count), notes)
         return Finished(loop.run(started), folder.path)
 
 
-def enter(folder: RunFolder, experiment: Experiment, resume: bool) -> Finished | None:
+def enter(folder: RunFolder, experiment: Experiment, resume: bool, data_dir: Path | None) -> Finished | None:
     """Opens the folder, if it may be used for this experiment. A run that is finished needs no more."""
     stored = folder.open(resume)
     if stored is None:
         return None
-    folder.refuse_other(stored, resolve_alike(experiment, stored))
-    summary = folder.read_summary()
-    return None if summary is None else Finished(summary, folder.path)
+    wanted = resolve_alike(experiment, stored)
+    longer = is_longer(stored, wanted)
+    if longer:
+        refuse_dependent(folder, stored, wanted)
+    else:
+        folder.refuse_other(stored, wanted)
+    refuse_changed(folder.path, stored, data_dir)
+    summary = None if longer else folder.read_summary()
+    return None if summary is None else Finished(summary, folder.path, reused=True)
+
+
+def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
+    """More rounds end as if they had been planned; not so where the first rounds depend on how many there are."""
+    if find_method(stored.method).depends_on_rounds:
+        raise InputError(
+            f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot go on to {wanted.rounds}: "
+            f"what method = {stored.method!r} does in a round depends on the number of all rounds. Use another --out."
+        )
+
+
+def restore(side: ServerSide, checkpoint: Checkpoint) -> None:
+    """The server goes on from the last committed round, if there is one."""
+    committed = checkpoint.server_state()
+    if committed is None:
+        return
+    try:
+        side.server.restore(committed)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
+        raise DataError(
+            f"The server's state in {checkpoint.folder} does not fit the experiment ({problem}); is it of another run?"
+        ) from None
 
 
 def default_folder(experiment: Experiment) -> Path:

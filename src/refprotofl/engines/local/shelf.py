@@ -1,12 +1,16 @@
 """The constant messages that the clients of this machine were given."""
 
+import re
 from pathlib import Path
 
 from refprotofl.errors import RefProtoFLError
 from refprotofl.records.files import ensure_folder, remove_parts, sha256, write_whole
+from refprotofl.records.inside import read_file
 from refprotofl.wire import Message, decode, encode
 
 SHELF = "shelf"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def prepare_shelf(folder: Path) -> None:
@@ -32,8 +36,10 @@ class DiskShelf:
     def get(self, digest: str) -> Message | None:
         """None if it is not there, or no longer what it was."""
         if digest not in self._messages:
+            if not _DIGEST.fullmatch(digest):
+                return None  # a client's state may come from anyone, and no other path is followed
             try:
-                data = (self.folder / digest).read_bytes()
+                data = read_file(self.folder / digest)
                 if sha256(data) != digest:
                     return None
                 self._messages[digest] = decode(data)

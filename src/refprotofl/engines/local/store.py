@@ -1,7 +1,7 @@
 """The clients' private states on this machine's disk: one file each, by client and round."""
 
 import json
-import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +10,15 @@ from torch import Tensor
 
 from refprotofl.basics.state import State, digest_state
 from refprotofl.engines.engine import Record
-from refprotofl.records.files import ensure_folder, sync_files
+from refprotofl.errors import DataError
+from refprotofl.records.files import PARTS, ensure_folder, sync_files
+from refprotofl.records.inside import remove_named
 from refprotofl.records.states import load_state, map_state, save_state
 
 CLIENTS = "clients"
+
+_WHOLE = re.compile(r"\d{6,9}-\d{1,9}(-again)?\.safetensors")
+_OURS = re.compile(rf"{_WHOLE.pattern}|\d{{6,9}}-\d{{1,9}}(-again)?\.changes|{PARTS.pattern}")
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Location:
 
     @classmethod
     def recorded(cls, record: Record) -> "Location":
-        return cls(record["file"], record["digest"], checked=False)
+        return cls(_file_of(record), record["digest"], checked=False)
 
     @property
     def record(self) -> Record:
@@ -97,7 +102,18 @@ def prepare_states(folder: Path) -> None:
 
 def read_state(folder: Path, record: Record) -> State:
     """The state that a record names, which must have its digest."""
-    return load_state(folder / CLIENTS / record["file"], record["digest"])
+    return load_state(folder / CLIENTS / _file_of(record), record["digest"])
+
+
+def _file_of(record: Record) -> str:
+    """A name of our own form: a record may come from anyone, and no other path is followed."""
+    file = record.get("file")
+    if not isinstance(file, str) or not _WHOLE.fullmatch(file):
+        raise DataError(
+            f"The checkpoint's manifest.json names {file!r} as a client's state; it must be a name such as "
+            f"000000-1.safetensors in {CLIENTS}."
+        )
+    return file
 
 
 def sync_states(folder: Path, records: Iterable[Record]) -> None:
@@ -106,10 +122,7 @@ def sync_states(folder: Path, records: Iterable[Record]) -> None:
 
 def remove_others(folder: Path, records: Iterable[Record]) -> None:
     """The files that no record names: of earlier rounds, and of a round that never became one."""
-    live = {record["file"] for record in records}
-    for name in os.listdir(folder / CLIENTS):
-        if name not in live:
-            (folder / CLIENTS / name).unlink()
+    remove_named(folder / CLIENTS, _OURS, {record["file"] for record in records})
 
 
 def _file_beside(mapped: str, name: str, ending: str) -> str:

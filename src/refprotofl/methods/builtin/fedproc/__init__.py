@@ -26,6 +26,7 @@ class FedProc(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fedproc.fedproc:FedProcServer"
     client = "refprotofl.methods.builtin.fedproc.fedproc:FedProcClient"
+    depends_on_rounds = True
     notes = (
         "reconstructed from what is published of it; temperature and the averaging of prototypes are this project's",
     )

@@ -1,0 +1,66 @@
+"""What a run's numbers come from beside its experiment, and whether that is still the same."""
+
+from itertools import count
+from pathlib import Path
+
+from refprotofl.basics.user_code import digest_code
+from refprotofl.data.digests import digest_data
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references
+from refprotofl.records import folder as folders
+from refprotofl.records.inside import CHECKPOINT
+from refprotofl.records.manifest import Origin, read_manifest
+
+RESULTS = 1  # raised when a pinned digest changes, and only then: what was computed before is not reused
+
+
+def origin_of(experiment: Experiment, data_dir: Path | None, seen_from: Path | None = None) -> Origin:
+    """`seen_from`: where a relative path of the data starts, if not here."""
+    code = {name: digest_code(name) for _, name in references(experiment.plain())}
+    return {
+        "results": RESULTS,
+        "data": digest_data(experiment.dataset, data_dir, seen_from),
+        "code": {name: digest for name, digest in code.items() if digest is not None},
+    }
+
+
+def changes(stored: Origin, now: Origin, experiment: Experiment) -> list[str]:
+    """What is another than it was; what was not known then, or is not known now, does not count."""
+    found = []
+    if None not in (stored["data"], now["data"]) and stored["data"] != now["data"]:
+        found.append(f"the data of dataset = {experiment.dataset!r}")
+    for name in sorted(stored["code"].keys() & now["code"].keys()):
+        if stored["code"][name] != now["code"][name]:
+            found.append(f"the code of {name}")
+    if stored["results"] != now["results"]:
+        found.append("the numbers that this version of refprotofl computes")
+    return found
+
+
+def changed_since(folder: Path, experiment: Experiment, data_dir: Path | None) -> list[str]:
+    """What has changed since the run in this folder, of this experiment; nothing where that is not on record."""
+    stored = read_manifest(folder / CHECKPOINT).get("origin")
+    return (
+        []
+        if stored is None
+        else changes(stored, origin_of(experiment, data_dir, folders.seen_from(folder)), experiment)
+    )
+
+
+def refuse_changed(folder: Path, experiment: Experiment, data_dir: Path | None) -> None:
+    changed = changed_since(folder, experiment, data_dir)
+    if changed:
+        raise InputError(
+            f"The run in {folder} cannot be used any more: {' and '.join(changed)} changed since. Bring back what it "
+            "began with, or use another --out."
+        )
+
+
+def current_folder(folder: Path, experiment: Experiment, data_dir: Path | None) -> Path:
+    """The folder, or the first of those numbered after it, whose run comes from what is here now; else a free one."""
+    for number in count(1):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not changed_since(candidate, experiment, data_dir):
+            return candidate
+    raise AssertionError("there is always a free one")

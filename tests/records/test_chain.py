@@ -1,0 +1,150 @@
+"""The events are a chain and the summary is sealed: what was changed afterwards is told by verify."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.engines.local.store import read_state
+from refprotofl.errors import DataError
+from refprotofl.experiment import Experiment
+from refprotofl.records.events import check_chain, read_events
+from refprotofl.records.files import sha256
+from refprotofl.records.folder import read_experiment
+from refprotofl.records.manifest import read_manifest, signed
+from refprotofl.records.verify import Verified, verify_run
+from refprotofl.sides.models import known_digests
+from refprotofl.simulation.run import run
+
+
+def verify(folder: Path) -> Verified:
+    recorded = read_manifest(folder / "checkpoint").get("initial")
+    return verify_run(folder, known_digests(read_experiment(folder), recorded), read_state)
+
+
+def write_events(folder: Path, events: list[dict[str, Any]]) -> None:
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+
+
+def test_every_line_follows_from_those_before_it(finished_copy: Path) -> None:
+    head = sha256(b"")
+    for event in read_events(finished_copy):
+        chain = event.pop("chain")
+        head = sha256((head + json.dumps(event)).encode())
+        assert chain == head
+
+
+def test_the_chain_goes_on_through_interruptions(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
+    run(tiny(), out=cut_off, resume=True)
+    events = read_events(cut_off)
+    assert [event["event"] for event in events][3] == "resume"
+    assert check_chain(cut_off, events) == len(events)
+    assert len({event["run"] for event in events if "run" in event}) == 1
+    assert verify(cut_off).recomputed
+
+
+def test_an_edited_accuracy_in_the_summary_is_found(finished_copy: Path) -> None:
+    path = finished_copy / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["accuracy"]["personal"] = 0.99
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+    with pytest.raises(DataError, match=r"summary\.json is not what the run's manifest gives: accuracy\.personal"):
+        verify(finished_copy)
+
+
+def test_an_edited_size_of_the_model_in_the_summary_is_found(finished_copy: Path) -> None:
+    path = finished_copy / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["full_model"]["parameters"] += 1
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+    with pytest.raises(DataError, match="not the file that the run wrote at its end"):
+        verify(finished_copy)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_edited_line_is_found(finished_copy: Path, number: int) -> None:
+    events = read_events(finished_copy)
+    events[number]["seconds"] = 0.125
+    write_events(finished_copy, events)
+    with pytest.raises(DataError, match=rf"line {number + 1} does not follow"):
+        verify(finished_copy)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_removed_line_is_found(finished_copy: Path, number: int) -> None:
+    events = read_events(finished_copy)
+    del events[number]
+    write_events(finished_copy, events)
+    with pytest.raises(DataError, match=r"does not follow|lacks round 2"):
+        verify(finished_copy)
+
+
+def test_an_accuracy_that_was_edited_with_its_chain_is_found_by_the_manifest(finished_copy: Path) -> None:
+    head, events = sha256(b""), read_events(finished_copy)
+    events[1]["accuracy"]["personal"] = 0.99
+    for event in events:
+        del event["chain"]
+        head = event["chain"] = sha256((head + json.dumps(event)).encode())
+    write_events(finished_copy, events)
+    with pytest.raises(DataError, match="round 2 is not the one that the manifest knows"):
+        verify(finished_copy)
+
+
+def test_another_experiment_beside_the_manifest_is_found(finished_copy: Path, tiny: Callable[..., Experiment]) -> None:
+    stored = read_experiment(finished_copy)
+    other = stored.model_copy(update={"seed": 5})
+    (finished_copy / "experiment.json").write_text(json.dumps({"hash": other.hash, **other.plain()}))
+    with pytest.raises(DataError, match="not the experiment of the manifest"):
+        verify(finished_copy)
+
+
+def test_a_resume_does_not_make_an_edited_line_one_of_ours(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
+    events = read_events(cut_off)
+    events[0]["workers"] = 99
+    write_events(cut_off, events)
+    run(tiny(), out=cut_off, resume=True)
+    with pytest.raises(DataError, match="line 1 does not follow"):
+        verify(cut_off)
+
+
+def as_of_an_older_version(folder: Path) -> None:
+    manifest = read_manifest(folder / "checkpoint")
+    for name in ("run", "origin", "initial", "chain"):
+        del manifest[name]
+    for event in manifest["events"]:
+        del event["chain"]
+    (folder / "checkpoint" / "manifest.json").write_bytes(signed(manifest))
+    newer = {"chain", "run", "summary"}
+    kept = [{name: event[name] for name in event if name not in newer} for event in read_events(folder)]
+    write_events(folder, kept)
+
+
+def test_a_folder_of_an_older_version_is_verified_as_far_as_it_goes(finished_copy: Path) -> None:
+    as_of_an_older_version(finished_copy)
+    found = verify(finished_copy)
+    assert found.recomputed
+    assert "no chain on record" in found.notes[0]
+
+
+def test_a_folder_of_an_older_version_goes_on_with_a_chain(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
+    as_of_an_older_version(cut_off)
+    run(tiny(), out=cut_off, resume=True)
+    found = verify(cut_off)
+    assert found.notes[0] == "The first 3 events were written without a chain."
+    events = read_events(cut_off)
+    events[0]["workers"] = 99  # what was there before is sealed, too
+    write_events(cut_off, events)
+    with pytest.raises(DataError, match="line 4 does not follow"):
+        verify(cut_off)
+
+
+def test_clients_that_never_trained_count_as_on_record(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+    folder = run(tiny(clients=3, fraction=0.34, rounds=1), out=tmp_path / "run").folder
+    assert verify(folder).clients_with_state == 1
+    manifest = read_manifest(folder / "checkpoint")
+    manifest["initial"] = {"mlp": "0" * 64}
+    (folder / "checkpoint" / "manifest.json").write_bytes(signed(manifest))
+    with pytest.raises(DataError, match="states of round 1 give"):
+        verify(folder)
