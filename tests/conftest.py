@@ -4,11 +4,13 @@ With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/te
 """
 
 import os
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 import torch
 
+from refprotofl.data import digests
 from refprotofl.simulation.engine import OpenEngine, open_engine
 
 torch.set_num_threads(1)
@@ -22,3 +24,12 @@ if "REFPROTOFL_TEST_DEVICE" not in os.environ:
 def patient() -> OpenEngine:
     """Workers do all that is theirs: else a small run would be over in this process before they have started."""
     return partial(open_engine, patient=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_digest_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is left in the cache of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        file = tmp_path_factory.mktemp("cache") / "digests.json"
+        patch.setattr(digests, "_cache_file", lambda: file)
+        yield

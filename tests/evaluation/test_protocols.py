@@ -87,7 +87,7 @@ def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halve
     assert shown in line
     assert "every other right answer" in line
 
-    export(load_trained(halved.folder, 1), tmp_path / "out")
+    export(load_trained(halved.folder, 1, trust_code=True), tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"| {shown} | every other right answer |" in card
 

@@ -43,7 +43,7 @@ def test_backbone_and_its_statistics_stay_while_the_layers_behind_it_learn(simul
     done = simulate({"method": "fedpcl", "model": {"name": f"{backbones}:frozen"}})
     initial = assembly.load_federation(done.experiment, None).model.state_dict()
     for client in range(4):
-        final = load_trained(done.folder, client).model.state_dict()
+        final = load_trained(done.folder, client, trust_code=True).model.state_dict()
         moved = {name for name in final if not final[name].equal(initial[name])}
         assert moved == {"feature.weight", "feature.bias", "head.weight", "head.bias"}
 
@@ -54,7 +54,7 @@ def test_the_example_freezes_what_an_earlier_run_has_learnt(simulate: Any, monke
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     done = simulate({"method": "fedpcl", "rounds": 1, "model": {"name": "pretrained_backbone:frozen"}})
     learnt = load_trained(pretrained.folder, 0).model.backbone.state_dict()
-    found = load_trained(done.folder, 1).model.backbone.state_dict()
+    found = load_trained(done.folder, 1, trust_code=True).model.backbone.state_dict()
     initial = assembly.load_federation(pretrained.experiment, None).model.backbone.state_dict()
     assert all(found[name].equal(learnt[name]) for name in learnt)
     assert not all(found[name].equal(initial[name]) for name in learnt)
