@@ -9,8 +9,6 @@ from refprotofl.errors import DataError
 RULE = (
     "Images are (N, height, width), (N, height, width, channels) or (N, channels, height, width), with 1 or 3 channels"
 )
-
-
 EIGHT_BITS = (
     "Images are held in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
     "which only you know"
@@ -26,15 +24,7 @@ def bring_to_uint8(
     Whole numbers, of a float type too, are taken as 0..255. Floats that are none must lie in 0..1; what they have
     beyond 8 bits is rounded off, and told.
     """
-    for split, array in (("train", train), ("test", test)):
-        if array.dtype.kind not in "uifb":
-            raise DataError(f"{origin}: the {split} images have type {array.dtype}; use uint8, or float in 0..1.")
-        if array.size == 0:
-            raise DataError(f"{origin}: there are no {split} images (shape {array.shape}).")
-    if (train.dtype.kind == "f") != (test.dtype.kind == "f"):
-        raise DataError(
-            f"{origin}: train images are {train.dtype} and test images {test.dtype}; use one type for both."
-        )
+    _check_types(train, test, origin)
     low = min(float(train.min()), float(test.min()))
     high = max(float(train.max()), float(test.max()))
     if not (low >= 0 and high <= 255):  # so written, NaN is refused too
@@ -56,6 +46,18 @@ def bring_to_uint8(
         )
     note = f"{origin}: images have more precision than the 8 bits they are held in; they were rounded to 1/255."
     return train_pixels, test_pixels, (note,)
+
+
+def _check_types(train: NDArray[np.generic], test: NDArray[np.generic], origin: str) -> None:
+    for split, array in (("train", train), ("test", test)):
+        if array.dtype.kind not in "uifb":
+            raise DataError(f"{origin}: the {split} images have type {array.dtype}; use uint8, or float in 0..1.")
+        if array.size == 0:
+            raise DataError(f"{origin}: there are no {split} images (shape {array.shape}).")
+    if (train.dtype.kind == "f") != (test.dtype.kind == "f"):
+        raise DataError(
+            f"{origin}: train images are {train.dtype} and test images {test.dtype}; use one type for both."
+        )
 
 
 def _scaled(array: NDArray[np.generic], scale: float) -> tuple[NDArray[np.uint8], bool]:
