@@ -103,7 +103,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
         intact = manifest.pop("sha256", None) == _digest(manifest)
-    except (OSError, ValueError, AttributeError, TypeError) as problem:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as problem:
         raise DataError(f"The checkpoint's {path} is damaged: {problem}.") from None
     if not intact:
         raise DataError(f"The checkpoint's {path} is damaged: its contents do not have the hash that it names.")

@@ -96,7 +96,7 @@ class RunFolder:
         try:
             told = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
             kept = [event for event in told if event.get("round", 0) <= committed and event["event"] != "end"]
-        except (ValueError, AttributeError, KeyError):
+        except (ValueError, AttributeError, KeyError, RecursionError):
             raise DataError(f"{path} has a damaged line before its last one; remove that line to go on.") from None
         if events and events[-1] not in kept:
             kept = [event for event in kept if event.get("round", 0) < committed] + events
@@ -117,7 +117,7 @@ def read_experiment(folder: Path) -> Experiment:
         plain = json.loads(path.read_bytes())
     except OSError:
         raise InputError(f"{folder} is not a run folder: it has no experiment.json.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(f"{path} is damaged: it is not valid JSON.") from None
     try:
         stored = plain.pop("hash", None)
@@ -135,5 +135,5 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError:
         raise InputError(f"{folder} is not a run folder: it has no events.jsonl.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(f"{path} has a damaged line; a run that was cut off is mended by --resume.") from None
