@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from refprotofl.basics.escapes import as_code, for_markdown
 from refprotofl.basics.plugins import is_reference
-from refprotofl.basics.units import percent, size
+from refprotofl.basics.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import Trained
@@ -22,14 +23,14 @@ def _what(trained: Trained) -> str:
     channels, height, width = trained.shape
     return f"""# Image classifier of client {trained.client}
 
-What one of {experiment.clients} clients has after a federated run, in which no client shared its data: a backbone
-(`{trained.backbone}`, norm `{experiment.model.norm}`), a feature layer of width {experiment.model.embedding}
-and a classifier head.
+What one of {counted(experiment.clients, "client")} has after a federated run, in which no client shared its data:
+a backbone ({as_code(trained.backbone)}, norm `{experiment.model.norm}`), a feature layer
+of width {experiment.model.embedding} and a classifier head.
 
 | | |
 |---|---|
-| method | `{experiment.method}` |
-| data set | `{_public_name(experiment.dataset)}` |
+| method | {as_code(experiment.method)} |
+| data set | {as_code(_public_name(experiment.dataset))} |
 | partition | {_partition(experiment)}; what this client holds is private and not told here |
 | rounds | {trained.rounds_done} of {experiment.rounds} |
 | input | {width} x {height} pixels, {channels} channel{"s" if channels > 1 else ""}, 0..255; normalised by the model |
@@ -44,11 +45,11 @@ def _public_name(dataset: str) -> str:
 
 def _partition(experiment: Experiment) -> str:
     spread = f" with alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else ""
-    return f"{experiment.partition}{spread} over {experiment.clients} clients"
+    return f"{experiment.partition}{spread} over {counted(experiment.clients, 'client')}"
 
 
 def _classes(names: tuple[str, ...]) -> str:
-    shown = ", ".join(name.replace("|", "\\|") for name in names[:20])
+    shown = ", ".join(map(for_markdown, names[:20]))
     return shown + (", … (all of them are in model.safetensors)" if len(names) > 20 else "")
 
 
@@ -75,7 +76,7 @@ def _cost(trained: Trained) -> str:
     sent, clients = trained.communication["uplink"]["payload_bytes"], trained.experiment.clients
     return f"""## Communication
 
-In {trained.rounds_done} rounds of training all {clients} clients together sent {sent:,} bytes
+In {counted(trained.rounds_done, "round")} of training all clients together ({clients}) sent {counted(sent, "byte")}
 to the server, {size(sent / clients)} each on average.
 """
 
@@ -83,7 +84,7 @@ to the server, {size(sent / clients)} each on average.
 def _loading(trained: Trained) -> str:
     channels, height, width = trained.shape
     name = trained.backbone
-    own = f"\nThe backbone is built by `{name}`, which must be importable.\n" if is_reference(name) else ""
+    own = f"\nThe backbone is built by {as_code(name)}, which must be importable.\n" if is_reference(name) else ""
     return f"""## Use
 
 In this folder, with `pip install refprotofl`:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from refprotofl.basics.escapes import for_csv
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.errors import InputError
@@ -90,9 +91,10 @@ def write_predictions(predictions: Predictions, format: TableFormat, path: Path 
 def _csv(predictions: Predictions) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["name", "class", "probability", *(f"p({name})" for name in predictions.class_names)])
+    writer.writerow(["name", "class", "probability", *(for_csv(f"p({name})") for name in predictions.class_names)])
     for row in predictions.rows():
-        writer.writerow([row["name"], row["class"], row["probability"], *row["probabilities"].values()])
+        told = (for_csv(row["name"]), for_csv(row["class"]))
+        writer.writerow([*told, row["probability"], *row["probabilities"].values()])
     return text.getvalue()
 
 

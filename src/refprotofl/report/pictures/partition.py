@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted
 from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
 
 if TYPE_CHECKING:
@@ -24,9 +26,9 @@ def draw_partition(counts: NDArray[np.int64], class_names: Sequence[str], path: 
         axes = figure.add_subplot()
         (_draw_bubbles if as_bubbles else _draw_heat_map)(axes, counts)
         _label(axes, counts, class_names, as_bubbles)
-        axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
+        axes.set_title(for_terminal(title), loc="left", color=INK, fontsize=11, pad=12)
     if as_bubbles:
-        return f"{path}: {clients} clients by {classes} classes."
+        return f"{path}: {counted(clients, 'client')} by {counted(classes, 'class')}."
     return f"{path}: a heat map, because {clients} clients by {classes} classes are too many for bubbles."
 
 
@@ -106,4 +108,5 @@ def _label(axes: "Axes", counts: NDArray[np.int64], class_names: Sequence[str], 
 
 
 def _shortened(name: str) -> str:
-    return name if len(name) <= 18 else name[:17] + "…"
+    shown = for_terminal(name)
+    return shown if len(shown) <= 18 else shown[:17] + "…"
