@@ -56,6 +56,11 @@ class Declaration:
         """Logits beside those of the classes."""
         return 0
 
+    @staticmethod
+    def local_epochs(experiment: "Experiment") -> int:
+        """Passes over its own data that a client makes in a round."""
+        return experiment.train.local_epochs
+
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
 
     @staticmethod
@@ -78,6 +83,7 @@ class Method:
     shared: "Callable[[Experiment], Parts]"
     cost: "Callable[[Experiment], Cost]"
     extra_outputs: "Callable[[Experiment], int]"
+    local_epochs: "Callable[[Experiment], int]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
     pooled: bool
@@ -129,6 +135,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         shared=_shared(where, said("shared")),
         cost=_function(where, "cost", said("cost"), Cost),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
+        local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
         feedback=said("feedback"),
         check=said("check"),
         pooled=bool(said("pooled")),

@@ -25,8 +25,8 @@ class FedNova(Declaration):
     server = "refprotofl.methods.builtin.fednova.fednova:FedNovaServer"
     client = "refprotofl.methods.builtin.fednova.fednova:FedNovaClient"
     notes = (
-        "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number of "
-        "steps, which shrinks the server's move with momentum",
+        "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number "
+        "of steps, which shrinks the server's move with momentum",
     )
 
     @staticmethod
