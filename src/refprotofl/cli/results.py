@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.basics.units import percent
-from refprotofl.cli.app import DataDir, RunFolder, app, notes, out
+from refprotofl.basics.units import counted, percent
+from refprotofl.cli.app import DataDir, RunFolder, app, read_path
+from refprotofl.cli.printing import emit, notes, say
 
 Client = Annotated[int, typer.Option("--client", help="Whose model: the client's number.", show_default=False)]
 
@@ -28,7 +29,10 @@ def predict(
     data: Annotated[str, typer.Argument(help="A .npz or .npy, an image or a folder of them, or a data set's name.")],
     client: Client,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to the screen.")] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Write here instead of to the screen."),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Label images with one client's model: label and probability of every class."""
@@ -38,18 +42,20 @@ def predict(
     predictions = label(load_trained(run_folder, client), data, data_dir)
     text = write_predictions(predictions, table_format.value, out_file)
     if out_file is None:
-        print(text, end="")
+        emit(text)
     else:
-        out.print(f"{len(predictions.predicted)} predictions are in {out_file}", soft_wrap=True)
+        say(f"{out_file}: {counted(len(predictions.predicted), 'prediction')}")
     if predictions.accuracy is not None:
-        notes.print(f"Accuracy where labels are known: {percent(predictions.accuracy)}")
+        say(f"Accuracy where labels are known: {percent(predictions.accuracy)}", notes)
 
 
 @app.command(epilog="Example: refprotofl export runs/a --client 3 --format onnx --out model-of-client-3")
 def export(
     run_folder: RunFolder,
     client: Client,
-    out_folder: Annotated[Path, typer.Option("--out", help="The new folder.", show_default=False)],
+    out_folder: Annotated[
+        Path, typer.Option("--out", parser=read_path, metavar="DIR", help="The new folder.", show_default=False)
+    ],
     model_format: Annotated[
         ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
     ] = ModelFormat.safetensors,
@@ -59,4 +65,4 @@ def export(
     from refprotofl.handover import load_trained
 
     for path in write_model(load_trained(run_folder, client), out_folder, model_format.value):
-        out.print(str(path), soft_wrap=True)
+        say(str(path))

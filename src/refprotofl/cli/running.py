@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted
 from refprotofl.cli.app import (
     INTERRUPTED,
+    NOTHING_KEPT,
     DataDir,
     Device,
     File,
@@ -18,11 +20,11 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
-    complain,
-    notes,
-    out,
-    show,
+    nothing_kept_yet,
+    read_path,
 )
+from refprotofl.cli.printing import complain, emit, notes, out, say
+from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -37,7 +39,10 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder; a new one under runs/ else.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder; a new one under runs/ else."),
+    ] = None,
     data: DataDir = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     workers: Workers = "auto",
@@ -45,27 +50,36 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
-    count = read_workers(workers)
-    experiment = _experiment_of(file, preset, settings or [], device, out_dir, resume)
-    from refprotofl.cli.display import ProgressWatcher, print_summary
-    from refprotofl.simulation.run import default_folder
-    from refprotofl.simulation.run import run as run_experiment
+    with nothing_kept_yet():
+        count = read_workers(workers)
+        experiment = _experiment_of(file, preset, settings or [], device, out_dir, resume)
+        from refprotofl.cli.display import ProgressWatcher, print_summary
+        from refprotofl.simulation.run import default_folder
+        from refprotofl.simulation.run import run as run_experiment
 
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
     try:
         finished = run_experiment(experiment, out=folder, data=data, workers=count, resume=resume, watcher=watcher)
     except KeyboardInterrupt:
-        watcher.close()
-        begun = (folder / "experiment.json").exists()
-        complain(f"Interrupted. Go on with: {_go_on(folder, data)}" if begun else "Interrupted before the run began.")
+        _tell_what_is_kept(folder, data, experiment.rounds)
         raise typer.Exit(INTERRUPTED) from None
-    finally:
-        watcher.close()
     if as_json:
-        print(json.dumps(finished.summary, indent=2))
+        emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
         print_summary(out, finished.summary, finished.folder)
+
+
+def _tell_what_is_kept(folder: Path, data: Path | None, rounds: int) -> None:
+    from refprotofl.records.checkpoint import read_manifest
+
+    if not (folder / "experiment.json").exists():
+        complain(NOTHING_KEPT)
+        return
+    done = read_manifest(folder / "checkpoint").get("progress", {}).get("round", 0)
+    kept = f"{done} of {counted(rounds, 'round')}" if done else "the experiment, but no round yet"
+    say(f"Kept in {for_terminal(folder)}: {kept}.", notes)
+    complain(f"Interrupted. Go on with: {_go_on(folder, data)}")
 
 
 def _go_on(folder: Path, data: Path | None) -> str:
@@ -109,7 +123,10 @@ def partition(
     preset: Preset = None,
     settings: Settings = None,
     data: DataDir = None,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Draw it to this .png, .pdf or .svg.")] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
+    ] = None,
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
     from refprotofl.data import federate, load_dataset
@@ -119,23 +136,24 @@ def partition(
     experiment = load_experiment(file, preset, settings or ())
     federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed))
     counts, names = federated.class_counts(), federated.dataset.class_names
-    table = Table(title=f"{experiment.dataset}, {len(federated.public_indices)} public images held out")
-    for heading in ("client", "total", *names):
-        table.add_column(heading, justify="right")
-    for client, per_class in enumerate(counts.tolist()):
-        table.add_row(str(client), str(sum(per_class)), *map(str, per_class))
-    show(table)
+    columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
+    rows = [(client, sum(per_class), *per_class) for client, per_class in enumerate(counts.tolist())]
+    show(columns, rows, f"{experiment.dataset}, {counted(len(federated.public_indices), 'public image')} held out")
     made = federated.partition_notes
-    out.print(f"{made.kind}: {made.redraws} redraws, {made.moved} samples moved by the repair step")
+    redraws, moved = counted(made.redraws, "redraw"), counted(made.moved, "sample")
+    say(f"{made.kind}: {redraws}, {moved} moved by the repair step")
     if out_file is not None:
         caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
-        out.print(draw_partition(counts, names, out_file, caption))
+        say(draw_partition(counts, names, out_file, caption))
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")
 def verify(
     run_folder: RunFolder,
-    other: Annotated[Path | None, typer.Argument(help="A second run to compare with.", show_default=False)] = None,
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="A second run to compare with.", parser=read_path, metavar="[RUN]", show_default=False),
+    ] = None,
 ) -> None:
     """Recompute a run's digest from its checkpoint; of two runs, name the first difference."""
     from refprotofl.engines.local.store import read_state
@@ -148,9 +166,9 @@ def verify(
             experiment = read_experiment(folder)
             initial = initial_states(experiment, build_models(experiment))
             found = verify_run(folder, initial_digests(experiment, initial), read_state)
-            out.print(f"{folder}: round {found.round} is intact, state digest {found.state_digest}", soft_wrap=True)
+            say(f"{folder}: round {found.round} is intact, state digest {found.state_digest}")
     if other is not None:
         difference = first_difference(run_folder, other)
         if difference is not None:
             raise RunError(difference)
-        out.print("The two runs agree in every message and state.")
+        say("The two runs agree in every message and state.")
