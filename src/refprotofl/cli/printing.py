@@ -11,6 +11,8 @@ from rich.text import Text
 
 from refprotofl.basics.escapes import lines_for_terminal, spell_out
 
+codecs.register_error("spell-out", spell_out)
+
 
 class PlainConsole(Console):
     """A console that shows every text as it is, and control characters spelt out."""
@@ -59,9 +61,12 @@ def emit(text: str) -> None:
         _discard(sys.stdout)
 
 
+def as_encoded(text: str, console: Console) -> str:
+    """As it will be seen: a character that the terminal's encoding lacks is spelt out, and takes more room."""
+    return text.encode(console.encoding, "spell-out").decode(console.encoding)
+
+
 def take_any_character() -> None:
-    """From now on a character that the terminal's encoding lacks is spelt out."""
-    codecs.register_error("spell-out", spell_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="spell-out")

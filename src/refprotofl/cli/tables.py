@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from refprotofl.basics.escapes import for_terminal
-from refprotofl.cli.printing import out
+from refprotofl.cli.printing import as_encoded, out
 
 BESIDE = 3  # the frame and blanks that a column takes
 
@@ -44,7 +44,7 @@ def show(
     console: Console = out,
 ) -> None:
     """Prints a table; its first column names the rows, and does so again in each table that it goes on in."""
-    shown = [[for_terminal(cell) for cell in row] for row in rows]
+    shown = [[as_encoded(for_terminal(cell), console) for cell in row] for row in rows]
     for number, part in enumerate(_parts(columns, shown, console.width - 1)):
         console.print(_table(part, for_terminal(title) if number == 0 else "", framed, console.width - 1))
 
