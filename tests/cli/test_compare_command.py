@@ -1,10 +1,14 @@
 """`compare` and `methods`, called as a user does."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from refprotofl.report.comparison import plan
+from refprotofl.simulation import run as simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = [
@@ -65,6 +69,66 @@ def test_the_table_names_protocols_and_intervals(refprotofl: Any, tmp_path: Path
     assert "95 % interval" in outcome.out
     assert "personal" in outcome.out
     assert "±" in outcome.out
+
+
+def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "fedavg,fedavg:share=full,fedproto,fast,fedrep,fednova"
+    command = ("compare", "--methods", asked, "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
+    rows = {row["name"]: row for row in json.loads(refprotofl(*command, "--format", "json").out)}
+    shares = ["adapter", "full", "nothing", "adapter", "backbone, feature", "adapter"]
+    assert [row["share"] for row in rows.values()] == shares
+    for row in rows.values():
+        sent = row["bytes"]
+        assert sent["total"] == sent["uplink"] + sent["downlink"] + sent["one_off"]
+        summaries = [json.loads((Path(run) / "summary.json").read_text()) for run in row["runs"]]
+        assert [one["experiment"]["seed"] for one in summaries] == [0, 1]
+        assert list(row["accuracy"]["own"]["values"].values()) == [one["accuracy"]["own"] for one in summaries]
+    # 3 clients, 2 rounds, 2 epochs; FedRep adds one of the head alone.
+    assert (rows["fedavg"]["local_epochs"], rows["fedrep"]["local_epochs"]) == (12, 18)
+    assert set(rows["fast"]["facts"]["oracle_labels"]) == {"0", "1"}
+
+    monkeypatch.setattr("refprotofl.cli.printing.out.width", 200)
+    shown = refprotofl(*command).out
+    assert "fast: embedder pca; oracle labels" in shown
+    assert "fednova: with mu above 0" in shown
+    for heading in ("shares", "uplink", "downlink", "one-off", "total", "local epochs", "seconds"):
+        assert heading in shown
+
+
+def test_folders_tell_what_is_in_them_and_those_of_an_earlier_version_are_reused(
+    refprotofl: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    command = ("compare", "--methods", "local", "--seeds", "0", "--out", out, "--json", *TINY)
+    first = json.loads(refprotofl(*command).out)
+    (folder,) = out.iterdir()
+    assert re.fullmatch("local-digits-seed0-[0-9a-f]{8}", folder.name)
+    (cell,) = plan(None, None, [*TINY[1:10:2]], ["local"], [0], out)
+    assert cell.folder == folder
+    folder.rename(out / cell.experiment.hash[:16])
+    again = json.loads(refprotofl(*command).out)
+    assert [path.name for path in out.iterdir()] == [cell.experiment.hash[:16]]
+    assert again[0]["seconds"] == first[0]["seconds"]
+
+
+def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
+    refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = simulation.run, []
+
+    def run(experiment: Any, **options: Any) -> Any:
+        begun.append(experiment.seed)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return real(experiment, **options)
+
+    command = ("compare", "--methods", "local", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
+    monkeypatch.setattr("refprotofl.report.comparison.run", run)
+    outcome = refprotofl(*command)
+    assert outcome.code == 130
+    assert f"Interrupted. 1 of 2 runs are finished and kept in {tmp_path / 'runs'}; the same command" in outcome.err
+    assert refprotofl(*command).code == 0
+    assert begun == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from refprotofl.basics.units import counted
 from refprotofl.cli.app import DataDir, File, Preset, Settings, read_path
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
 from refprotofl.cli.printing import say
@@ -94,7 +95,7 @@ def bench_scale(
     report = measure_scale(points(model, counts, taking_part, samples, rounds), tell)
     present(report, as_json)
     if picture is not None:
-        title = f"{model}, {samples} samples each, {in_a_round} clients in a round"
+        title = f"{model}, {counted(samples, 'sample')} each, {in_a_round} in a round"
         sentence = draw_scale(report.rows, picture, title)
         if not as_json:
             say(sentence)

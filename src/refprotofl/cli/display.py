@@ -10,10 +10,11 @@ from rich.text import Text
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted, percent, size
-from refprotofl.cli.printing import PlainConsole, say
+from refprotofl.cli.printing import PlainConsole, explain, say
 from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method
 from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Event, Watcher
 
@@ -131,6 +132,8 @@ def print_summary(console: Console, summary: Summary, folder: Path) -> None:
     for name, fact in summary.get("facts", {}).items():
         shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
         say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
+    for note in find_method(experiment.method).notes:
+        explain(f"note: {for_terminal(note)}", console)
     say(f"Run folder: {for_terminal(folder)}", console)
     say(f"State digest: {summary['state_digest']}", console)
 
