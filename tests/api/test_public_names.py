@@ -29,7 +29,7 @@ def test_every_public_name_is_shown_and_there() -> None:
     assert {"Experiment", "run", "ProgressWatcher", "InputError", "__version__"} <= set(dir(refprotofl))
     assert all(getattr(refprotofl, name) is not None for name in refprotofl.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Experimint'"):
-        _ = refprotofl.Experimint  # type: ignore[attr-defined]
+        _ = refprotofl.Experimint
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
