@@ -174,7 +174,17 @@ def test_every_method_trains_on_the_device_and_copies_nothing_for_a_batch(play: 
         ("fedavg", {"compress": {"name": "stc"}}),
         ("centralised", {"model": SETTING["model"] | {"norm": "batch-local"}}),
         ("refprotofl", {"public": {"per-class": 2, "train-on": True}}),
-        ("refprotofl", {"refprotofl": {"timing": "post-train", "downlink": "sparse", "error-feedback": "ef"}}),
+        (
+            "refprotofl",
+            {
+                "refprotofl": {
+                    "timing": "post-train",
+                    "downlink": "sparse",
+                    "error-feedback": "ef",
+                    "normalise": "participants",
+                }
+            },
+        ),
         ("fedproto", {"fedproto": {"collect": "running"}}),
         ("fedproto", {"model": {"name": "cnn", "norm": "none", "embedding": 8}}),
         ("fedproto", {"model": {"name": ["mlp", "cnn"], "embedding": 8}}),

@@ -82,6 +82,9 @@ class Machines:
         client, its = self.tickets[ticket]
         return self.machines[client].result(its, deadline)
 
+    def discard(self, client: int) -> None:
+        self.machines[client].discard(client)
+
     def settle(self, round: int) -> dict[int, Record]:
         return {client: record for one in self.machines for client, record in one.settle(round).items()}
 

@@ -228,6 +228,7 @@ class Garbling:
         self._engine, self._chosen, self._garble = engine, chosen, garble
         self._tickets: set[int] = set()
         self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
+        self.discard = engine.discard
 
     def submit(self, request: Request) -> int:
         ticket = self._engine.submit(request)

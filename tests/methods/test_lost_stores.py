@@ -46,7 +46,7 @@ def forgetful(stored_by: Any) -> OpenEngine:
         {"timing": "post-train"},
         {"downlink": "sparse"},
         {"uplink_budget": "1 kB"},
-        {"error_feedback": "ef"},
+        {"error_feedback": "ef", "normalise": "participants"},
         {"error_feedback": "ef21", "normalise": "participants"},
     ],
     ids=lambda switches: "-".join(map(str, switches.values())) or "default",

@@ -163,7 +163,7 @@ def test_a_scale_that_makes_the_change_infinite_is_refused() -> None:
 @pytest.mark.parametrize("select", ["top", "random", "probabilistic"])
 @pytest.mark.parametrize("value_type", VALUE_TYPES)
 def test_with_error_feedback_everything_sent_and_the_rest_add_up_to_all_changes(value_type: str, select: str) -> None:
-    switches = table(error_feedback="ef", value_type=value_type, select=select, keep=0.1)
+    switches = table(error_feedback="ef", normalise="participants", value_type=value_type, select=select, keep=0.1)
     memory, sent, changes = torch.zeros(SIZE), torch.zeros(SIZE).double(), torch.zeros(SIZE).double()
     for round in range(8):
         reference = vector(100 + round)
@@ -177,7 +177,7 @@ def test_with_error_feedback_everything_sent_and_the_rest_add_up_to_all_changes(
 
 def test_error_feedback_sends_what_waited_longest_for_its_turn() -> None:
     """Two coordinates, room for one: the small movement is sent once its rest outgrows the other."""
-    switches = table(error_feedback="ef", keep=0.5)
+    switches = table(error_feedback="ef", normalise="participants", keep=0.5)
     reference, memory, chosen = torch.zeros(2), torch.zeros(2), []
     for round in range(4):
         local = torch.tensor([1.0, 0.4])

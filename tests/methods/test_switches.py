@@ -217,7 +217,7 @@ def test_per_tensor_selection_sends_from_every_tensor(simulated: Any) -> None:
 
 
 def test_error_feedback_keeps_on_the_client_what_was_not_sent(simulated: Any) -> None:
-    fed = simulated({"rounds": 2}, error_feedback="ef")
+    fed = simulated({"rounds": 2}, error_feedback="ef", normalise="participants")
     none = simulated({"rounds": 2})
     memories = {client: fed.client_state(client)["memory"] for client in range(4)}
     for client, memory in memories.items():

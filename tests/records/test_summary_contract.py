@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
@@ -140,3 +141,13 @@ def test_the_summary_is_the_same_whoever_asks(undisturbed: Finished, tiny: Calla
     again = run(tiny(), out=undisturbed.folder, resume=True)
     assert again.summary == undisturbed.summary  # seconds too: nothing was done
     assert (undisturbed.folder / "events.jsonl").read_bytes() == before
+
+
+def test_the_confusion_matrix_adds_up_to_the_accuracies(undisturbed: Finished) -> None:
+    summary = undisturbed.summary
+    matrix, per_class = np.array(summary["confusion"]), summary["accuracy_per_class"]
+    classes = len(summary["experiment"]["input"]["class-names"])
+    assert matrix.shape == (classes, classes)
+    assert matrix.trace() / matrix.sum() == pytest.approx(summary["accuracy"]["personal"])
+    rows = matrix.sum(axis=1)
+    assert per_class == [matrix[one, one] / rows[one] if rows[one] else None for one in range(classes)]

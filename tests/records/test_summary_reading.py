@@ -30,7 +30,8 @@ def test_what_is_read_is_what_was_written_in_that_order(undisturbed: Finished) -
     assert json.dumps(summary, indent=2) + "\n" == path.read_text()
     assert list(summary) == [
         *("schema", "experiment", "experiment_hash", "rounds_done", "accuracy", "accuracy_per_client"),
-        *("evaluated_clients", "trained_clients", "facts", "communication", "full_model", "seconds", "state_digest"),
+        *("evaluated_clients", "trained_clients", "confusion", "accuracy_per_class", "facts", "communication"),
+        *("full_model", "seconds", "state_digest"),
     ]
     assert list(summary["communication"]) == ["uplink", "downlink", "one_off", "evaluation"]
     assert list(summary["seconds"]) == ["total", "train", "evaluate"]

@@ -55,6 +55,9 @@ class ReplayEngine:
     def result(self, ticket: int, deadline: float | None) -> Result:
         return Result(self._uploads[ticket % len(self._uploads)].data)
 
+    def discard(self, client: int) -> None:
+        """Nothing is kept."""
+
     def settle(self, round: int) -> dict[int, Record]:
         return {}
 

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from refprotofl.basics.plugins import is_reference
+from refprotofl.cli.app import Settings
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
 from refprotofl.errors import InputError
 
@@ -22,17 +24,36 @@ def bench_aggregate(
     present(measure_aggregation(uploads, size, keep, repeats, tell), as_json)
 
 
+def _own_backbone(settings: list[str]) -> str | None:
+    """The one thing that can be set: a backbone of the user's own."""
+    pairs = [setting.partition("=") for setting in settings]
+    if not pairs:
+        return None
+    name = pairs[-1][2].strip()
+    if {key.strip() for key, _, _ in pairs} != {"model.name"} or not is_reference(name):
+        raise InputError("bench kernels takes one setting: --set model.name=module:function, a backbone of your own.")
+    return name
+
+
 @bench_app.command("kernels", epilog="Example: refprotofl bench kernels --model resnet18 --repeats 15")
 def bench_kernels(
     model: Annotated[str | None, typer.Option(help="resnet18, cnn or mlp; all unless given.")] = None,
     cifar_stem: Annotated[bool, typer.Option("--cifar-stem", help="resnet18 with that stem too: slow.")] = False,
+    settings: Settings = None,
     repeats: Repeats = 7,
     as_json: AsJson = False,
 ) -> None:
-    """How much faster model.kernel = "fast" is than "plain", and than eager PyTorch, for each model."""
-    from refprotofl.benchmarks.kernels import measure_kernels
+    """How much faster model.kernel = "fast" is than "plain", and than eager PyTorch, for each model.
+
+    With --set model.name=module:function a backbone of your own in both layouts, and the line to add.
+    """
+    from refprotofl.benchmarks.kernels import measure_kernels, measure_layouts
     from refprotofl.models.kernels import FAST
 
+    own = _own_backbone(settings or [])
+    if own is not None:
+        present(measure_layouts(own, repeats=repeats, tell=tell), as_json)
+        return
     names = list(dict.fromkeys(row[0] for row in FAST))
     if model is not None and model not in names:
         raise InputError(f"--model {model}: there are {', '.join(names)}.")

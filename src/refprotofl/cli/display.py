@@ -10,7 +10,7 @@ from rich.text import Text
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted, percent, size
-from refprotofl.cli.printing import PlainConsole, explain, say
+from refprotofl.cli.printing import PlainConsole, explain, say, warn
 from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
@@ -50,6 +50,8 @@ class ProgressWatcher(Watcher):
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
         where += "" if experiment.device == "cpu" else f" on {experiment.device}"
         _head(self._console, title(experiment), f", clients run {where}")
+        for warning in find_method(experiment.method).warnings(experiment):
+            warn(for_terminal(warning), self._console)
         if rounds_done:
             say(f"Going on after round {rounds_done} of {for_terminal(folder)}", self._console)
         self._rounds = experiment.rounds

@@ -52,6 +52,11 @@ def complain(sentence: str) -> None:
     say(sentence, notes)
 
 
+def warn(sentence: str, console: Console = notes) -> None:
+    console.print(Text("warning: ", style="yellow"), end="")
+    say(sentence, console)
+
+
 def emit(text: str) -> None:
     """Text for another program, to the letter."""
     try:

@@ -90,6 +90,8 @@ class EngineCohort:
 
     def drop(self, client: int, reason: str, trace: str = "") -> None:
         self._clients.remove(client)
+        if self._keeps:
+            self._engine.discard(client)
         failure = {"event": "client-failed", "round": self.round, "client": client, "reason": reason}
         self.failures.append(failure | ({"trace": trace} if trace else {}))
         if not self._clients:

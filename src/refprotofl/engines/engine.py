@@ -42,6 +42,9 @@ class Engine(Protocol):
     def result(self, ticket: int, deadline: float | None) -> Result:
         """`deadline`: the seconds that a client has for its answer, None for as long as it takes."""
 
+    def discard(self, client: int) -> None:
+        """The client is out of the round: its state goes back to its last committed one."""
+
     def settle(self, round: int) -> dict[int, Record]:
         """The records of the clients whose state moved since the last committed round, safe on disk by now.
 

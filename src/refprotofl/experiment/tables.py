@@ -56,6 +56,7 @@ class Model(Table):
     norm: Literal["group", "batch-local", "none"] = "group"
     embedding: PositiveInt = Field(128, description="width of the embedding, 1 or more")
     kernel: Literal["plain", "fast"] = "fast"
+    layout: Literal["as-is", "channels-last"] = key("as-is", "of a backbone's weights in memory", enters="changed")
 
     @field_serializer("name", when_used="json")
     def _spell_out(self, name: str | tuple[str, ...] | dict[str, int]) -> str | list[str]:

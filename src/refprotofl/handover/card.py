@@ -87,7 +87,7 @@ def _loading(trained: Trained) -> str:
     own = f"\nThe backbone is built by {as_code(name)}, which must be importable.\n" if is_reference(name) else ""
     return f"""## Use
 
-In this folder, with `pip install refprotofl`:
+In this folder, where refprotofl is installed:
 
 ```python
 import torch

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from refprotofl.basics.parts import ADAPTER, ALL, Parts
@@ -45,6 +46,7 @@ class Declaration:
     client: ClassVar["type[Client] | str"]
     options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
     shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
+    pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
 
     @staticmethod
@@ -61,11 +63,14 @@ class Declaration:
         """Passes over its own data that a client makes in a round."""
         return experiment.train.local_epochs
 
-    pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
-
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         return experiment.compress.feedback
+
+    @staticmethod
+    def warnings(experiment: "Experiment") -> tuple[str, ...]:
+        """What a user must be told before such a run begins."""
+        return ()
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
@@ -86,6 +91,7 @@ class Method:
     local_epochs: "Callable[[Experiment], int]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
+    warnings: "Callable[[Experiment], tuple[str, ...]]"
     pooled: bool
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
@@ -138,6 +144,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
         feedback=said("feedback"),
         check=said("check"),
+        warnings=said("warnings"),
         pooled=bool(said("pooled")),
         notes=tuple(said("notes")),
         page=page,
@@ -149,6 +156,7 @@ def _code(where: str, server: object, client: object) -> "Callable[[], tuple[typ
     def code() -> "tuple[type[Server], type[Client]]":
         found_server = _checked_part(where, "server", server, load_object(SERVER, where))
         found_client = _checked_part(where, "client", client, load_object(CLIENT, where))
+        _check_constructor(where, found_server)
         unanswered = [verb for verb in found_client.verbs if not hasattr(found_client, verb)]
         if unanswered:
             raise InputError(f"{where}: {found_client.__name__} has no method for its verbs {', '.join(unanswered)}.")
@@ -168,6 +176,16 @@ def _checked_part(where: str, attribute: str, named: object, kind: Any) -> Any:
     if missing:
         raise InputError(f"{where}: {found.__name__} must still define {', '.join(missing)}; {GUIDE}.")
     return found
+
+
+def _check_constructor(where: str, server: type) -> None:
+    taken = [one for one in signature(server).parameters.values() if one.default is one.empty]
+    if len(taken) != 1 or taken[0].kind is taken[0].KEYWORD_ONLY:
+        names = ", ".join(one.name for one in taken) or "nothing"
+        raise InputError(
+            f"{where}: the constructor of {server.__name__} takes {names}; it must take one argument, the desk, which "
+            f"holds all that a server has; {GUIDE}."
+        )
 
 
 def _shared(where: str, shared: object) -> "Callable[[Experiment], Parts]":

@@ -36,6 +36,10 @@ class Summary(TypedDict):
     accuracy_per_client: dict[str, list[float | None]]  # by protocol, then by client
     evaluated_clients: list[int]
     trained_clients: int
+    confusion: NotRequired[
+        list[list[int]]
+    ]  # of `personal`, all clients: rows are labels, columns what they were taken for
+    accuracy_per_class: NotRequired[list[float | None]]
     facts: NotRequired[dict[str, float | int | str]]
     communication: Totals
     full_model: FullModel

@@ -3,9 +3,12 @@
 import time
 from typing import Any
 
+import numpy as np
+
 from refprotofl.basics.state import digest_value
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.engine import Engine
+from refprotofl.evaluation.confusion import per_class_accuracy
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.records.checkpoint import Checkpoint, Progress
@@ -108,7 +111,11 @@ class Loop:
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""
         cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
-        scores = {client: accuracies(counts) for client, counts in self.server.scores(cohort)}
+        scores: dict[int, dict[str, float]] = {}
+        taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
+        for client, counts in self.server.scores(cohort):
+            scores[client] = accuracies(counts)
+            taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
         trained.failures.extend(cohort.failures)
         per_client = {
             protocol: [scores.get(client, {}).get(protocol) for client in range(self.experiment.clients)]
@@ -124,11 +131,12 @@ class Loop:
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,
+            "confusion": taken.tolist(),
             "facts": self.server.facts(),
         }
 
     def summary(self) -> Summary:
-        seconds = self.progress.seconds
+        seconds, taken = self.progress.seconds, self.progress.accuracy.get("confusion", [])
         return {
             "schema": 1,
             "experiment": self.experiment.plain(),
@@ -138,6 +146,8 @@ class Loop:
             "accuracy_per_client": self.progress.accuracy["per_client"],
             "evaluated_clients": self.progress.accuracy["clients"],
             "trained_clients": self.progress.accuracy["trained_clients"],
+            "confusion": taken,
+            "accuracy_per_class": per_class_accuracy(np.array(taken)) if taken else [],
             "facts": self.progress.accuracy["facts"],
             "communication": self.ledger.totals(),
             "full_model": {"parameters": self.side.full_size, "participations": self.progress.participations},

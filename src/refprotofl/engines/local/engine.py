@@ -23,6 +23,7 @@ class LocalEngine:
         self._records = dict(records)
         self._settled: dict[int, dict[int, Record]] = {}  # by round, not committed yet
         self._newest = {client: Location.recorded(record) for client, record in records.items()}
+        self._committed = dict(self._newest)
         self._moved: set[int] = set()
         self._asked: dict[int, int] = {}  # the client of every ticket
         self._deadline: float | None = None
@@ -46,6 +47,10 @@ class LocalEngine:
             self._moved.add(client)
         return outcome.result
 
+    def discard(self, client: int) -> None:
+        self._newest[client] = self._committed.get(client, Location())
+        self._moved.discard(client)
+
     def settle(self, round: int) -> dict[int, Record]:
         self._executor.forget()
         self._asked.clear()
@@ -58,6 +63,7 @@ class LocalEngine:
 
     def committed(self, round: int) -> None:
         self._records |= self._settled.pop(round)
+        self._committed |= {client: self._newest[client] for client in self._moved}
         self._moved.clear()
         remove_others(self._folder, self._records.values())
 

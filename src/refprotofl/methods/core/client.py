@@ -12,6 +12,7 @@ from torch import Tensor
 from refprotofl.basics import streams
 from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State, digest_value, tensor_of
+from refprotofl.evaluation.confusion import confusion
 from refprotofl.evaluation.scoring import TestSet, adapter_predictions, backbone_features, count_correct
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core import guards
@@ -150,11 +151,12 @@ class Client(ABC):
         self.model.write(self.parts, newest)
         test = self.seat.test
         features = self.test_features(newest)
-        counts = count_correct(adapter_predictions(self.model, features, self.num_classes, anchors, defined), test)
+        predicted = adapter_predictions(self.model, features, self.num_classes, anchors, defined)
+        counts, taken = count_correct(predicted, test), confusion(predicted[""], test.labels, self.num_classes)
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:
                 features = backbone_features(self.model, test.images)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
-        return dict(counts)
+        return {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}

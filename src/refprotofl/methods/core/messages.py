@@ -53,10 +53,12 @@ def declare(
     images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
     counted: Fields = {one.name: Whole(low=0, optional=True) for one in PROTOCOLS.values() if one.per_client}
+    matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
+    scores = {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted, "confusion": matrix}
     return {
         "join": Exchange({"images": images, "labels": labels}, {"samples": Whole(low=1), **(join or {})}),
         **verbs,
-        "evaluate": Exchange(evaluate or {}, {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted}),
+        "evaluate": Exchange(evaluate or {}, scores),
     }
 
 
@@ -65,4 +67,8 @@ def read_scores(client: int, counts: Received) -> Received:
     for name, protocol in PROTOCOLS.items():
         if name in counts and counts.whole(name) > counts.whole(protocol.out_of):
             raise Refused(f"{name} = {counts[name]} is more than {protocol.out_of} = {counts[protocol.out_of]}")
+    if "confusion" in counts:
+        matrix = counts.tensor("confusion").long()
+        if [int(matrix.sum()), int(matrix.trace())] != [counts["tested"], counts.get("personal")]:
+            raise Refused("confusion does not add up to the samples tested and those that were right")
     return counts

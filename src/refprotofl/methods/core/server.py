@@ -178,7 +178,6 @@ class Server(ABC):
         message: Message | Callable[[int], Message],
         read: Callable[[int, Received], Content],
     ) -> Iterator[tuple[int, Content]]:
-        asked = set(cohort.clients)
         for client, first in cohort.ask(verb, message):
             answer: Message | None = first
             if LOST in first:
@@ -186,9 +185,6 @@ class Server(ABC):
                 answer = dict(cohort.ask(verb, message, to=[client])).get(client)
             if answer is not None:
                 yield from self.accepted(cohort, client, verb, answer, read)
-        if len(self.remembered.memory):
-            for client in asked.difference(cohort.clients):
-                self.samples[client] = 0  # its own memory may have gone on: it joins anew
 
     def accepted(
         self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Received], Content]

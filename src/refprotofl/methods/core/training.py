@@ -1,6 +1,7 @@
 """The one local training loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,11 +94,17 @@ def train(
     loss: Loss | None = None,
     pull: Callable[[], None] | None = None,
     parts: Parts = ALL,
+    still: nn.Module | None = None,
 ) -> Course:
-    """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used."""
+    """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used.
+
+    The statistics of norms in `still` stay as they are.
+    """
     optimiser = FreshSgd(model.parameters_of(parts), table)
     loss = loss or cross_entropy(model)
     model.train()
+    if still is not None:
+        still.eval()
     images = samples.images.to(model.device)
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
     for rows, labels in _batches(samples, table, order, model.device):
@@ -113,6 +120,19 @@ def train(
     return Course(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
 
+@contextmanager
+def fixed(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """These parameters have no gradients meanwhile, and so do not move."""
+    learning = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad = True
+
+
 def train_part(
     model: SplitModel,
     parts: Parts,
@@ -124,15 +144,9 @@ def train_part(
 ) -> Course:
     """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
     moving = {id(parameter) for parameter in model.parameters_of(parts)}
-    idle = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in moving]
     before = model.read(parts)
-    for parameter in idle:
-        parameter.requires_grad = False
-    try:
+    with fixed(parameter for parameter in model.parameters() if id(parameter) not in moving):
         trained = train(model, samples, table, order, loss=loss, parts=parts)
-    finally:
-        for parameter in idle:
-            parameter.requires_grad = True
     guards.part_moved(before, model.read(parts), " and ".join(parts))
     return trained
 

@@ -1,12 +1,15 @@
 """FAST (Li et al. 2025): what it may be told."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Switch
 from refprotofl.methods.declaration import Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
 
 
 class Options(Table):
@@ -32,3 +35,18 @@ class FAST(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fast.fast:FASTServer"
     client = "refprotofl.methods.builtin.fast.fast:FASTClient"
+    notes = (
+        "with knn = pooled and the PCA embedder clients get embeddings from which others' images can be rebuilt",
+        "labels made by hand are taken from the data set; how many is among the facts of a run",
+    )
+
+    @staticmethod
+    def warnings(experiment: "Experiment") -> tuple[str, ...]:
+        table: Options = experiment.fast
+        if table.knn != "pooled":
+            return ()
+        rebuilt = "; with the PCA's basis a client can rebuild them as images" if table.embedder == "pca" else ""
+        return (
+            'fast.knn = "pooled" hands every client the embeddings of all hand-labelled samples'
+            f'{rebuilt}: for simulation only. fast.knn = "per-client" keeps them at home.',
+        )

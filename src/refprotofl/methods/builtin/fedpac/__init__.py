@@ -26,6 +26,7 @@ class FedPAC(FedPer):
     options = Options
     server = "refprotofl.methods.builtin.fedpac.fedpac:FedPACServer"
     client = "refprotofl.methods.builtin.fedpac.fedpac:FedPACClient"
+    notes = ("the head's learning rate of 0.1 meets the momentum of [train], 0.9; the authors use 0.5",)
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -24,6 +24,7 @@ class FedPCL(Declaration):
     shared = ()
     server = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLServer"
     client = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLClient"
+    notes = ("the authors contrast augmented views and have no head; here plain images, and a head trained beside it",)
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -26,6 +26,9 @@ class FedProc(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fedproc.fedproc:FedProcServer"
     client = "refprotofl.methods.builtin.fedproc.fedproc:FedProcClient"
+    notes = (
+        "reconstructed from what is published of it; temperature and the averaging of prototypes are this project's",
+    )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -31,6 +31,7 @@ class FedProtoKD(Declaration):
     shared = ()
     server = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDServer"
     client = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDClient"
+    notes = ("reconstructed from the paper's abstract and summaries of it; formulas and defaults are this project's",)
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from refprotofl.basics.parts import ADAPTER
 from refprotofl.keys.table import Table, key
@@ -19,16 +19,19 @@ class Options(Table):
         None, "most bytes a client sends in a round, such as '20 kB'", rival="keep", also=("budget",)
     )
     align: Weight = key(1.0, "weight of the pull to the anchors, 0 or more", also=("lambda",))
-    erpa: Switch = True
-    apud: Switch = True
-    select: Literal["top", "random", "probabilistic"] = "top"
-    selection_scope: Literal["global", "per-tensor"] = "global"
-    normalise: Literal["senders", "participants"] = "senders"
-    error_feedback: Feedback = "none"
+    erpa: Switch = Field(True, description="prototypes and anchors")
+    apud: Switch = Field(True, description="sparse uploads")
+    select: Literal["top", "random", "probabilistic"] = Field("top", description="which parameters are sent")
+    selection_scope: Literal["global", "per-tensor"] = Field("global", description="what they are chosen over")
+    normalise: Literal["senders", "participants"] = Field("senders", description="whom a parameter is averaged over")
+    error_feedback: Feedback = Field("none", description="what becomes of the part of a change that is not sent")
     warmup_rounds: Count = Field(0, description="rounds without alignment at the start, 0 or more")
-    timing: Literal["pre-train", "post-train"] = "pre-train"
-    downlink: Literal["dense", "sparse"] = "dense"
-    value_type: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+    timing: Literal["pre-train", "post-train"] = Field("pre-train", description="when prototypes are made")
+    downlink: Literal["dense", "sparse"] = Field("dense", description="the whole adapter, or what changed in it")
+    value_type: Literal["float32", "float16", "bfloat16", "int8"] = Field("float32", description="of what is sent up")
+    retain: Switch = key(True, "whether a class that nobody of a round can serve keeps its anchor", enters="changed")
+    min_count: PositiveInt = key(1, "least samples behind a client's own prototype, 1 or more", enters="changed")
+    backbone: Literal["private", "frozen"] = key("private", "trained by its client, or left as it is", enters="changed")
 
     @model_validator(mode="before")
     @classmethod
@@ -48,8 +51,11 @@ class Options(Table):
             raise ValueError(
                 "has apud = off, which sends the whole adapter: uplink-budget and error-feedback need apud = on"
             )
-        if self.error_feedback == "ef21" and self.normalise == "senders":
-            raise ValueError('has error-feedback = "ef21", which needs normalise = "participants"')
+        if self.error_feedback != "none" and self.normalise == "senders":
+            raise ValueError(
+                f'has error-feedback = "{self.error_feedback}", which needs normalise = "participants": averaged over '
+                "its senders alone, what comes late would count as much as if all had sent it"
+            )
         return self
 
     @property
@@ -66,6 +72,10 @@ class RefProtoFL(Declaration):
     shared = ADAPTER
     server = "refprotofl.methods.builtin.refprotofl.server:RefProtoServer"
     client = "refprotofl.methods.builtin.refprotofl.client:RefProtoClient"
+    notes = (
+        "Eqs. (17), (18) sum over samples; here the losses are means, so that their weights do not depend on the batch",
+        "the public set is shipped to every client once, and counted; the paper takes it as given",
+    )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

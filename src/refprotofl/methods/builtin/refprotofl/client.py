@@ -16,7 +16,7 @@ from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.fields import Received
 from refprotofl.methods.core.refusal import LOST, Lost
 from refprotofl.methods.core.remembered import held, hold
-from refprotofl.methods.core.training import Penalty, cross_entropy, embed, train
+from refprotofl.methods.core.training import Penalty, cross_entropy, embed, fixed, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, encode
 
@@ -92,16 +92,19 @@ class RefProtoClient(Client):
         rows = self.samples.rows[~torch.isin(self.samples.own_labels, covered)]
         own = embed(self.model, self.samples.images_of(rows))
         local, counts = erpa.class_prototypes(own, self.samples.labels[rows], self.num_classes)  # Eq. (11)
-        return Prototypes(means[covered], local, counts)
+        enough = counts >= self.options.min_count
+        return Prototypes(means[covered], local * enough.unsqueeze(1), counts * enough)
 
     def train_locally(self, round: int, adapter: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
         """Trains backbone and adapter from where they are; gives the trained adapter (d,)."""
         self.load(adapter)
         samples, order = self.training_samples(), self.stream("batches", round)
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
-        trained = train(self.model, samples, self.experiment.train, order, loss=loss)
-        guards.alignment_happened(trained.penalty, self.options.align, defined[samples.own_labels])
-        return self.keep_trained(round)
+        still = self.model.backbone if self.options.backbone == "frozen" else None
+        with fixed(still.parameters() if still is not None else ()):
+            trained = train(self.model, samples, self.experiment.train, order, loss=loss, still=still)
+            guards.alignment_happened(trained.penalty, self.options.align, defined[samples.own_labels])
+            return self.keep_trained(round)
 
     def load(self, adapter: Tensor) -> None:
         self.model.write_private(self.state)

@@ -115,7 +115,8 @@ class RefProtoServer(Server):
         anchors[self.public_classes] = erpa.external_prototypes(torch.stack([one.public for one in uploaded]))  # (14)
         defined[self.public_classes] = True
         guards.anchors_cover(anchors, defined, self.public_classes, counts)
-        self.anchors, self.defined = anchors, defined
+        kept = self.defined & ~defined if self.options.retain else torch.zeros_like(defined)
+        self.anchors, self.defined = torch.where(kept.unsqueeze(1), self.anchors, anchors), defined | kept
 
     def read_update(self, cohort: Cohort, client: int, answer: Received) -> tuple[masked.Update, Prototypes | None]:
         """One client's update, and the prototypes that came along."""

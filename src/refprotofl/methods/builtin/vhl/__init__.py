@@ -33,6 +33,9 @@ class VHL(Declaration):
     options = Options
     server = SERVER
     client = "refprotofl.methods.builtin.vhl.vhl:VHLClient"
+    notes = (
+        "the authors' best virtual images come from a StyleGAN; here from enlarged noise or small random decoders",
+    )
 
     @staticmethod
     def extra_outputs(experiment: "Experiment") -> int:

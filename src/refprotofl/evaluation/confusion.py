@@ -1,0 +1,34 @@
+"""What was taken for what: pure functions over predicted classes and labels."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Confusion = NDArray[np.int64]  # (C, C): of the samples with the row's label, how many were taken for the column's class
+
+
+def confusion(predicted: ArrayLike, labels: ArrayLike, num_classes: int) -> Confusion:
+    """Counts that add: those of several clients or batches are summed."""
+    rows, columns = np.asarray(labels, np.int64), np.asarray(predicted, np.int64)
+    if rows.shape != columns.shape or rows.ndim != 1:
+        raise ValueError(f"{columns.shape} predictions do not fit {rows.shape} labels")
+    for numbers in (rows, columns):
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < num_classes):
+            raise ValueError(f"there are classes outside 0 to {num_classes - 1}")
+    counts = np.bincount(rows * num_classes + columns, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def per_class_accuracy(counts: Confusion) -> list[float | None]:
+    """The share of every class's samples that was recognised; None for a class without samples."""
+    totals: Sequence[int] = counts.sum(axis=1).tolist()
+    correct: Sequence[int] = counts.diagonal().tolist()
+    return [right / total if total else None for right, total in zip(correct, totals, strict=True)]
+
+
+def taken_for(counts: Confusion, label: int) -> int | None:
+    """The wrong class that samples of `label` were most often taken for, the lower number of equals."""
+    wrong = counts[label].copy()
+    wrong[label] = 0
+    return int(wrong.argmax()) if wrong.any() else None

@@ -1,0 +1,31 @@
+"""What another method gives on the same data, to read a run's own number by: above all training alone."""
+
+import json
+from pathlib import Path
+
+from refprotofl.errors import RefProtoFLError
+from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import TABLES, find_method
+from refprotofl.records.summary import Summary, read_summary
+
+# What belongs to a method, not to the data, the model and its training.
+_OWN_KEYS = {"method", "share", "compress", "own", *TABLES}
+
+
+def baseline_of(experiment: Experiment, method: str) -> Experiment:
+    """The same data, partition, model, training and evaluation under another method, as it comes."""
+    find_method(method)
+    kept = {name: value for name, value in experiment.plain().items() if name not in _OWN_KEYS}
+    return Experiment.parse({**kept, "method": method})
+
+
+def finished_run(place: Path, experiment: Experiment) -> Summary | None:
+    """The summary of a finished run of this very experiment, which is resolved, among the run folders in `place`."""
+    for file in sorted(place.glob("*/experiment.json")):
+        try:
+            stored = json.loads(file.read_bytes()).get("hash")
+            if stored == experiment.hash and (file.parent / "summary.json").is_file():
+                return read_summary(file.parent / "summary.json")
+        except (OSError, ValueError, AttributeError, RefProtoFLError):
+            continue  # somebody else's folder, or a damaged one: there is nothing to read by
+    return None
