@@ -126,7 +126,8 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
     monkeypatch.setattr("refprotofl.report.comparison.run", run)
     outcome = refprotofl(*command)
     assert outcome.code == 130
-    assert f"Interrupted. 1 of 2 runs are finished and kept in {tmp_path / 'runs'}; the same command" in outcome.err
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs; the same command goes on from here."
+    assert kept in outcome.err
     assert refprotofl(*command).code == 0
     assert begun == [0, 1, 0, 1]
 

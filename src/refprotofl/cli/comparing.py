@@ -101,8 +101,8 @@ def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir:
             done.append(result)
     except KeyboardInterrupt:
         watcher.close()
-        kept = f"{len(done)} of {counted(len(cells), 'run')} are finished and kept in {for_terminal(out_dir)}"
-        complain(f"Interrupted. {kept}; the same command goes on from here.")
+        kept = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
+        complain(f"Interrupted. Finished and kept in {kept}; the same command goes on from here.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()
