@@ -22,11 +22,12 @@ def draw_partition(counts: NDArray[np.int64], class_names: Sequence[str], path: 
     """Draw `counts` (clients, C) into a .png, .pdf or .svg; gives a sentence on what was drawn."""
     clients, classes = counts.shape
     as_bubbles = clients <= MOST_BUBBLE_CLIENTS and classes <= MOST_BUBBLE_CLASSES
-    with open_figure(path, *_figure_size(clients, classes, as_bubbles)) as figure:
+    width, height = _figure_size(clients, classes, as_bubbles)
+    with open_figure(path, width, height) as figure:
         axes = figure.add_subplot()
         (_draw_bubbles if as_bubbles else _draw_heat_map)(axes, counts)
         _label(axes, counts, class_names, as_bubbles)
-        axes.set_title(for_terminal(title), loc="left", color=INK, fontsize=11, pad=12)
+        axes.set_title(_end_of(title, int(8 * width)), loc="left", color=INK, fontsize=11, pad=12)
     if as_bubbles:
         return f"{path}: {counted(clients, 'client')} by {counted(classes, 'class')}."
     return f"{path}: a heat map, because {clients} clients by {classes} classes are too many for bubbles."
@@ -105,6 +106,12 @@ def _label(axes: "Axes", counts: NDArray[np.int64], class_names: Sequence[str], 
     small = 9 if classes <= 25 else 6.5
     axes.set_yticks(numbers, [_shortened(class_names[number]) for number in numbers], fontsize=small)
     remove_frame(axes)
+
+
+def _end_of(title: str, most: int) -> str:
+    """A title that is wider than the picture would leave it no room; of a long path the end says most."""
+    shown = for_terminal(title)
+    return shown if len(shown) <= most else "…" + shown[1 - most :]
 
 
 def _shortened(name: str) -> str:
