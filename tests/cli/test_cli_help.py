@@ -7,7 +7,7 @@ import click
 import pytest
 import typer.main
 
-from refprotofl.cli.app import app
+from refprotofl.cli.entry import app
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

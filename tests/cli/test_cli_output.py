@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.simulation.run import Finished
+from refprotofl.experiment import Experiment
+from refprotofl.simulation.run import Finished, default_folder
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -57,6 +59,31 @@ def test_without_out_a_new_folder_is_made_under_runs(refprotofl: "Command", tiny
     (folder,) = Path("runs").iterdir()
     assert folder.name.endswith("-refprotofl-tiny-seed0")
     assert (folder / "summary.json").exists()
+
+
+def test_folders_of_the_same_second_have_names_of_their_own() -> None:
+    assert len({default_folder(Experiment()) for _ in range(200)}) == 200
+    (name,) = {default_folder(Experiment(dataset="a b/[/x]\n.npz", method="my.mod:Own")).name.split("-", 3)[3]}
+    assert name == "my.mod-Own-x-seed0"
+
+
+def test_a_home_folder_is_found(refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd() / "home"))
+    assert refprotofl("run", tiny, "--workers", 1, "--out=~/a").code == 0
+    assert Path("home/a/summary.json").exists()
+    assert refprotofl("verify", "~/a").code == 0
+    outcome = refprotofl("run", tiny, "--out=~nobody-of-that-name/a")
+    assert (outcome.code, "there is no such home folder" in outcome.err) == (2, True)
+
+
+def test_the_version(refprotofl: "Command") -> None:
+    outcome = refprotofl("--version")
+    assert (outcome.code, outcome.out) == (0, f"refprotofl {version('refprotofl')}\n")
+
+
+def test_one_round_of_one_client_is_not_many(refprotofl: "Command", tiny: Path) -> None:
+    outcome = refprotofl("run", tiny, "--set", "rounds=1", "--set", "clients=1", "--workers", 1)
+    assert ": 1 client, Dirichlet 0.5, 1 round, seed 0" in outcome.out
 
 
 def test_settings_win_over_file_and_file_over_preset(refprotofl: "Command", tiny: Path) -> None:

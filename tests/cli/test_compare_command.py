@@ -1,12 +1,16 @@
 """`compare` and `methods`, called as a user does."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from refprotofl.report.comparison import plan
+from refprotofl.simulation import run as simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = [
@@ -29,7 +33,7 @@ def test_finished_runs_are_reused_and_methods_share_their_setting(refprotofl: An
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps  # nothing was run again
     # Same partition, initial weights and cohorts: RefProtoFL without its two parts is LG-FedAvg to the digit.
     assert rows[more[0]]["accuracy"]["personal"] == rows["lg-fedavg"]["accuracy"]["personal"]
-    assert rows["local"]["accuracy"]["personal"]["count"] == 2
+    assert list(rows["local"]["accuracy"]["personal"]["values"]) == ["0", "1"]
     before = {row["name"]: row for row in json.loads(first.out)}
     assert before["local"] == rows["local"]
 
@@ -69,6 +73,67 @@ def test_the_table_names_protocols_and_intervals(refprotofl: Any, tmp_path: Path
     assert "±" in outcome.out
 
 
+def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "fedavg,fedavg:share=full,fedproto,fast,fedrep,fednova"
+    command = ("compare", "--methods", asked, "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
+    rows = {row["name"]: row for row in json.loads(refprotofl(*command, "--format", "json").out)}
+    shares = ["adapter", "full", "nothing", "adapter", "backbone, feature", "adapter"]
+    assert [row["share"] for row in rows.values()] == shares
+    for row in rows.values():
+        sent = row["bytes"]
+        assert sent["total"] == sent["uplink"] + sent["downlink"] + sent["one_off"]
+        summaries = [json.loads((Path(run) / "summary.json").read_text()) for run in row["runs"]]
+        assert [one["experiment"]["seed"] for one in summaries] == [0, 1]
+        assert list(row["accuracy"]["own"]["values"].values()) == [one["accuracy"]["own"] for one in summaries]
+    # 3 clients, 2 rounds, 2 epochs; FedRep adds one of the head alone.
+    assert (rows["fedavg"]["local_epochs"], rows["fedrep"]["local_epochs"]) == (12, 18)
+    assert set(rows["fast"]["facts"]["oracle_labels"]) == {"0", "1"}
+
+    monkeypatch.setattr("refprotofl.cli.printing.out.width", 200)
+    shown = refprotofl(*command).out
+    assert "fast: embedder pca; oracle labels" in shown
+    assert "fednova: with mu above 0" in shown
+    for heading in ("shares", "uplink", "downlink", "one-off", "total", "local epochs", "seconds"):
+        assert heading in shown
+
+
+def test_folders_tell_what_is_in_them_and_those_of_an_earlier_version_are_reused(
+    refprotofl: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    command = ("compare", "--methods", "local", "--seeds", "0", "--out", out, "--json", *TINY)
+    first = json.loads(refprotofl(*command).out)
+    (folder,) = out.iterdir()
+    assert re.fullmatch("local-digits-seed0-[0-9a-f]{8}", folder.name)
+    (cell,) = plan(None, None, [*TINY[1:10:2]], ["local"], [0], out)
+    assert cell.folder == folder
+    folder.rename(out / cell.experiment.hash[:16])
+    again = json.loads(refprotofl(*command).out)
+    assert [path.name for path in out.iterdir()] == [cell.experiment.hash[:16]]
+    assert again[0]["seconds"] == first[0]["seconds"]
+
+
+def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
+    refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = simulation.run, []
+
+    def run(experiment: Any, **options: Any) -> Any:
+        begun.append(experiment.seed)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return real(experiment, **options)
+
+    command = ("compare", "--methods", "local", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
+    monkeypatch.setattr("refprotofl.report.comparison.run", run)
+    outcome = refprotofl(*command)
+    assert outcome.code == 130
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs; the same command goes on from here."
+    assert kept in outcome.err
+    assert refprotofl(*command).code == 0
+    assert begun == [0, 1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -92,9 +157,9 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(
 def test_methods_are_listed_with_their_cost(refprotofl: Any) -> None:
     outcome = refprotofl("methods")
     assert outcome.code == 0
-    line = next(line for line in outcome.out.splitlines() if "fednova" in line)
-    assert "P + 1" in line
-    assert "17,803" in line  # the MLP's adapter on digits has 17,802 parameters
+    (line,) = [line for line in outcome.out.splitlines() if "fednova" in line and "=" in line and "│" in line]
+    assert "P + 1 = 17,803" in line  # the MLP's adapter on digits has 17,802 parameters
+    assert "fednova: with mu above 0" in outcome.out  # its note, under the table
 
 
 def personal(outcome: Any) -> float:

@@ -115,3 +115,12 @@ def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
     assert outcome.code == 0, outcome.err
     assert "Going on after round 1" in outcome.err
     assert json.loads(outcome.out)["state_digest"] == undisturbed.summary["state_digest"]
+
+
+@pytest.mark.parametrize("name", ["summary.json", "experiment.json", "checkpoint/manifest.json"])
+def test_deep_nesting_is_damage(refprotofl: "Command", finished_copy: Path, name: str) -> None:
+    (finished_copy / name).write_text("[" * 100_000)
+    command = ("run", "--resume", "--out", finished_copy) if name == "summary.json" else ("verify", finished_copy)
+    outcome = refprotofl(*command)
+    assert outcome.code == 3
+    assert "is damaged" in outcome.err

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -123,6 +124,7 @@ def test_an_interrupt_names_the_command_that_goes_on(
         until(lambda: not group_members(process.pid), "everything that the run started to end")
     assert out == ""
     assert "Traceback" not in err
+    assert re.search(rf"Kept in .*: \d+ of {ROUNDS} rounds\.", err)
     command = shlex.split(err.splitlines()[-1].partition("Interrupted. Go on with: ")[2])
     assert command == ["refprotofl", "run", "--resume", "--out", str(folder)]
     assert_the_rest_is_as_ever(refprotofl, command[1:], folder, whole)
@@ -149,5 +151,30 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
     monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", interrupt)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 130
-    assert outcome.err == "error: Interrupted before the run began.\n"
+    assert outcome.err == "error: Interrupted before the run began; nothing was kept.\n"
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_an_interrupt_while_libraries_are_imported_tells_that_nothing_was_kept(
+    refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("refprotofl.cli.running.read_workers", interrupt)
+    monkeypatch.setattr("refprotofl.cli.comparing.read_workers", interrupt)
+    outcome = refprotofl(command, tiny, *(["--methods", "local"] if command == "compare" else []))
+    assert outcome.code == 130
+    assert outcome.err == "error: Interrupted before the run began; nothing was kept.\n"
+
+
+def test_an_interrupt_at_once_shows_no_stack_trace() -> None:
+    code = (
+        "import threading, _thread; from refprotofl.cli import main; "
+        "threading.Timer(0.05, _thread.interrupt_main).start(); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "run"], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "nothing was kept" in done.stderr

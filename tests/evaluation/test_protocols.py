@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from refprotofl.cli.comparing import comparison_table
+from refprotofl.cli.comparing import show_comparison
 from refprotofl.cli.display import print_summary
 from refprotofl.evaluation.protocols import PROTOCOLS, Protocol
 from refprotofl.evaluation.scoring import accuracies
@@ -93,7 +93,7 @@ def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halve
 
     cell = Cell("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
     table = Console(file=io.StringIO(), width=200, record=True)
-    table.print(comparison_table(tabulate([(cell, halved.summary)]), "one seed"))
+    show_comparison(tabulate([(cell, halved.summary)]), "one seed", table)
     assert "halved" in table.export_text(clear=False)
     assert shown in table.export_text()
 

@@ -125,10 +125,22 @@ def test_switches_are_on_and_off(text: str, value: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("20 kB", 20_000), ("900 B", 900), ("1.5 MB", 1_500_000), ("2kB", 2_000), (123, 123)]
+    ("text", "size"),
+    [
+        *[("20 kB", 20_000), ("900 B", 900), ("1.5 MB", 1_500_000), ("2kB", 2_000), (123, 123)],
+        *[("20 kb", 20_000), ("20KB", 20_000), ("1 GB", 10**9), ("1 gb", 10**9), ("2 mb", 2_000_000)],
+        *[("1 KiB", 1024), ("1.5 kib", 1536), ("1 MiB", 2**20), ("1 GIB", 2**30), ("1 TB", 10**12)],
+        ("2.3 kB", 2300),  # 2.3 * 1000 is below 2300 in binary
+    ],
 )
 def test_a_budget_is_a_size(text: object, size: int) -> None:
     assert Experiment.parse({"refprotofl": {"uplink-budget": text}}).refprotofl.uplink_budget == size
+
+
+@pytest.mark.parametrize("text", ["20", "20 Mb", "20 b", "20 kBit", "-1 kB", "20 k", "1e3 B", "kB"])
+def test_what_may_be_bits_or_nothing_is_no_size(text: str) -> None:
+    with pytest.raises(InputError, match="is not a size such as '20 kB'"):
+        Experiment.parse({"refprotofl": {"uplink-budget": text}})
 
 
 def test_what_is_sent_follows_from_keep_apud_and_budget() -> None:

@@ -116,3 +116,25 @@ from refprotofl import run as again
 assert refprotofl.run is run is again
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "notepad.toml"
+    path.write_bytes(b"\xef\xbb\xbfrounds = 7\n")
+    assert load_experiment(path).rounds == 7
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * DEEP + "]" * DEEP, ".".join(["a"] * 5000) + " = 1"], ids=["list", "table"]
+)
+def test_deep_nesting_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match="nested too deeply"):
+        load_experiment(path)
+    key, _, value = text.partition(" = ")
+    with pytest.raises(InputError, match="nested too deeply"):
+        load_experiment(settings=[f"{key}={value}"])

@@ -61,3 +61,8 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("title", ["/a/long/path" * 30, "$\\frac$", "[red]\x1b[31m\n"])
+def test_any_title_and_class_name_can_be_drawn(tmp_path, title):
+    assert "2 clients" in draw_partition(COUNTS, (title, "$x", "a\nb"), tmp_path / "picture.png", title)

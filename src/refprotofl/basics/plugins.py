@@ -2,11 +2,15 @@
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from refprotofl.errors import InputError
+
+_PACKAGE = Path(__file__).parents[1]
+_own_folders: set[Path] = set()  # where code was loaded from that is not ours
 
 
 def is_reference(name: str) -> bool:
@@ -21,7 +25,9 @@ def load_object(name: str, key: str) -> Callable[..., Any]:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
+        _own_folders.add(Path(getattr(module, "__file__", None) or here).parent)
+        found = getattr(module, attribute)
     except ModuleNotFoundError as error:
         raise InputError(f"{key} = {name!r}: there is no module {error.name!r}, looked in {here} too.") from None
     except AttributeError:
@@ -31,3 +37,14 @@ def load_object(name: str, key: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{key} = {name!r} is not callable.")
     return found  # type: ignore[no-any-return]
+
+
+def blame(problem: BaseException) -> traceback.FrameSummary | None:
+    """The line of the user's own code that a problem comes from; None if our code was the last to call on a library."""
+    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(_PACKAGE):
+            return None
+        if path.parent in _own_folders:
+            return frame
+    return None

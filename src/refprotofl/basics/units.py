@@ -12,3 +12,9 @@ def size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.2f} {unit}"
         number /= 1000
     return f"{number:.2f} GB"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 round`, `20 rounds`; of a noun in several words the last is counted."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + ("es" if noun.endswith("s") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"

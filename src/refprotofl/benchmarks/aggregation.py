@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from refprotofl.basics.streams import stream
+from refprotofl.basics.units import counted
 from refprotofl.benchmarks.measuring import Report, Tell, alternate, ratio, silent, timed
 from refprotofl.benchmarks.memory import MemoryWatch
 from refprotofl.compute.process import one_compute_thread
@@ -154,7 +155,7 @@ def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: 
         for name, times in found.items()
     ]
     notes = [
-        f"{count} uploads, {len(uploads)} of them distinct, of {keep:.0%} of {size:,} parameters: "
+        f"{counted(count, 'upload')}, {len(uploads)} of them distinct, of {keep:.0%} of {size:,} parameters: "
         f"{1000 * megabytes / count:.1f} kB each. extra MB: private memory above that before the round, highest seen."
     ]
     return Report("A round's masked uploads at the server, one core", rows, notes)

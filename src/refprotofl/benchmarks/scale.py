@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
+from refprotofl.basics.units import counted
 from refprotofl.benchmarks.measuring import Report, Row, Tell, silent
 from refprotofl.benchmarks.memory import MemoryWatch
 from refprotofl.benchmarks.runs import clocked_run
@@ -43,7 +44,7 @@ def points(model: str, clients: Sequence[int], participants: int | None, samples
 def measure_scale(wanted: Sequence[Point], tell: Tell = silent) -> Report:
     rows = []
     for point in wanted:
-        tell(f"{point.model}: {point.clients} clients, {point.participants} in a round")
+        tell(f"{point.model}: {counted(point.clients, 'client')}, {point.participants} in a round")
         rows.append(measure_in_process(point))
     notes = [
         f"round s: the median of the rounds after the first, evaluation of {EVALUATED} clients included, by the wall "
@@ -60,7 +61,7 @@ def measure_in_process(point: Point) -> Row:
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise RunError(f"The process that measured {point.clients} clients failed: {last[0]}")
+        raise RunError(f"The process that measured {counted(point.clients, 'client')} failed: {last[0]}")
     row: Row = json.loads(ended.stdout)
     return row
 

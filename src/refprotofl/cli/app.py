@@ -1,13 +1,17 @@
-"""What all commands share: the application, its consoles, the options that recur."""
+"""What all commands share: the application and the options that recur."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from refprotofl.cli.printing import complain
+from refprotofl.errors import InputError
 
 INTERRUPTED = 130
+NOTHING_KEPT = "Interrupted before the run began; nothing was kept."
 
 app = typer.Typer(
     help="Federated learning over thin links: private backbones, a shared adapter, prototypes as anchors.",
@@ -17,13 +21,40 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-File = Annotated[Path | None, typer.Argument(help="An experiment as TOML.", show_default=False)]
+
+@contextmanager
+def nothing_kept_yet() -> Iterator[None]:
+    """The first seconds, in which libraries are imported."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(NOTHING_KEPT)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def read_path(text: str) -> Path:
+    """A path as a shell would read it, also where none did: in --out=~/runs."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"{text}: there is no such home folder.") from None
+
+
+File = Annotated[
+    Path | None, typer.Argument(help="An experiment as TOML.", parser=read_path, metavar="[FILE]", show_default=False)
+]
 Preset = Annotated[str | None, typer.Option(help="quick, small, full or paper.", show_default=False)]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, such as train.lr=0.05; repeatable.", show_default=False)
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data", help="Where data sets lie; else $REFPROTOFL_DATA or the user's cache.")
+    Path | None,
+    typer.Option(
+        "--data",
+        parser=read_path,
+        metavar="DIR",
+        help="Where data sets lie; else $REFPROTOFL_DATA or the user's cache.",
+    ),
 ]
 Workers = Annotated[
     str, typer.Option(help="Processes that clients run in: a number, or auto for one on each core or GPU.")
@@ -34,17 +65,6 @@ Device = Annotated[
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import the code (module:function) that the run folder names.")
 ]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder.", show_default=False)]
-
-out = Console()
-notes = Console(stderr=True)
-
-
-def show(table: Table) -> None:
-    """Prints a table at its full width: a cut number is worse than a long line."""
-    Console(width=max(out.width, out.measure(table, options=out.options.update(width=1000)).maximum)).print(table)
-
-
-def complain(sentence: str) -> None:
-    notes.print("[bold red]error:[/bold red] ", end="")
-    notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
+RunFolder = Annotated[
+    Path, typer.Argument(help="A run folder.", parser=read_path, metavar="RUN_FOLDER", show_default=False)
+]

@@ -4,9 +4,10 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, app, notes, out, show
+from refprotofl.cli.app import DataDir, File, Preset, Settings, app
+from refprotofl.cli.printing import emit, explain, notes
+from refprotofl.cli.tables import Column, show
 
 if TYPE_CHECKING:
     from refprotofl.benchmarks.measuring import Report
@@ -28,7 +29,7 @@ def bench() -> None:
 
 
 def tell(progress: str) -> None:
-    notes.print(progress, style="dim", highlight=False)
+    notes.print(progress, style="dim")
 
 
 def present(report: "Report", as_json: bool) -> None:
@@ -38,17 +39,13 @@ def present(report: "Report", as_json: bool) -> None:
     machine = conditions()
     if as_json:
         whole = {"title": report.title, "machine": machine, "rows": list(report.rows), "notes": list(report.notes)}
-        print(json.dumps(whole, indent=2))
+        emit(json.dumps(whole, indent=2) + "\n")
         return
-    table = Table(title=report.title, title_justify="left")
-    for name, value in report.rows[0].items():
-        table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
-    for row in report.rows:
-        table.add_row(*map(_cell, row.values()))
-    show(table)
+    columns = [Column(name.replace("_", " "), not isinstance(value, str), 20) for name, value in report.rows[0].items()]
+    show(columns, [[_cell(value) for value in row.values()] for row in report.rows], report.title)
     for note in report.notes:
-        out.print(note, highlight=False, markup=False)
-    out.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False, markup=False)
+        explain(note)
+    explain(", ".join(f"{name} {value}" for name, value in machine.items()))
 
 
 def _cell(value: object) -> str:

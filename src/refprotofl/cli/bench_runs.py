@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, out
+from refprotofl.basics.units import counted
+from refprotofl.cli.app import DataDir, File, Preset, Settings, read_path
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
+from refprotofl.cli.printing import say
 from refprotofl.errors import InputError
 
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds of a run.")]
@@ -73,7 +75,10 @@ def bench_scale(
     samples: Annotated[int, typer.Option(min=1, help="Samples of each client.")] = 10,
     rounds: Rounds = 4,
     quick: Annotated[bool, typer.Option("--quick", help="10, 30 and 100 clients, 10 in a round, 2 rounds.")] = False,
-    picture: Annotated[Path | None, typer.Option("--out", help="Draw it to this .png, .pdf or .svg.")] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time per round and memory against the number of clients, each point in a process of its own."""
@@ -90,10 +95,10 @@ def bench_scale(
     report = measure_scale(points(model, counts, taking_part, samples, rounds), tell)
     present(report, as_json)
     if picture is not None:
-        title = f"{model}, {samples} samples each, {in_a_round} clients in a round"
+        title = f"{model}, {counted(samples, 'sample')} each, {in_a_round} in a round"
         sentence = draw_scale(report.rows, picture, title)
         if not as_json:
-            out.print(sentence, soft_wrap=True)
+            say(sentence)
 
 
 @bench_app.command("start", epilog="Example: refprotofl bench start --repeats 5")

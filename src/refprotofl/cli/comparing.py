@@ -1,22 +1,43 @@
 """Commands that set methods side by side: `compare` and `methods`."""
 
-import json
-from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.console import Console
 
-from refprotofl.basics.units import percent, size
-from refprotofl.cli.app import DataDir, Device, File, Preset, Settings, Workers, app, notes, out, show
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted
+from refprotofl.cli.app import (
+    INTERRUPTED,
+    DataDir,
+    Device,
+    File,
+    Preset,
+    Settings,
+    Workers,
+    app,
+    nothing_kept_yet,
+    read_path,
+)
+from refprotofl.cli.printing import complain, emit, explain, notes, out, say
 from refprotofl.cli.running import read_workers, with_device
+from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
-from refprotofl.evaluation.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
-    from refprotofl.report.comparison import OverSeeds
-    from refprotofl.report.statistics import Estimate
+    from refprotofl.records.summary import Summary
+    from refprotofl.report.comparison import Cell, OverSeeds
+    from refprotofl.simulation.run import Workers as Count
+
+
+class Format(StrEnum):
+    table = "table"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
 
 
 @app.command(
@@ -24,48 +45,71 @@ if TYPE_CHECKING:
 )
 def compare(
     methods: Annotated[
-        str, typer.Option(help="Methods with commas between; fedavg:share=full adds a switch, as do more colons.")
+        str,
+        typer.Option(
+            help="Methods with commas between; fedavg:share=full adds a switch, as do more colons (without it fedavg "
+            "shares the adapter). One of your own is module:Class, its options follow: module:Class:own.beta=0.5."
+        ),
     ],
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
     seeds: Annotated[str, typer.Option(help="Seeds with commas between.")] = "0,1,2",
-    out_dir: Annotated[Path, typer.Option("--out", help="Where the runs lie; finished ones are reused.")] = Path(
-        "runs/compare"
-    ),
+    out_dir: Annotated[
+        Path,
+        typer.Option("--out", parser=read_path, metavar="DIR", help="Where the runs lie; finished ones are reused."),
+    ] = Path("runs/compare"),
     data: DataDir = None,
     workers: Workers = "auto",
     device: Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    table_format: Annotated[
+        Format,
+        typer.Option("--format", help="How it is printed; json also has the values by seed and the run folders."),
+    ] = Format.table,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
-    count = read_workers(workers)
-    from refprotofl.cli.display import GridWatcher
-    from refprotofl.report.choices import split_methods
-    from refprotofl.report.comparison import plan, run_cells, tabulate
+    with nothing_kept_yet():
+        count = read_workers(workers)
+        from refprotofl.report.choices import split_methods
+        from refprotofl.report.comparison import plan, tabulate
+        from refprotofl.report.formats import FORMATS
 
-    chosen = with_device(settings or [], device)
-    cells = plan(file, preset, chosen, split_methods(methods), _read_seeds(seeds), out_dir)
+        chosen = with_device(settings or [], device)
+        cells = plan(file, preset, chosen, split_methods(methods), _read_seeds(seeds), out_dir)
+    rows = tabulate(_run_grid(cells, data, count, out_dir))
+    over = counted(len(_read_seeds(seeds)), "seed")
+    title = f"{cells[0].experiment.dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
+    chosen_format = Format.json if as_json else table_format
+    if chosen_format is not Format.table:
+        emit(FORMATS[chosen_format](rows, title))
+        return
+    show_comparison(rows, title)
+    say(f"Runs are in {for_terminal(out_dir)}")
+
+
+def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir: Path) -> "list[tuple[Cell, Summary]]":
+    from refprotofl.cli.display import GridWatcher
+    from refprotofl.report.comparison import run_cells
+
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+    done = []
     try:
-        results = list(
-            run_cells(cells, data, count, lambda number, cell: watcher.cell(number, cell.name, cell.experiment))
-        )
+        for result in run_cells(
+            cells, data, workers, lambda number, cell: watcher.cell(number, cell.name, cell.experiment)
+        ):
+            done.append(result)
+    except KeyboardInterrupt:
+        watcher.close()
+        kept = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
+        complain(f"Interrupted. Finished and kept in {kept}; the same command goes on from here.")
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()
-    reused = sum(cell.reused for cell, _ in results)
+    reused = sum(cell.reused for cell, _ in done)
     if reused:
-        notes.print(f"{reused} of {len(results)} runs are reused: they were finished before", highlight=False)
-    rows = tabulate(results)
-    if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
-    else:
-        show(
-            comparison_table(
-                rows, f"{cells[0].experiment.dataset}: mean over {len(_read_seeds(seeds))} seeds, 95 % interval"
-            )
-        )
-        out.print(f"Runs are in {out_dir}", soft_wrap=True)
+        say(f"{reused} of {counted(len(done), 'run')} are reused: they were finished before", notes)
+    return done
 
 
 @app.command(epilog="Example: refprotofl methods --preset paper --set share=full, or refprotofl methods fedprox")
@@ -89,32 +133,39 @@ def methods(
 
 
 def _tell_of(name: str) -> None:
-    from refprotofl.cli.method_help import key_table, lines
+    from refprotofl.cli.method_help import key_rows, lines
     from refprotofl.methods.catalogue import find_method
 
     for line in lines(find_method(name)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
-    table = key_table(name)
-    if table is not None:
-        out.print(table)
+        say(for_terminal(line))
+    rows = key_rows(name)
+    if rows:
+        show((Column("key"), Column("default", wraps=12), Column("takes", wraps=24)), rows, framed=False)
 
 
 def _list(file: Path | None, preset: str | None, settings: list[str], data: Path | None) -> None:
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.comparison import cost_rows
 
-    table = Table(title="Values a client and round, as a formula and for this model", title_justify="left")
-    for heading in ("method", "what it does", "shared", "up", "", "down", ""):
-        table.add_column(heading, justify="left" if heading else "right")
-    for row in cost_rows(load_experiment(file, preset, settings), data):
-        numbers = (row.formula.up, f"{row.up:,}", row.formula.down, f"{row.down:,}")
-        table.add_row(row.name, row.line, ", ".join(row.shared) or "-", *numbers)
-    show(table)
-    out.print(
+    rows = cost_rows(load_experiment(file, preset, settings), data)
+    sent = (Column("values up", wraps=20), Column("values down", wraps=20))
+    columns = (Column("method"), Column("what it does", wraps=30), Column("shares", wraps=23), *sent)
+    lines = [
+        (row.name, row.line, row.share, _equation(row.formula.up, row.up), _equation(row.formula.down, row.down))
+        for row in rows
+    ]
+    show(columns, lines, "Values a client and round, as a formula and for this model")
+    explain(
         "P shared parameters, K parameters kept, m embedding width, C classes, N clients, D public images; "
-        "a client is taken to hold every class. Compressors, one-off messages and evaluation come on top.",
-        soft_wrap=True,
+        "a client is taken to hold every class. Compressors, one-off messages and evaluation come on top."
     )
+    for row in rows:
+        for note in row.notes:
+            explain(f"{row.name}: {note}")
+
+
+def _equation(formula: str, value: int) -> str:
+    return formula if formula == str(value) else f"{formula} = {value:,}"
 
 
 def _read_seeds(text: str) -> list[int]:
@@ -124,21 +175,12 @@ def _read_seeds(text: str) -> list[int]:
     return [int(seed) for seed in seeds]
 
 
-def comparison_table(rows: "list[OverSeeds]", title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    shown = [protocol for protocol in PROTOCOLS if any(protocol in row.accuracy for row in rows)]
-    for heading in ("method", *shown, "uplink", "downlink", "seconds"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for row in rows:
-        cells = [_share(row.accuracy.get(protocol)) for protocol in shown]
-        table.add_row(
-            row.name, *cells, size(row.uplink_bytes.mean), size(row.downlink_bytes.mean), f"{row.seconds.mean:.0f}"
-        )
-    return table
+def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
+    from refprotofl.report.formats import accuracies, efforts, footnotes
 
-
-def _share(value: "Estimate | None") -> str:
-    if value is None:
-        return "-"
-    spread = "" if value.half_width is None else f" ± {100 * value.half_width:.2f}"
-    return f"{percent(value.mean)}{spread}"
+    names = [Column("method", wraps=24)]
+    for shown, (headings, lines) in ((title, accuracies(rows)), ("What it took", efforts(rows))):
+        columns = names + [Column(heading, heading != "shares", 9 * (heading == "shares")) for heading in headings]
+        show(columns, [[row.name, *line] for row, line in zip(rows, lines, strict=True)], shown, console=console)
+    for note in footnotes(rows):
+        explain(for_terminal(note), console)

@@ -3,9 +3,11 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from refprotofl.cli.app import DataDir, Settings, app, out, show
+from refprotofl.basics.units import counted
+from refprotofl.cli.app import DataDir, Settings, app
+from refprotofl.cli.printing import say
+from refprotofl.cli.tables import Column, show
 
 data_app = typer.Typer(
     no_args_is_help=True,
@@ -21,12 +23,11 @@ def data_list(data: DataDir = None) -> None:
     from refprotofl.basics.units import size
     from refprotofl.data import list_datasets
 
-    table = Table()
-    for heading in ("name", "where", "size", "images", "classes", "source"):
-        table.add_column(heading, overflow="fold")
-    for row in list_datasets(data):
-        table.add_row(row.name, row.where, size(row.size), f"{row.images:,}", str(row.classes), row.source)
-    show(table)
+    headings = (Column("name"), Column("where", wraps=24), Column("size", numbers=True), Column("images", numbers=True))
+    rows = [
+        (row.name, row.where, size(row.size), f"{row.images:,}", row.classes, row.source) for row in list_datasets(data)
+    ]
+    show((*headings, Column("classes", numbers=True), Column("source", wraps=40)), rows)
 
 
 @data_app.command("fetch", epilog="Example: refprotofl data fetch fashion-mnist")
@@ -34,7 +35,7 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A known data set.")], d
     """Download a data set, with checksums; what is here already is left alone."""
     from refprotofl.data import fetch
 
-    out.print(f"{name}: {fetch(name, data)}", soft_wrap=True)
+    say(f"{name}: {fetch(name, data)}")
 
 
 @data_app.command("check", epilog="Example: refprotofl data check cifar10, or a path of your own")
@@ -50,22 +51,17 @@ def data_check(
 
     experiment = load_experiment(settings=settings or ())
     found = check(name, data, experiment.seed, reading_of(experiment))
-    out.print(
-        f"{found.name} at {found.where}: {found.train_images:,} training and {found.test_images:,} test images of "
-        f"{found.shape}",
-        soft_wrap=True,
+    say(
+        f"{found.name} at {found.where}: {counted(found.train_images, 'training image')} and "
+        f"{counted(found.test_images, 'test image')} of {found.shape}"
     )
-    table = Table()
-    for heading in ("class", "training", "test"):
-        table.add_column(heading, justify="left" if heading == "class" else "right")
-    for row in zip(found.class_names, found.train_counts, found.test_counts, strict=True):
-        table.add_row(*map(str, row))
-    show(table)
+    columns = (Column("class", wraps=30), Column("training", numbers=True), Column("test", numbers=True))
+    show(columns, list(zip(found.class_names, found.train_counts, found.test_counts, strict=True)))
     if found.clients:
         shown = ", ".join(f"{client} ({count:,})" for client, count in list(found.clients.items())[:50])
-        out.print(f"{len(found.clients)} clients, with training images: {shown}", markup=False, soft_wrap=True)
+        say(f"{counted(len(found.clients), 'client')}, with training images: {shown}")
     for note in found.notes:
-        out.print(note, markup=False, highlight=False, soft_wrap=True)
+        say(note)
     for words, files in (("checksums match", found.verified), ("not the published contents", found.unverified)):
         if files:
-            out.print(f"{words}: {', '.join(files)}", soft_wrap=True)
+            say(f"{words}: {', '.join(files)}")

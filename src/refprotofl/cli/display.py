@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.text import Text
 
-from refprotofl.basics.units import percent, size
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted, percent, size
+from refprotofl.cli.printing import PlainConsole, explain, say, warn
+from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
@@ -19,23 +21,23 @@ from refprotofl.simulation.run import Event, Watcher
 
 def title(experiment: Experiment) -> str:
     spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
-    return (
-        f"{experiment.method} on {experiment.dataset}: {experiment.clients} clients, {spread}, "
-        f"{experiment.rounds} rounds, seed {experiment.seed}"
-    )
+    clients, rounds = counted(experiment.clients, "client"), counted(experiment.rounds, "round")
+    what = for_terminal(f"{experiment.method} on {experiment.dataset}")
+    return f"{what}: {clients}, {spread}, {rounds}, seed {experiment.seed}"
 
 
 def _bar(console: Console, status: str) -> Progress:
     """A live bar, which only a terminal shows."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(status))
+    name, state = (TextColumn(text, markup=False) for text in ("{task.description}", status))
+    columns = (name, BarColumn(), MofNCompleteColumn(), state)
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
 class ProgressWatcher(Watcher):
     """A live bar on a terminal, a line for each evaluation elsewhere."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console = console or PlainConsole(stderr=True)
         self._bar = _bar(console, "{task.fields[status]}")
         self._task = self._bar.add_task("round", total=None, status="")
         self._answers = 0
@@ -47,18 +49,18 @@ class ProgressWatcher(Watcher):
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
         where += "" if experiment.device == "cpu" else f" on {experiment.device}"
-        self._console.print(f"[bold]{escape(title(experiment))}[/bold], clients run {where}", soft_wrap=True)
+        _head(self._console, title(experiment), f", clients run {where}")
         for warning in find_method(experiment.method).warnings(experiment):
-            self._console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True, highlight=False)
+            warn(for_terminal(warning), self._console)
         if rounds_done:
-            self._console.print(f"Going on after round {rounds_done} of {escape(str(folder))}", soft_wrap=True)
+            say(f"Going on after round {rounds_done} of {for_terminal(folder)}", self._console)
         self._rounds = experiment.rounds
         self._since = f"since round {rounds_done}" if rounds_done else "so far"
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
 
     def noted(self, sentence: str) -> None:
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        say(sentence, self._console)
 
     def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "down":
@@ -75,9 +77,10 @@ class ProgressWatcher(Watcher):
             self._accuracy = f"personal {reached}, "
             if not self._console.is_terminal:
                 sent = size(self._uplink)
-                self._console.print(
+                reached_line = (
                     f"round {event['round']}/{self._rounds}: personal {reached}, {sent} sent up {self._since}"
                 )
+                say(reached_line, self._console)
         self._bar.update(self._task, completed=event["round"])
         self._show("")
 
@@ -102,17 +105,17 @@ class GridWatcher:
     def cell(self, number: int, name: str, experiment: Experiment) -> Watcher:
         """The watcher of one run of the grid."""
         done_before = sum(self._rounds[:number])
-        label = f"{name}, seed {experiment.seed} ({number + 1}/{len(self._rounds)})"
-        self._bar.update(self._task, completed=done_before, description=escape(label))
+        label = f"{for_terminal(name)}, seed {experiment.seed} ({number + 1}/{len(self._rounds)})"
+        self._bar.update(self._task, completed=done_before, description=label)
         if not self._console.is_terminal:
-            self._console.print(label, highlight=False)
+            say(label, self._console)
         return _CellWatcher(self._bar, self._task, done_before, self.noted)
 
     def noted(self, sentence: str) -> None:
         """All runs of a grid share their data: what is to be told of them is told once."""
         if sentence not in self._told:
             self._told.add(sentence)
-            self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            say(sentence, self._console)
 
     def close(self) -> None:
         self._bar.stop()
@@ -131,52 +134,50 @@ class _CellWatcher(Watcher):
 
 def print_summary(console: Console, summary: Summary, folder: Path) -> None:
     experiment = Experiment.parse(summary["experiment"])
-    console.print(
-        f"\n[bold]{escape(title(experiment))}[/bold] (method's own numbers of the last round)", soft_wrap=True
-    )
-    console.print(_accuracy_table(summary))
-    console.print(_communication_table(summary))
+    say("", console)
+    _head(console, title(experiment), " (method's own numbers of the last round)")
+    _show_accuracy(console, summary)
+    _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]
-    console.print(
+    say(
         f"Once, beside this: {size(one_off)} to hand out the public set and let clients join. "
-        f"Took {summary['seconds']['total']:.1f} s."
+        f"Took {summary['seconds']['total']:.1f} s.",
+        console,
     )
     for name, fact in summary.get("facts", {}).items():
-        shown = f"{fact:.4g}" if isinstance(fact, float) else str(fact)
-        console.print(f"{name.replace('_', ' ')}: {escape(shown)}", soft_wrap=True)
-    console.print(f"Run folder: {escape(str(folder))}", soft_wrap=True)
-    console.print(f"State digest: {summary['state_digest']}", soft_wrap=True)
+        shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
+        say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
+    for note in find_method(experiment.method).notes:
+        explain(f"note: {for_terminal(note)}", console)
+    say(f"Run folder: {for_terminal(folder)}", console)
+    say(f"State digest: {summary['state_digest']}", console)
 
 
-def _accuracy_table(summary: Summary) -> Table:
-    table = Table(title="Accuracy after the last round, mean over clients", title_justify="left")
-    table.add_column("protocol")
-    table.add_column("accuracy", justify="right")
-    table.add_column("clients", justify="right")
-    table.add_column("what it is")
+def _head(console: Console, title: str, rest: str) -> None:
+    console.print(Text.assemble((title, "bold"), rest), soft_wrap=True)
+
+
+def _show_accuracy(console: Console, summary: Summary) -> None:
+    rows = []
     for protocol, accuracy in summary["accuracy"].items():
         if accuracy is not None:
             scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
             known = PROTOCOLS.get(protocol)  # a newer version's run may have others
-            table.add_row(protocol, percent(accuracy), str(scored or "-"), known.meaning if known else "")
-    return table
+            rows.append((protocol, percent(accuracy), scored or "-", known.meaning if known else ""))
+    numbers = (Column("accuracy", numbers=True), Column("clients", numbers=True))
+    columns = (Column("protocol"), *numbers, Column("what it is", wraps=20))
+    show(columns, rows, "Accuracy after the last round, mean over clients", console=console)
 
 
-def _communication_table(summary: Summary) -> Table:
+def _show_communication(console: Console, summary: Summary) -> None:
     """Bytes of this run beside those of FedAvg with the whole model, float32, the same clients and rounds."""
-    table = Table(title="Communication of all clients and rounds", title_justify="left")
-    for heading in ("", "bytes", "parameters", "prototype values", "full-model FedAvg", "saved"):
-        table.add_column(heading, justify="left" if not heading else "right")
     full = 4 * summary["full_model"]["parameters"] * summary["full_model"]["participations"]
     communication = summary["communication"]
+    rows = []
     for direction, counts in (("uplink", communication["uplink"]), ("downlink", communication["downlink"])):
-        sent = counts["payload_bytes"]
-        table.add_row(
-            direction,
-            size(sent),
-            f"{counts['parameters']:,}",
-            f"{counts['prototype_values']:,}",
-            size(full),
-            f"{full / sent:.1f}x" if sent else "-",
-        )
-    return table
+        sent, values = counts["payload_bytes"], (counts["parameters"], counts["prototype_values"])
+        saved = f"{full / sent:.1f}x" if sent else "-"
+        rows.append((direction, size(sent), *(f"{value:,}" for value in values), size(full), saved))
+    headings = ("bytes", "parameters", "prototype values", "full-model FedAvg", "saved")
+    columns = (Column(""), *(Column(heading, numbers=True) for heading in headings))
+    show(columns, rows, "Communication of all clients and rounds", console=console)

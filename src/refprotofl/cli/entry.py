@@ -5,38 +5,89 @@ import signal
 import sys
 import traceback
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from click.exceptions import ClickException
 
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.plugins import blame
 from refprotofl.cli import bench, bench_parts, bench_runs, comparing, data, results, running  # noqa: F401 - register
-from refprotofl.cli.app import INTERRUPTED, app, complain
+from refprotofl.cli.app import INTERRUPTED, app
+from refprotofl.cli.printing import complain, emit, flush, take_any_character
 from refprotofl.errors import RefProtoFLError, RunError
+
+__all__ = ["app", "main"]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from refprotofl import __version__
+
+        emit(f"refprotofl {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def every_command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Federated learning over thin links: private backbones, a shared adapter, prototypes as anchors."""
 
 
 def main() -> NoReturn:
     """Entry point: what a user can mend is a sentence, never a stack trace."""
     signal.signal(signal.SIGTERM, _terminate)
+    take_any_character()
+    _hold_back_styles()
+    try:
+        code = _run()
+        flush()
+    except BrokenPipeError:  # whoever read has seen enough
+        code = 0
+        flush()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
         code = app(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
+        return code if isinstance(code, int) else 0
     except ClickException as problem:
+        problem.message = for_terminal(problem.message)  # type: ignore[misc]
         problem.show()
-        sys.exit(problem.exit_code)
+        return problem.exit_code
     except RefProtoFLError as problem:
         complain(str(problem))
-        sys.exit(problem.exit_code)
+        return problem.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("Interrupted.")
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
     except Exception as problem:
-        if os.environ.get("REFPROTOFL_DEBUG"):
-            traceback.print_exc()
-        complain(
-            f"Internal error: {type(problem).__name__}: {problem}. REFPROTOFL_DEBUG=1 shows where; please report it."
-        )
-        sys.exit(RunError.exit_code)
+        complain(_unexpected(problem))
+        return RunError.exit_code
+
+
+def _unexpected(problem: Exception) -> str:
+    """Whose mistake it is: the user's own code's, or ours."""
+    if os.environ.get("REFPROTOFL_DEBUG"):
+        traceback.print_exc()
+    what, theirs = f"{type(problem).__name__}: {problem}".rstrip(".: "), blame(problem)
+    if theirs is not None:
+        place = f"{theirs.filename}, line {theirs.lineno}, in {theirs.name}"
+        return f"Your own code failed with {what} ({place}). REFPROTOFL_DEBUG=1 shows how it was called."
+    return f"Internal error: {what}. REFPROTOFL_DEBUG=1 shows where; please report it."
+
+
+def _hold_back_styles() -> None:
+    if os.environ.get("NO_COLOR"):
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

@@ -1,7 +1,5 @@
 """What `refprotofl methods NAME` tells of one method."""
 
-from rich.table import Table
-
 from refprotofl.experiment import Experiment
 from refprotofl.keys.complaints import allowed, keys
 from refprotofl.methods.catalogue import METHODS, find_method
@@ -20,26 +18,16 @@ def lines(method: Method) -> list[str]:
     ]
 
 
-def key_table(name: str) -> Table | None:
-    """Its own keys with their defaults and what they take; None if it has none."""
+def key_rows(name: str) -> list[tuple[str, str, str]]:
+    """Its own keys with their defaults and what they take."""
     method = find_method(name)
     prefix = name if name in METHODS else "own"
-    if method.table is not None:
-        rows = [
-            (f"{prefix}.{key}", _shown(field.get_default(call_default_factory=True)), allowed(field))
-            for key, field in keys(method.table).items()
-        ]
-    else:
-        rows = [(f"{prefix}.{key}", _shown(default), "") for key, default in method.defaults.items()]
-    if not rows:
-        return None
-    table = Table(box=None, pad_edge=False)
-    table.add_column("key", no_wrap=True)
-    table.add_column("default", no_wrap=True)
-    table.add_column("takes")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    if method.table is None:
+        return [(f"{prefix}.{key}", _shown(default), "") for key, default in method.defaults.items()]
+    return [
+        (f"{prefix}.{key}", _shown(field.get_default(call_default_factory=True)), allowed(field))
+        for key, field in keys(method.table).items()
+    ]
 
 
 def _shown(default: object) -> str:

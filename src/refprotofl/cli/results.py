@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from refprotofl.basics.units import percent
-from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, notes, out
+from refprotofl.basics.units import counted, percent
+from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
+from refprotofl.cli.printing import emit, notes, say
+from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def predict(
     data: Annotated[str, typer.Argument(help="A .npz or .npy, an image or a folder of them, or a data set's name.")],
     client: Clients,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to the screen.")] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Write here instead of to the screen."),
+    ] = None,
     data_dir: DataDir = None,
     trust_code: TrustCode = False,
 ) -> None:
@@ -51,39 +54,40 @@ def predict(
     made = predict_each(run_folder, numbers, data, data_dir, trust_code)
     text = write_predictions(made[0] if client != "all" else made, table_format.value, out_file)
     if out_file is None:
-        print(text, end="")
+        emit(text)
     else:
-        rows = sum(len(one.predicted) for one in made)
-        out.print(f"{rows} predictions are in {out_file}", soft_wrap=True)
+        say(f"{out_file}: {counted(sum(len(one.predicted) for one in made), 'prediction')}")
     for note in made[0].notes:
-        notes.print(note, markup=False, highlight=False, soft_wrap=True)
+        say(note, notes)
     counts = summed_confusion(made)
     if counts is not None:
-        of_all = f", mean of {len(made)} clients" if len(made) > 1 else ""
-        notes.print(f"Accuracy where labels are known: {percent(mean_accuracy(made))}{of_all}")
-        notes.print(_class_table(counts, made[0].class_names))
+        of_all = f", mean of {counted(len(made), 'client')}" if len(made) > 1 else ""
+        say(f"Accuracy where labels are known: {percent(mean_accuracy(made))}{of_all}", notes)
+        _show_classes(counts, made[0].class_names)
 
 
-def _class_table(counts: "Confusion", names: Sequence[str]) -> Table:
+def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
     """A row a class: how often it was recognised, and what it was taken for."""
     from refprotofl.evaluation.confusion import per_class_accuracy, taken_for
 
-    table = Table(title="By class, and what was taken for what", title_justify="left")
     small = len(names) <= MOST_COLUMNS
-    for heading in ("class", "images", "recognised", *(names if small else ["most often taken for"])):
-        table.add_column(escape(heading), justify="left" if heading == "class" else "right")
+    others = [Column(name, numbers=True) for name in names] if small else [Column("most often taken for", wraps=20)]
+    columns = (Column("class", wraps=20), Column("images", numbers=True), Column("recognised", numbers=True), *others)
+    rows = []
     for label, share in enumerate(per_class_accuracy(counts)):
         wrong = taken_for(counts, label)
-        taken = map(str, counts[label].tolist()) if small else ["-" if wrong is None else escape(names[wrong])]
-        table.add_row(escape(names[label]), str(counts[label].sum()), percent(share), *taken)
-    return table
+        taken = counts[label].tolist() if small else ["-" if wrong is None else names[wrong]]
+        rows.append((names[label], int(counts[label].sum()), percent(share), *taken))
+    show(columns, rows, "By class, and what was taken for what", console=notes)
 
 
 @app.command(epilog="Example: refprotofl export runs/a --client 3 --format onnx --out model-of-client-3")
 def export(
     run_folder: RunFolder,
     client: Client,
-    out_folder: Annotated[Path, typer.Option("--out", help="The new folder.", show_default=False)],
+    out_folder: Annotated[
+        Path, typer.Option("--out", parser=read_path, metavar="DIR", help="The new folder.", show_default=False)
+    ],
     model_format: Annotated[
         ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
     ] = ModelFormat.safetensors,
@@ -97,4 +101,4 @@ def export(
     if client == "all" and len(numbers) > 1:
         raise InputError("--client all: a model is exported for one client at a time; name one.")
     for path in write_model(load_trained(run_folder, numbers[0], trust_code), out_folder, model_format.value):
-        out.print(str(path), soft_wrap=True)
+        say(str(path))

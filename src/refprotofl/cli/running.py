@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted
 from refprotofl.cli.app import (
     INTERRUPTED,
+    NOTHING_KEPT,
     DataDir,
     Device,
     File,
@@ -20,11 +21,11 @@ from refprotofl.cli.app import (
     TrustCode,
     Workers,
     app,
-    complain,
-    notes,
-    out,
-    show,
+    nothing_kept_yet,
+    read_path,
 )
+from refprotofl.cli.printing import complain, emit, notes, out, say
+from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder; a new one under runs/ else.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder; a new one under runs/ else."),
+    ] = None,
     data: DataDir = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out; --set rounds=… makes it longer.")
@@ -50,35 +54,44 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
-    count = read_workers(workers)
-    if resume and out_dir is None:
-        raise InputError("--resume needs --out with the folder of the run to go on with.")
-    if resume and out_dir is not None and file is None and preset is None:
-        experiment = _resumed(out_dir, settings or [], device, trust_code)
-    else:
-        from refprotofl.experiment.presets import load_experiment
+    with nothing_kept_yet():
+        count = read_workers(workers)
+        if resume and out_dir is None:
+            raise InputError("--resume needs --out with the folder of the run to go on with.")
+        if resume and out_dir is not None and file is None and preset is None:
+            experiment = _resumed(out_dir, settings or [], device, trust_code)
+        else:
+            from refprotofl.experiment.presets import load_experiment
 
-        experiment = load_experiment(file, preset, with_device(settings or [], device))
-    from refprotofl.cli.display import ProgressWatcher, print_summary
-    from refprotofl.simulation.run import default_folder
-    from refprotofl.simulation.run import run as run_experiment
+            experiment = load_experiment(file, preset, with_device(settings or [], device))
+        from refprotofl.cli.display import ProgressWatcher, print_summary
+        from refprotofl.simulation.run import default_folder
+        from refprotofl.simulation.run import run as run_experiment
 
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
     try:
         finished = run_experiment(experiment, out=folder, data=data, workers=count, resume=resume, watcher=watcher)
     except KeyboardInterrupt:
-        watcher.close()
-        begun = (folder / "experiment.json").exists()
-        way = _go_on(folder, data, experiment)
-        complain(f"Interrupted. Go on with: {way}" if begun else "Interrupted before the run began.")
+        _tell_what_is_kept(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None
-    finally:
-        watcher.close()
     if as_json:
-        print(json.dumps(finished.summary, indent=2))
+        emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
         print_summary(out, finished.summary, finished.folder)
+
+
+def _tell_what_is_kept(folder: Path, data: Path | None, experiment: "Experiment") -> None:
+    from refprotofl.records.manifest import read_manifest
+
+    if not (folder / "experiment.json").exists():
+        complain(NOTHING_KEPT)
+        return
+    manifest = read_manifest(folder / "checkpoint")
+    done = manifest["progress"]["round"] if manifest else 0
+    kept = f"{done} of {counted(experiment.rounds, 'round')}" if done else "the experiment, but no round yet"
+    say(f"Kept in {for_terminal(folder)}: {kept}.", notes)
+    complain(f"Interrupted. Go on with: {_go_on(folder, data, experiment)}")
 
 
 def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
@@ -128,7 +141,10 @@ def partition(
     preset: Preset = None,
     settings: Settings = None,
     data: DataDir = None,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Draw it to this .png, .pdf or .svg.")] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
+    ] = None,
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
     from refprotofl.data import federate, load_dataset
@@ -139,29 +155,30 @@ def partition(
     experiment = load_experiment(file, preset, settings or ())
     federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment)))
     counts, names = federated.class_counts(), federated.dataset.class_names
-    table = Table(title=f"{experiment.dataset}, {len(federated.public_indices)} public images held out")
-    for heading in ("client", "total", *names):
-        table.add_column(heading, justify="right")
     clients = federated.client_names or tuple(map(str, range(len(counts))))
-    for client, per_class in zip(clients, counts.tolist(), strict=True):
-        table.add_row(escape(client), str(sum(per_class)), *map(str, per_class))
-    show(table)
+    columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
+    rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
+    show(columns, rows, f"{experiment.dataset}, {counted(len(federated.public_indices), 'public image')} held out")
     made = federated.partition_notes
     if made.kind == "natural":
-        out.print(f"natural: {len(clients)} clients of the data set, {len(made.left_out)} left out")
+        say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
     else:
-        out.print(f"{made.kind}: {made.redraws} redraws, {made.moved} samples moved by the repair step")
+        redraws, moved = counted(made.redraws, "redraw"), counted(made.moved, "sample")
+        say(f"{made.kind}: {redraws}, {moved} moved by the repair step")
     for note in federated.notes:
-        notes.print(note, markup=False, highlight=False, soft_wrap=True)
+        say(note, notes)
     if out_file is not None:
         caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
-        out.print(draw_partition(counts, names, out_file, caption, federated.client_names))
+        say(draw_partition(counts, names, out_file, caption, federated.client_names))
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")
 def verify(
     run_folder: RunFolder,
-    other: Annotated[Path | None, typer.Argument(help="A second run to compare with.", show_default=False)] = None,
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="A second run to compare with.", parser=read_path, metavar="[RUN]", show_default=False),
+    ] = None,
 ) -> None:
     """Recompute a run's digest from its checkpoint, and check what its events and summary tell against it.
 
@@ -176,7 +193,7 @@ def verify(
         difference = first_difference(run_folder, other)
         if difference is not None:
             raise RunError(difference)
-        out.print("The two runs agree in every message and state.")
+        say("The two runs agree in every message and state.")
 
 
 def _verify(folder: Path) -> None:
@@ -197,7 +214,7 @@ def _verify(folder: Path) -> None:
         )
     elif untrained and recorded is not None:
         rests = f"For {untrained} clients that never trained this relies on the digests in the manifest."
-        notes.print(rests, highlight=False, soft_wrap=True)
-    out.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(rests, notes)
+    say(line)
     for note in found.notes:
-        notes.print(note, highlight=False, soft_wrap=True)
+        say(note, notes)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.basics.streams import stream
+from refprotofl.basics.units import counted
 from refprotofl.data.dataset import Indices, Labels, Owners
 from refprotofl.errors import InputError
 
@@ -41,7 +42,7 @@ def partition(
     if clients * least > len(labels):
         raise InputError(
             f"clients = {clients} with min-size = {min_size} need {clients * least:,} samples, but only "
-            f"{len(labels):,} are left for clients: take at most {len(labels) // least} clients"
+            f"{len(labels):,} are left for clients: take at most {counted(len(labels) // least, 'client')}"
             + (f", or min-size = {len(labels) // clients} or less." if len(labels) >= clients else ".")
         )
     generator = stream(seed, "partition")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.state import digest_state, digest_value
 from refprotofl.engines.engine import FATAL, Engine, Request, Result
 from refprotofl.errors import RunError
@@ -94,7 +95,7 @@ class EngineCohort:
         failure = {"event": "client-failed", "round": self.round, "client": client, "reason": reason}
         self.failures.append(failure | ({"trace": trace} if trace else {}))
         if not self._clients:
-            reasons = "; ".join(f"client {one['client']}: {one['reason']}" for one in self.failures[:3])
+            reasons = "; ".join(f"client {one['client']}: {for_terminal(one['reason'])}" for one in self.failures[:3])
             raise RunError(f"Round {self.round}: no client is left ({reasons}).")
 
     def ask(

@@ -49,6 +49,13 @@ class _Keys(Table):
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
     input: Input | None = Field(None, description="filled in from the data set")
 
+    def __init__(self, **values: Any) -> None:
+        """What is wrong with them is told by key, as for a file."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InputError(explain(error, type(self))) from None
+
     @model_validator(mode="after")
     def _method_agrees(self) -> Self:
         """A user's own method is asked when its code is loaded."""

@@ -38,6 +38,13 @@ _WHOLE = {"name"}  # a table under this key is one value
 
 def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
     """The experiment that a command line names; neither file nor preset means `quick`."""
+    try:
+        return _load(file, preset, settings)
+    except RecursionError:
+        raise InputError("The experiment is not one: its tables or lists are nested too deeply.") from None
+
+
+def _load(file: Path | None, preset: str | None, settings: Sequence[str]) -> Experiment:
     if file is None and preset is None:
         preset = "quick"
     values: dict[str, Any] = {}
@@ -71,7 +78,7 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read the experiment file {file}: {error}.") from None
     except tomllib.TOMLDecodeError as error:

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from refprotofl.basics.escapes import as_code, for_markdown
 from refprotofl.basics.plugins import is_reference
-from refprotofl.basics.units import percent, size
+from refprotofl.basics.units import counted, percent, size
 from refprotofl.data.sizing import Sizing
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
@@ -24,14 +25,14 @@ def _what(trained: Trained) -> str:
     called = "" if name == str(trained.client) else f", {_plain(name)}"
     return f"""# Image classifier of client {trained.client}{called}
 
-What one of {experiment.clients} clients has after a federated run, in which no client shared its data: a backbone
-(`{trained.backbone}`, norm `{experiment.model.norm}`), a feature layer of width {experiment.model.embedding}
-and a classifier head.
+What one of {counted(experiment.clients, "client")} has after a federated run, in which no client shared its data:
+a backbone ({as_code(trained.backbone)}, norm `{experiment.model.norm}`), a feature layer
+of width {experiment.model.embedding} and a classifier head.
 
 | | |
 |---|---|
-| method | `{experiment.method}` |
-| data set | `{_public_name(experiment.dataset)}` |
+| method | {as_code(experiment.method)} |
+| data set | {as_code(_public_name(experiment.dataset))} |
 | partition | {_partition(experiment)}; what this client holds is private and not told here |
 | rounds | {trained.rounds_done} of {experiment.rounds} |
 | input | {_input(trained)} |
@@ -46,7 +47,7 @@ def _public_name(dataset: str) -> str:
 
 def _partition(experiment: Experiment) -> str:
     spread = f" with alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else ""
-    return f"{experiment.partition}{spread} over {experiment.clients} clients"
+    return f"{experiment.partition}{spread} over {counted(experiment.clients, 'client')}"
 
 
 def _input(trained: Trained) -> str:
@@ -63,7 +64,7 @@ def _plain(name: str) -> str:
 
 
 def _classes(names: tuple[str, ...]) -> str:
-    shown = ", ".join(name.replace("|", "\\|") for name in names[:20])
+    shown = ", ".join(map(for_markdown, names[:20]))
     return shown + (", … (all of them are in model.safetensors)" if len(names) > 20 else "")
 
 
@@ -90,7 +91,7 @@ def _cost(trained: Trained) -> str:
     sent, clients = trained.communication["uplink"]["payload_bytes"], trained.experiment.clients
     return f"""## Communication
 
-In {trained.rounds_done} rounds of training all {clients} clients together sent {sent:,} bytes
+In {counted(trained.rounds_done, "round")} of training all clients together ({clients}) sent {counted(sent, "byte")}
 to the server, {size(sent / clients)} each on average.
 """
 
@@ -102,8 +103,8 @@ def _loading(trained: Trained) -> str:
     if is_reference(name):
         trust = ", trust_code=True"
         own = (
-            f"\nThe backbone is built by `{name}`, which must be importable. `trust_code=True` imports and runs it:\n"
-            "leave it out unless you trust whoever wrote that code.\n"
+            f"\nThe backbone is built by {as_code(name)}, which must be importable. `trust_code=True` imports\n"
+            "and runs it: leave it out unless you trust whoever wrote that code.\n"
         )
     return f"""## Use
 

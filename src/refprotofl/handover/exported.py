@@ -78,7 +78,7 @@ def _describe(path: Path) -> Description:
         with safetensors.safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(_KEY)
         description = None if text is None else parse_json(text)
-    except (OSError, ValueError, safetensors.SafetensorError) as problem:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
         raise DataError(f"{path} is truncated or damaged ({problem}): export it again.") from None
     if description is None:
         raise InputError(f"{path} was not exported by refprotofl: it does not say how to rebuild its model.")

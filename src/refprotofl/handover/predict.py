@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from refprotofl.basics.escapes import for_csv
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.errors import InputError
@@ -123,12 +124,12 @@ def _csv(predictions: Predictions | Sequence[Predictions]) -> str:
     made = [predictions] if isinstance(predictions, Predictions) else list(predictions)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    shares = [f"p({name})" for name in made[0].class_names]
+    shares = [for_csv(f"p({name})") for name in made[0].class_names]
     writer.writerow([*(["client"] if several else []), "name", "class", "probability", *shares])
     for one in made:
         for row in one.rows():
-            whose = [one.client] if several else []
-            writer.writerow([*whose, row["name"], row["class"], row["probability"], *row["probabilities"].values()])
+            told = (*([one.client] if several else []), row["name"], row["class"])
+            writer.writerow([*map(for_csv, told), row["probability"], *row["probabilities"].values()])
     return text.getvalue()
 
 

@@ -2,9 +2,16 @@
 
 import math
 import re
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
+
+_UNITS = {"b": 1} | {
+    f"{prefix}{ending}": base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for ending, base in (("b", 1000), ("ib", 1024))
+}
 
 
 def _read_switch(value: object) -> object:
@@ -14,13 +21,15 @@ def _read_switch(value: object) -> object:
 
 
 def _read_size(value: object) -> object:
-    """'20 kB' is 20,000 bytes; a bare number is bytes."""
+    """'20 kB' is 20,000 bytes, '20 KiB' 20,480; a bare number is bytes."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB)\s*", value)
-    if not match:
-        raise ValueError("is not a size such as '20 kB', '900 B' or '1.5 MB'")
-    return int(float(match[1]) * {"B": 1, "kB": 1000, "MB": 1_000_000}[match[2]])
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value)
+    unit = match[2] if match else ""
+    bits = re.fullmatch("b|[A-Z]b", unit)  # Mb is a megabit to many
+    if match is None or bits or unit.lower() not in _UNITS:
+        raise ValueError("is not a size such as '20 kB', '900 B', '1.5 MB' or '64 KiB'")
+    return int(Decimal(match[1]) * _UNITS[unit.lower()])
 
 
 def _read_scalars(value: object) -> object:

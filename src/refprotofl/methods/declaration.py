@@ -60,6 +60,11 @@ class Declaration:
         return 0
 
     @staticmethod
+    def local_epochs(experiment: "Experiment") -> int:
+        """Passes over its own data that a client makes in a round."""
+        return experiment.train.local_epochs
+
+    @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         return experiment.compress.feedback
 
@@ -84,6 +89,7 @@ class Method:
     shared: "Callable[[Experiment], Parts]"
     cost: "Callable[[Experiment], Cost]"
     extra_outputs: "Callable[[Experiment], int]"
+    local_epochs: "Callable[[Experiment], int]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
     warnings: "Callable[[Experiment], tuple[str, ...]]"
@@ -137,6 +143,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         shared=_shared(where, said("shared")),
         cost=_function(where, "cost", said("cost"), Cost),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
+        local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
         feedback=said("feedback"),
         check=said("check"),
         warnings=said("warnings"),

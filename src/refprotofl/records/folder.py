@@ -121,7 +121,7 @@ def read_experiment(folder: Path) -> Experiment:
         plain = read_json(path)
     except OSError:
         raise InputError(f"{folder} is not a run folder: it has no experiment.json.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(f"{path} is damaged: it is not valid JSON.") from None
     try:
         plain.pop(SEEN_FROM, None)

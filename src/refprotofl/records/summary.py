@@ -86,7 +86,7 @@ def read_summary(path: Path) -> Summary:
         _SUMMARY.validate_python(summary, strict=True)  # checked only: what it returns is in another order
         clients = Experiment.parse(summary["experiment"]).clients
         whole = all(len(values) == clients for values in summary["accuracy_per_client"].values())
-    except (ValueError, InputError):  # broken JSON and pydantic's ValidationError are ValueErrors
+    except (ValueError, InputError, RecursionError):  # broken JSON and pydantic's ValidationError are ValueErrors
         whole = False
     if not whole:
         raise DataError(f"{path} is damaged; delete it and run again with --resume.")

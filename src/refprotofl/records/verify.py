@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from refprotofl.basics.state import State, digest_run, digest_state
+from refprotofl.basics.units import counted
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import differences
 from refprotofl.records.checkpoint import place_digests
@@ -86,7 +87,7 @@ def first_difference(one: Path, other: Path) -> str | None:
                 return f"Round {left['round']}, {place}: {here} and {there}."
     done = [len(list(rounds(folder))) for folder in (one, other)]
     if done[0] != done[1]:
-        return f"They agree for {min(done)} rounds; one has {done[0]}, the other {done[1]}."
+        return f"They agree for {counted(min(done), 'round')}; one has {done[0]}, the other {done[1]}."
     return None
 
 

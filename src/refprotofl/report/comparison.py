@@ -1,9 +1,12 @@
 """Several methods on the same partitions, initial weights and cohorts: a grid of runs, each done once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
+from refprotofl.basics.escapes import for_file_name
+from refprotofl.basics.parts import ADAPTER, ALL, Parts
 from refprotofl.data import federate, load_dataset
 from refprotofl.data.reading import reading_of
 from refprotofl.errors import InputError
@@ -13,7 +16,7 @@ from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS, find_method
 from refprotofl.methods.costs import evaluate, symbols
 from refprotofl.methods.declaration import Cost
-from refprotofl.models import Parts, build_model
+from refprotofl.models import build_model
 from refprotofl.records.summary import Summary
 from refprotofl.report.choices import read_switches
 from refprotofl.report.statistics import Estimate, estimate
@@ -37,11 +40,15 @@ class OverSeeds:
     """One method over all seeds; a protocol that the method does not have is absent."""
 
     name: str
+    share: str  # what its clients really share: adapter, full, nothing, or parts by name
     accuracy: dict[str, Estimate]
-    uplink_bytes: Estimate
-    downlink_bytes: Estimate
-    seconds: Estimate
-    facts: dict[str, float | int | str]
+    values: dict[str, dict[int, float]]  # the accuracies by protocol and seed
+    bytes: dict[str, float]  # means: uplink, downlink, one_off and their total; evaluation is apart
+    local_epochs: float  # passes over their own data that all clients made in all rounds
+    seconds: float
+    facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
+    notes: tuple[str, ...]  # where it departs from what its authors published
+    runs: tuple[str, ...]  # the folders
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,11 @@ class CostRow:
 
     name: str
     line: str
-    shared: Parts
+    share: str
     formula: Cost
     up: int
     down: int
+    notes: tuple[str, ...]
 
 
 def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
@@ -66,7 +74,7 @@ def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
         model = build_model(resolved, method.extra_outputs(resolved))
         values = symbols(formula, resolved, sum(model.sizes(shared)))
         up, down = evaluate(formula.up, values), evaluate(formula.down, values)
-        rows.append(CostRow(name, method.line, shared, formula, up, down))
+        rows.append(CostRow(name, method.line, _words(shared), formula, up, down, method.notes))
     return rows
 
 
@@ -94,8 +102,17 @@ def plan(
             find_method(method)
             chosen = [*settings, f'method="{method}"', f"seed={seed}", *switches]
             experiment = load_experiment(file, preset, chosen)
-            cells.append(Cell(name, experiment, out / experiment.hash[:16]))
+            cells.append(Cell(name, experiment, cell_folder(out, experiment)))
     return cells
+
+
+def cell_folder(out: Path, experiment: Experiment) -> Path:
+    """A folder that tells what is in it; an earlier version's is taken where it holds a finished run."""
+    earlier = out / experiment.hash[:16]
+    if (earlier / "summary.json").exists():
+        return earlier
+    method, dataset = for_file_name(experiment.method), for_file_name(Path(experiment.dataset).stem)
+    return out / f"{method}-{dataset}-seed{experiment.seed}-{experiment.hash[:8]}"
 
 
 def run_cells(
@@ -114,24 +131,56 @@ def run_cells(
 
 
 def tabulate(results: Sequence[tuple[Cell, Summary]]) -> list[OverSeeds]:
-    by_name: dict[str, list[Summary]] = {}
+    by_name: dict[str, list[tuple[Cell, Summary]]] = {}
     for cell, summary in results:
-        by_name.setdefault(cell.name, []).append(summary)
-    return [_over_seeds(name, summaries) for name, summaries in by_name.items()]
+        by_name.setdefault(cell.name, []).append((cell, summary))
+    return [_over_seeds(name, runs) for name, runs in by_name.items()]
 
 
-def _over_seeds(name: str, summaries: list[Summary]) -> OverSeeds:
-    accuracy = {}
-    for protocol in PROTOCOLS:
-        values = [summary["accuracy"].get(protocol) for summary in summaries]  # an older run may lack it
-        known = [value for value in values if value is not None]
-        if len(known) == len(summaries):
-            accuracy[protocol] = estimate(known)
+def _over_seeds(name: str, runs: list[tuple[Cell, Summary]]) -> OverSeeds:
+    summaries = {cell.experiment.seed: summary for cell, summary in runs}
+    values = {protocol: _known(summaries, protocol) for protocol in PROTOCOLS}
+    values = {protocol: known for protocol, known in values.items() if len(known) == len(summaries)}
+    ran = Experiment.parse(runs[0][1]["experiment"])
+    method = find_method(ran.method)
+    facts = dict.fromkeys(fact for summary in summaries.values() for fact in summary.get("facts", {}))
     return OverSeeds(
         name=name,
-        accuracy=accuracy,
-        uplink_bytes=estimate([summary["communication"]["uplink"]["payload_bytes"] for summary in summaries]),
-        downlink_bytes=estimate([summary["communication"]["downlink"]["payload_bytes"] for summary in summaries]),
-        seconds=estimate([summary["seconds"]["total"] for summary in summaries]),
-        facts=summaries[0].get("facts", {}),
+        share=_words(method.shared(ran)),
+        accuracy={protocol: estimate(list(known.values())) for protocol, known in values.items()},
+        values=values,
+        bytes=_bytes(summaries.values()),
+        local_epochs=fmean(_epochs(summary) for summary in summaries.values()),
+        seconds=fmean(summary["seconds"]["total"] for summary in summaries.values()),
+        facts={
+            fact: {seed: found["facts"][fact] for seed, found in summaries.items() if fact in found.get("facts", {})}
+            for fact in facts
+        },
+        notes=method.notes,
+        runs=tuple(str(cell.folder) for cell, _ in runs),
     )
+
+
+def _known(summaries: dict[int, Summary], protocol: str) -> dict[int, float]:
+    """By seed; an older run may lack the protocol."""
+    found = {seed: summary["accuracy"].get(protocol) for seed, summary in summaries.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _bytes(summaries: Collection[Summary]) -> dict[str, float]:
+    traffic = [summary["communication"] for summary in summaries]
+    means = {
+        "uplink": fmean(one["uplink"]["payload_bytes"] for one in traffic),
+        "downlink": fmean(one["downlink"]["payload_bytes"] for one in traffic),
+        "one_off": fmean(one["one_off"]["payload_bytes"] for one in traffic),
+    }
+    return {**means, "total": sum(means.values())}
+
+
+def _epochs(summary: Summary) -> int:
+    ran = Experiment.parse(summary["experiment"])
+    return summary["full_model"]["participations"] * find_method(ran.method).local_epochs(ran)
+
+
+def _words(shared: Parts) -> str:
+    return {ALL: "full", ADAPTER: "adapter", (): "nothing"}.get(shared, ", ".join(shared))

@@ -1,5 +1,6 @@
 """A run from its beginning to its summary: the folder first, then the data, then the loop."""
 
+import secrets
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from refprotofl.basics.escapes import for_file_name
 from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.errors import DataError, InputError
@@ -51,14 +53,17 @@ def run(
 ) -> Finished:
     """Runs an experiment, or goes on with one, and gives its summary.
 
-    The result does not depend on `workers`. Without `out` a new folder under runs/ is made. `engine` opens what asks
-    the clients.
+    The result does not depend on `workers`. Without `out` a new folder under runs/ is made. `watcher` is told of what
+    happens, such as `refprotofl.ProgressWatcher()`. `engine` opens what asks the clients.
     """
     started = time.perf_counter()
-    data_dir = None if data is None else Path(data)
-    folder = RunFolder(Path(out) if out is not None else default_folder(experiment))
+    watcher = watcher or Watcher()
+    check_workers(workers)
+    data_dir = None if data is None else Path(data).expanduser()
+    folder = RunFolder(Path(out).expanduser() if out is not None else default_folder(experiment))
     keep_freed_memory()
     with ExitStack() as cleanup, one_compute_thread():
+        cleanup.callback(watcher.close)
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
@@ -78,11 +83,8 @@ def run(
         opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
         cleanup.callback(opened.close)
         loop = Loop(side, opened, checkpoint, folder, watcher)
-        origin, notes = (
-            origin_of(federation.experiment, data_dir, seen_from(folder.path)),
-            vars(federation.data.partition_notes),
-        )
-        loop.begin(origin, planned, count, devices.describe(device, count), notes)
+        origin = origin_of(federation.experiment, data_dir, seen_from(folder.path))
+        loop.begin(origin, planned, count, devices.describe(device, count), vars(federation.data.partition_notes))
         return Finished(loop.run(started), folder.path)
 
 
@@ -125,9 +127,15 @@ def restore(side: ServerSide, checkpoint: Checkpoint) -> None:
 
 
 def default_folder(experiment: Experiment) -> Path:
-    name = Path(experiment.dataset).stem.replace(":", "-")
-    method = experiment.method.replace(":", "-")
-    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{name}-seed{experiment.seed}"
+    """A new one for each call, for those of the same second too: what is random about it has no say in the run."""
+    method, dataset = for_file_name(experiment.method), for_file_name(Path(experiment.dataset).stem)
+    begun = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+    return Path("runs") / f"{begun}-{method}-{dataset}-seed{experiment.seed}"
+
+
+def check_workers(workers: Workers) -> None:
+    if workers != "auto" and (type(workers) is not int or workers < 1):
+        raise InputError(f"workers = {workers!r}: allowed are auto or a whole number of at least 1.")
 
 
 def worker_count(workers: Workers, experiment: Experiment, device: torch.device) -> int:

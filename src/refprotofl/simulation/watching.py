@@ -22,3 +22,6 @@ class Watcher:
 
     def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         """A round is on disk; `accuracy` if it was evaluated."""
+
+    def close(self) -> None:
+        """The run is over, or has failed."""

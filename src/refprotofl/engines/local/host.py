@@ -4,8 +4,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from refprotofl.basics.plugins import blame
 from refprotofl.engines.engine import FATAL, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
+from refprotofl.errors import RefProtoFLError
 from refprotofl.methods.core.client import Client, Seat
 from refprotofl.wire import decode, encode
 
@@ -44,9 +46,8 @@ class ClientHost:
                 return Outcome(Result(), self._store.merge(task.client, task.round, task.location))
             return self._answer(task.request, task.location)
         except Exception as problem:
-            reason = str(problem) or type(problem).__name__
             kind = type(problem).__name__
-            return Outcome(Result(b"", reason, traceback.format_exc(), kind if kind in FATAL else None))
+            return Outcome(Result(b"", _reason(problem), traceback.format_exc(), kind if kind in FATAL else None))
 
     def _answer(self, request: Request, location: Location) -> Outcome:
         number, round = request.client, request.round
@@ -56,3 +57,10 @@ class ClientHost:
         if not request.keeps:
             return Outcome(result)
         return Outcome(result, self._store.save(number, round, client.state, loaded, location))
+
+
+def _reason(problem: Exception) -> str:
+    """With the line of the user's own code, unless it refused on purpose."""
+    words = str(problem) or type(problem).__name__
+    theirs = None if isinstance(problem, RefProtoFLError) else blame(problem)
+    return words if theirs is None else f"{words} ({type(problem).__name__} in {theirs.filename}, line {theirs.lineno})"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted
 from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
 
 if TYPE_CHECKING:
@@ -27,15 +29,16 @@ def draw_partition(
     """Draw `counts` (clients, C) into a .png, .pdf or .svg; gives a sentence on what was drawn."""
     clients, classes = counts.shape
     as_bubbles = clients <= MOST_BUBBLE_CLIENTS and classes <= MOST_BUBBLE_CLASSES
-    with open_figure(path, *_figure_size(clients, classes, as_bubbles)) as figure:
+    width, height = _figure_size(clients, classes, as_bubbles)
+    with open_figure(path, width, height) as figure:
         axes = figure.add_subplot()
         (_draw_bubbles if as_bubbles else _draw_heat_map)(axes, counts)
         _label(axes, counts, class_names, as_bubbles)
         if client_names and clients <= MOST_NAMED_CLIENTS:
             axes.set_xticks(range(clients), [_shortened(name) for name in client_names], rotation=90)
-        axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
+        axes.set_title(_end_of(title, int(8 * width)), loc="left", color=INK, fontsize=11, pad=12)
     if as_bubbles:
-        return f"{path}: {clients} clients by {classes} classes."
+        return f"{path}: {counted(clients, 'client')} by {counted(classes, 'class')}."
     return f"{path}: a heat map, because {clients} clients by {classes} classes are too many for bubbles."
 
 
@@ -114,5 +117,12 @@ def _label(axes: "Axes", counts: NDArray[np.int64], class_names: Sequence[str], 
     remove_frame(axes)
 
 
+def _end_of(title: str, most: int) -> str:
+    """A title that is wider than the picture would leave it no room; of a long path the end says most."""
+    shown = for_terminal(title)
+    return shown if len(shown) <= most else "…" + shown[1 - most :]
+
+
 def _shortened(name: str) -> str:
-    return name if len(name) <= 18 else name[:17] + "…"
+    shown = for_terminal(name)
+    return shown if len(shown) <= 18 else shown[:17] + "…"

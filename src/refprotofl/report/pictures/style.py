@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refprotofl.errors import InputError
 
@@ -29,7 +29,8 @@ def open_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({"svg.hashsalt": "refprotofl", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}):
+    looks: dict[Any, Any] = {"svg.hashsalt": "refprotofl", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}
+    with rc_context({**looks, "text.parse_math": False}):  # a class may be called $x$
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         _save(figure, path)

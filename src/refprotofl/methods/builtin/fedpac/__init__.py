@@ -31,3 +31,7 @@ class FedPAC(FedPer):
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
         return Cost("P + C*(m + 1) + C*m + C + C*m + 1", "P + C*m + C*(m + 1)")
+
+    @staticmethod
+    def local_epochs(experiment: "Experiment") -> int:
+        return int(experiment.fedpac.head_epochs + experiment.train.local_epochs)

@@ -1,9 +1,14 @@
 """FedRep (Collins et al. 2021): what it may be told."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
 from refprotofl.methods.builtin.fedper import FedPer
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
 
 
 class Options(Table):
@@ -19,3 +24,8 @@ class FedRep(FedPer):
     name = "fedrep"
     options = Options
     client = "refprotofl.methods.builtin.fedrep.fedrep:FedRepClient"
+
+    @staticmethod
+    def local_epochs(experiment: "Experiment") -> int:
+        options = experiment.fedrep
+        return int(options.head_epochs + (options.body_epochs or experiment.train.local_epochs))

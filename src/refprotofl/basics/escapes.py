@@ -1,0 +1,91 @@
+"""Text from outside, made harmless for where it goes: class names, paths and errors may hold anything."""
+
+import re
+import unicodedata
+
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, marks of direction, halves of characters, line separators
+_JOINERS = "\u200c\u200d"  # within words of some scripts, and within emoji
+_IN_ASCII = {
+    "±": "+/-",
+    "…": "...",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "≥": ">=",
+    "≤": "<=",
+    "‖": "||",
+} | dict.fromkeys("─━\N{EN DASH}\N{EM DASH}", "-")
+_MARKDOWN = re.compile(r"([\\`*_\[\]#|~$])")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+
+
+def for_terminal(text: object) -> str:
+    """One line in which nothing moves the cursor, colours, or turns the reading direction: that is spelt out."""
+    return "".join(_spelt(sign) for sign in str(text))
+
+
+def lines_for_terminal(text: str) -> str:
+    """The same for a text of ours, which may have several lines."""
+    return "\n".join(map(for_terminal, text.split("\n")))
+
+
+def for_csv(value: object) -> object:
+    """A cell that a spreadsheet takes for text, not for a formula; numbers stay what they are."""
+    if not isinstance(value, str):
+        return value
+    shown = for_terminal(value)
+    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@") and not _is_number(shown) else shown
+
+
+def for_markdown(text: object) -> str:
+    """Text within a paragraph or a table's cell, without markup of its own, HTML included."""
+    shown = _MARKDOWN.sub(r"\\\1", for_terminal(text))
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def as_code(text: object) -> str:
+    """A span of code in Markdown, in a table too; backquotes in it are within longer ones."""
+    shown = for_terminal(text).replace("|", "\\|")
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    fence, gap = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{gap}{shown}{gap}{fence}"
+
+
+def for_latex(text: object) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in for_terminal(text))
+
+
+def for_file_name(text: object) -> str:
+    """A short part of a file's name that every system takes."""
+    return re.sub(r"[^\w.-]+", "-", str(text), flags=re.ASCII).strip("-.")[:40] or "unnamed"
+
+
+def spell_out(problem: UnicodeError) -> tuple[str, int]:
+    """An error handler of encodings that have no sign for a character: something like it, else its number."""
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    unknown = problem.object[problem.start : problem.end]
+    return "".join(_IN_ASCII.get(sign) or _numbered(sign) for sign in unknown), problem.end
+
+
+def _spelt(sign: str) -> str:
+    if sign.isprintable() or sign in _JOINERS or unicodedata.category(sign) not in _UNSEEN:
+        return sign
+    return _numbered(sign)
+
+
+def _numbered(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
