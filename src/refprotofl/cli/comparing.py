@@ -108,7 +108,7 @@ def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir:
         watcher.close()
     reused = sum(cell.reused for cell, _ in done)
     if reused:
-        say(f"{reused} of {counted(len(done), 'run')} are reused: they were finished before", notes)
+        say(f"{reused} of {len(done)} runs are reused: they were finished before", notes)
     return done
 
 
