@@ -86,8 +86,8 @@ def command(*arguments):
     sys.argv = ["refprotofl", *arguments]
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        import refprotofl.cli.app as app
-        app.out.file = text
+        from refprotofl.cli.printing import out
+        out.file = text
         main()
     return text.getvalue()
 
