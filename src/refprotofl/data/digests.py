@@ -126,6 +126,6 @@ def _remember(stamp: str | None, digest: str) -> None:
     known = {**_read_cache(), stamp: digest}
     part = _cache_file().with_name(f".digests.json.{os.getpid()}.part")
     with suppress(OSError):  # it costs no more than to hash again
-        part.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(part.parent, exist_ok=True)
         part.write_text(json.dumps(dict(list(known.items())[-_KEPT:])), encoding="utf-8")
         os.replace(part, _cache_file())
