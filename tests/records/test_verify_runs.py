@@ -106,7 +106,7 @@ def test_equal_runs_agree(undisturbed: Finished, tiny: Callable[..., Experiment]
 
 
 def test_agreement_is_told_as_far_as_it_goes(undisturbed: Finished, cut_off: Path) -> None:
-    assert first_difference(undisturbed.folder, cut_off) == "They agree for 1 rounds; one has 2, the other 1."
+    assert first_difference(undisturbed.folder, cut_off) == "They agree for 1 round; one has 2, the other 1."
 
 
 @pytest.mark.parametrize(
