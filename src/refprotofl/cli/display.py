@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -12,11 +13,14 @@ from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted, percent, size
 from refprotofl.cli.printing import PlainConsole, explain, say, warn
 from refprotofl.cli.tables import Column, show
+from refprotofl.evaluation.confusion import taken_for
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Event, Watcher
+
+WEAKEST = 3  # classes that are named
 
 
 def title(experiment: Experiment) -> str:
@@ -132,11 +136,13 @@ class _CellWatcher(Watcher):
         self._bar.update(self._task, completed=self._done_before + event["round"])
 
 
-def print_summary(console: Console, summary: Summary, folder: Path) -> None:
+def print_summary(console: Console, summary: Summary, folder: Path, beside: tuple[str, Summary] | None = None) -> None:
+    """`beside`: another method's name and summary on the same data."""
     experiment = Experiment.parse(summary["experiment"])
     say("", console)
     _head(console, title(experiment), " (method's own numbers of the last round)")
-    _show_accuracy(console, summary)
+    _show_accuracy(console, summary, beside)
+    _tell_weakest(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]
     say(
@@ -157,16 +163,29 @@ def _head(console: Console, title: str, rest: str) -> None:
     console.print(Text.assemble((title, "bold"), rest), soft_wrap=True)
 
 
-def _show_accuracy(console: Console, summary: Summary) -> None:
+def _show_accuracy(console: Console, summary: Summary, beside: tuple[str, Summary] | None) -> None:
     rows = []
     for protocol, accuracy in summary["accuracy"].items():
         if accuracy is not None:
             scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
             known = PROTOCOLS.get(protocol)  # a newer version's run may have others
-            rows.append((protocol, percent(accuracy), scored or "-", known.meaning if known else ""))
-    numbers = (Column("accuracy", numbers=True), Column("clients", numbers=True))
-    columns = (Column("protocol"), *numbers, Column("what it is", wraps=20))
+            others = [percent(beside[1]["accuracy"].get(protocol))] if beside else []
+            rows.append((protocol, percent(accuracy), *others, scored or "-", known.meaning if known else ""))
+    headings = ["accuracy", *([for_terminal(beside[0])] if beside else []), "clients"]
+    columns = (Column("protocol"), *(Column(one, numbers=True) for one in headings), Column("what it is", wraps=20))
     show(columns, rows, "Accuracy after the last round, mean over clients", console=console)
+
+
+def _tell_weakest(console: Console, summary: Summary, names: Sequence[str]) -> None:
+    """The classes that are recognised least, and what they are taken for."""
+    shares = {label: share for label, share in enumerate(summary.get("accuracy_per_class", [])) if share is not None}
+    counts, told = np.array(summary.get("confusion", [])), []
+    for label in sorted(shares, key=lambda label: shares[label])[:WEAKEST]:
+        wrong = taken_for(counts, label)
+        taken = "" if wrong is None else f" (taken for {for_terminal(names[wrong])})"
+        told.append(f"class {for_terminal(names[label])}: {percent(shares[label])}{taken}")
+    if told:
+        say(f"Recognised least, of all clients' personal predictions: {', '.join(told)}", console)
 
 
 def _show_communication(console: Console, summary: Summary) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.escapes import for_file_name, for_terminal
 from refprotofl.basics.units import counted
 from refprotofl.cli.app import (
     INTERRUPTED,
@@ -30,6 +30,8 @@ from refprotofl.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
+    from refprotofl.records.summary import Summary
+    from refprotofl.simulation.run import Finished
     from refprotofl.simulation.run import Workers as Count
 
 
@@ -52,8 +54,17 @@ def run(
     workers: Workers = "auto",
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="Also run this method, such as local, on the same data, and show it beside.", metavar="METHOD"
+        ),
+    ] = None,
 ) -> None:
-    """Run an experiment, or go on with one. Neither file nor preset means --preset quick."""
+    """Run an experiment, or go on with one. Neither file nor preset means --preset quick.
+
+    A finished run of local on the same data, beside this one's folder, is shown beside its numbers.
+    """
     with nothing_kept_yet():
         count = read_workers(workers)
         if resume and out_dir is None:
@@ -68,6 +79,10 @@ def run(
         from refprotofl.simulation.run import default_folder
         from refprotofl.simulation.run import run as run_experiment
 
+        if baseline is not None:
+            from refprotofl.methods.catalogue import find_method
+
+            find_method(baseline)
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
     try:
@@ -75,10 +90,33 @@ def run(
     except KeyboardInterrupt:
         _tell_what_is_kept(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None
+    beside = _beside(finished, baseline, data, count)
     if as_json:
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
-        print_summary(out, finished.summary, finished.folder)
+        print_summary(out, finished.summary, finished.folder, beside)
+
+
+def _beside(
+    finished: "Finished", method: str | None, data: Path | None, workers: "Count"
+) -> "tuple[str, Summary] | None":
+    """What to read the run's numbers by: the method that was asked for, or training alone where that was run before."""
+    from refprotofl.cli.display import ProgressWatcher
+    from refprotofl.experiment import Experiment
+    from refprotofl.report.baseline import baseline_of, finished_run
+    from refprotofl.simulation.run import run as run_experiment
+
+    ran = Experiment.parse(finished.summary["experiment"])
+    name = method or "local"
+    if ran.method == name:
+        return None
+    wanted = baseline_of(ran, name)
+    summary = finished_run(finished.folder.absolute().parent, wanted, data)
+    if summary is None and method is not None:
+        place = finished.folder.with_name(f"{finished.folder.name}-{for_file_name(name)}")
+        watcher = ProgressWatcher(notes)
+        summary = run_experiment(wanted, out=place, data=data, workers=workers, resume=True, watcher=watcher).summary
+    return None if summary is None else (name, summary)
 
 
 def _tell_what_is_kept(folder: Path, data: Path | None, experiment: "Experiment") -> None:

@@ -1,12 +1,13 @@
 """What another method gives on the same data, to read a run's own number by: above all training alone."""
 
-import json
 from pathlib import Path
 
 from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import TABLES, find_method
+from refprotofl.records.inside import read_json
 from refprotofl.records.summary import Summary, read_summary
+from refprotofl.simulation.origin import changed_since
 
 # What belongs to a method, not to the data, the model and its training.
 _OWN_KEYS = {"method", "share", "compress", "own", *TABLES}
@@ -19,13 +20,16 @@ def baseline_of(experiment: Experiment, method: str) -> Experiment:
     return Experiment.parse({**kept, "method": method})
 
 
-def finished_run(place: Path, experiment: Experiment) -> Summary | None:
-    """The summary of a finished run of this very experiment, which is resolved, among the run folders in `place`."""
+def finished_run(place: Path, experiment: Experiment, data: Path | None = None) -> Summary | None:
+    """The summary of a finished run of this very experiment, which is resolved, among the run folders in `place`.
+
+    One whose data or code changed since is passed over.
+    """
     for file in sorted(place.glob("*/experiment.json")):
         try:
-            stored = json.loads(file.read_bytes()).get("hash")
-            if stored == experiment.hash and (file.parent / "summary.json").is_file():
+            stored = read_json(file).get("hash")
+            if stored == experiment.hash and not changed_since(file.parent, experiment, data):
                 return read_summary(file.parent / "summary.json")
         except (OSError, ValueError, AttributeError, RefProtoFLError):
-            continue  # somebody else's folder, or a damaged one: there is nothing to read by
+            continue  # somebody else's folder, an unfinished or a damaged one: there is nothing to read by
     return None
