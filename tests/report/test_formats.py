@@ -65,3 +65,11 @@ def test_facts_are_of_all_seeds() -> None:
         "mine:Method:own.beta=0.5: labels 10 (seed 0), 12 (seed 3); kind pca",
         "mine:Method:own.beta=0.5: as its authors' code, not as their paper",
     ]
+
+
+def test_a_compressor_that_departs_from_its_paper_is_noted_too() -> None:
+    from refprotofl.experiment import Experiment
+
+    assert Experiment().compress.notes == ()
+    (note,) = Experiment(method="fedavg", compress={"name": "stc"}).compress.notes
+    assert "tensor by tensor" in note

@@ -153,7 +153,7 @@ def print_summary(console: Console, summary: Summary, folder: Path, beside: tupl
     for name, fact in summary.get("facts", {}).items():
         shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
         say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
-    for note in find_method(experiment.method).notes:
+    for note in (*find_method(experiment.method).notes, *experiment.compress.notes):
         explain(f"note: {for_terminal(note)}", console)
     say(f"Run folder: {for_terminal(folder)}", console)
     say(f"State digest: {summary['state_digest']}", console)

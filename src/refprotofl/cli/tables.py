@@ -31,13 +31,13 @@ class Column:
         return min(full, self.wraps) if self.wraps else full
 
 
-Row = Sequence[object]
+Line = Sequence[object]  # the cells of one row
 Part = list[tuple[Column, Sequence[str]]]  # what one table shows: columns with their cells
 
 
 def show(
     columns: Sequence[Column],
-    rows: Sequence[Row],
+    rows: Sequence[Line],
     title: str = "",
     *,
     framed: bool = True,

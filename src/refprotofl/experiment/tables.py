@@ -93,6 +93,16 @@ class Compress(Table):
         return feedback.get(self.name, "none")
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Where it departs from what its authors published."""
+        if self.name != "stc":
+            return ()
+        return (
+            "STC's authors choose the largest values tensor by tensor; here over the whole shared vector. Who missed a "
+            "broadcast gets the whole vector, not the sum of the updates",
+        )
+
+    @property
     def levels(self) -> int:
         """How far qsgd's levels go up; one bit is the sign's."""
         return int(2 ** (self.bits - 1)) - 1

@@ -156,7 +156,7 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Summary]]) -> OverSeeds:
             fact: {seed: found["facts"][fact] for seed, found in summaries.items() if fact in found.get("facts", {})}
             for fact in facts
         },
-        notes=method.notes,
+        notes=(*method.notes, *ran.compress.notes),
         runs=tuple(str(cell.folder) for cell, _ in runs),
     )
 
