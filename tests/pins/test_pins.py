@@ -1,9 +1,9 @@
 """What others rely on and nobody may change by accident: hashes, names of states and message fields, digests.
 
 `REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
-digest changed, `RESULTS` in simulation/origin.py must be raised, so that no finished run is taken for a new one. Digests
-depend on how torch computes, so they are pinned for machines by name; on any other machine two engines are compared
-instead, and the test's name says so.
+digest changed, `RESULTS` in simulation/origin.py must be raised, so that no finished run is taken for a new one.
+Digests depend on how torch computes, so they are pinned for machines by name; on any other machine two engines are
+compared instead, and the test's name says so.
 """
 
 import json
