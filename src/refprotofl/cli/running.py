@@ -72,17 +72,12 @@ def run(
         if resume and out_dir is not None and file is None and preset is None:
             experiment = _resumed(out_dir, settings or [], device, trust_code)
         else:
-            from refprotofl.experiment.presets import load_experiment
-
-            experiment = load_experiment(file, preset, with_device(settings or [], device))
+            experiment = _named(file, preset, settings or [], device)
+        _check_method(baseline)
         from refprotofl.cli.display import ProgressWatcher, print_summary
         from refprotofl.simulation.run import default_folder
         from refprotofl.simulation.run import run as run_experiment
 
-        if baseline is not None:
-            from refprotofl.methods.catalogue import find_method
-
-            find_method(baseline)
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
     try:
@@ -95,6 +90,20 @@ def run(
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
         print_summary(out, finished.summary, finished.folder, beside)
+
+
+def _named(file: Path | None, preset: str | None, settings: list[str], device: str | None) -> "Experiment":
+    from refprotofl.experiment.presets import load_experiment
+
+    return load_experiment(file, preset, with_device(settings, device))
+
+
+def _check_method(name: str | None) -> None:
+    """Before anything is run: a name that is none."""
+    from refprotofl.methods.catalogue import find_method
+
+    if name is not None:
+        find_method(name)
 
 
 def _beside(
