@@ -19,6 +19,7 @@ from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.states import map_state
+from refprotofl.simulation.engine import OpenEngine
 from refprotofl.simulation.run import Watcher
 from refprotofl.wire import decode
 
@@ -153,7 +154,7 @@ def test_a_preset_has_its_hash(preset: str) -> None:
 @pytest.mark.parametrize("compared", [COMPARED])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_states_and_messages_have_their_names_and_states_their_digest(
-    name: str, compared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, compared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: OpenEngine
 ) -> None:
     (tmp_path / "frozen_for_pins.py").write_text(FROZEN)
     monkeypatch.chdir(tmp_path)
@@ -173,7 +174,7 @@ def test_states_and_messages_have_their_names_and_states_their_digest(
     check_digest(
         name,
         summary["state_digest"],
-        lambda: run(experiment, out=tmp_path / "again", workers=2).summary["state_digest"],
+        lambda: run(experiment, out=tmp_path / "again", workers=2, engine=patient).summary["state_digest"],
     )
 
 
@@ -184,11 +185,11 @@ def experiment_hash(folder: Path) -> str:
 
 @pytest.mark.parametrize("compared", [COMPARED])
 @pytest.mark.parametrize("method", QUICK)
-def test_a_quick_run_ends_in_its_digest(method: str, compared: str, tmp_path: Path) -> None:
+def test_a_quick_run_ends_in_its_digest(method: str, compared: str, tmp_path: Path, patient: OpenEngine) -> None:
     experiment = load_experiment(preset="quick", settings=[f"method={method}"])
     finished = run(experiment, out=tmp_path / "one")
     check_digest(
         f"quick, {method}",
         finished.summary["state_digest"],
-        lambda: run(experiment, out=tmp_path / "two", workers=2).summary["state_digest"],
+        lambda: run(experiment, out=tmp_path / "two", workers=2, engine=patient).summary["state_digest"],
     )
