@@ -123,6 +123,15 @@ def pair(open_engine: Callable[..., WorkerProcesses]) -> WorkerProcesses:
     return engine
 
 
+def test_a_worker_whose_parent_lost_interest_before_it_was_ready_ends_quietly(
+    open_engine: Callable[..., WorkerProcesses],
+) -> None:
+    engine = open_engine(1)
+    engine._pipes[0].close()  # a process takes longer to start than this
+    engine._processes[0].join(timeout=60)
+    assert engine._processes[0].exitcode == 0
+
+
 def test_answers_wait_for_their_tickets_and_tell_where_the_state_is(pair: WorkerProcesses) -> None:
     tickets = [pair.submit(task(client, payload=b"%d" % client, file=f"file {client}")) for client in range(4)]
     outcomes = [pair.outcome(ticket, None) for ticket in reversed(tickets)]

@@ -31,7 +31,7 @@ def test_what_is_read_is_what_was_written_in_that_order(undisturbed: Finished) -
     assert list(summary) == [
         *("schema", "experiment", "experiment_hash", "rounds_done", "accuracy", "accuracy_per_client"),
         *("evaluated_clients", "trained_clients", "confusion", "accuracy_per_class", "facts", "communication"),
-        *("full_model", "seconds", "state_digest"),
+        *("full_model", "steps", "seconds", "state_digest"),
     ]
     assert list(summary["communication"]) == ["uplink", "downlink", "one_off", "evaluation"]
     assert list(summary["seconds"]) == ["total", "train", "evaluate"]

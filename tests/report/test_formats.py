@@ -16,6 +16,7 @@ ROW = OverSeeds(
     values={"personal": {0: 0.499, 3: 0.501}},
     bytes={"uplink": 1000.0, "downlink": 2000.0, "one_off": 500.0, "total": 3500.0},
     local_epochs=40.0,
+    steps=700.0,
     seconds=2.5,
     facts={"labels": {0: 10, 3: 12}, "kind": {0: "pca", 3: "pca"}},
     notes=("as its authors' code, not as their paper",),
@@ -39,7 +40,7 @@ def test_csv_has_plain_numbers_and_no_formulas() -> None:
     text = FORMATS["csv"]([ROW, replace(LOCAL, name="=local")], "title")
     mine, local = csv.DictReader(io.StringIO(text))
     assert (mine["personal"], mine["personal_half_width"], mine["own"]) == ("0.5", "0.0125", "")
-    assert (mine["total_bytes"], mine["local_epochs"], mine["seeds"]) == ("3500.0", "40.0", "2")
+    assert (mine["total_bytes"], mine["local_epochs"], mine["steps"], mine["seeds"]) == ("3500.0", "40.0", "700.0", "2")
     assert (local["method"], local["own"], local["own_half_width"]) == ("'=local", "0.25", "")
 
 
@@ -50,7 +51,7 @@ def test_markdown_is_a_table_with_its_notes() -> None:
     assert lines[4].startswith(
         r"| a\|b&lt;i&gt; | adapter | 50.00 % ± 1.25 | - | 1.00 kB | 2.00 kB | 500 B | 3.50 kB |"
     )
-    assert {line.replace("\\|", "").count("|") for line in lines[2:6]} == {11}
+    assert {line.replace("\\|", "").count("|") for line in lines[2:6]} == {12}
     assert lines[-1] == r"- a\|b&lt;i&gt;: as its authors' code, not as their paper"
 
 

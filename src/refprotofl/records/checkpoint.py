@@ -30,11 +30,13 @@ class Progress:
     communication: dict[str, Any] = field(default_factory=dict)
     accuracy: dict[str, Any] = field(default_factory=dict)  # the latest evaluation event
     participations: int = 0  # how often a client took part in a round
+    steps: int | None = 0  # of the clients' optimisers; None if the run was begun by a version that did not count
     seconds: dict[str, float] = field(default_factory=lambda: {"total": 0.0, "train": 0.0, "evaluate": 0.0})
 
     @classmethod
     def recorded(cls, manifest: dict[str, Any]) -> "Progress":
-        return cls(**{name: manifest["progress"][name] for name in cls.__dataclass_fields__})
+        passed = {"steps": None, **manifest["progress"]}
+        return cls(**{name: passed[name] for name in cls.__dataclass_fields__})
 
 
 class Checkpoint:

@@ -42,6 +42,7 @@ class Passed(TypedDict):
     communication: Totals
     accuracy: Evaluated | Annotated[dict[str, Any], Field(max_length=0)]  # none before the first evaluation
     participations: Count
+    steps: NotRequired[Count | None]
     seconds: Seconds
 
 

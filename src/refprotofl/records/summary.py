@@ -42,6 +42,7 @@ class Summary(TypedDict):
     facts: NotRequired[dict[str, float | int | str]]
     communication: Totals
     full_model: FullModel
+    steps: NotRequired[int | None]  # of all clients' optimisers in all rounds; None where some were not counted
     seconds: Seconds
     state_digest: str
 
@@ -69,6 +70,7 @@ def build_summary(experiment: Experiment, progress: Progress, state_digest: str,
         "facts": scored.get("facts", {}),
         "communication": cast(Totals, progress.communication),
         "full_model": {"parameters": full_parameters, "participations": progress.participations},
+        "steps": progress.steps,
         "seconds": Seconds(total=seconds["total"], train=seconds["train"], evaluate=seconds["evaluate"]),
         "state_digest": state_digest,
     }

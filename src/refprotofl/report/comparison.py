@@ -45,6 +45,7 @@ class OverSeeds:
     values: dict[str, dict[int, float]]  # the accuracies by protocol and seed
     bytes: dict[str, float]  # means: uplink, downlink, one_off and their total; evaluation is apart
     local_epochs: float  # passes over their own data that all clients made in all rounds
+    steps: float | None  # of their optimisers meanwhile; None where a run did not count them
     seconds: float
     facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
     notes: tuple[str, ...]  # where it departs from what its authors published
@@ -151,6 +152,7 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Summary]]) -> OverSeeds:
         values=values,
         bytes=_bytes(summaries.values()),
         local_epochs=fmean(_epochs(summary) for summary in summaries.values()),
+        steps=_steps(summaries.values()),
         seconds=fmean(summary["seconds"]["total"] for summary in summaries.values()),
         facts={
             fact: {seed: found["facts"][fact] for seed, found in summaries.items() if fact in found.get("facts", {})}
@@ -179,7 +181,15 @@ def _bytes(summaries: Collection[Summary]) -> dict[str, float]:
 
 def _epochs(summary: Summary) -> int:
     ran = Experiment.parse(summary["experiment"])
-    return summary["full_model"]["participations"] * find_method(ran.method).local_epochs(ran)
+    method = find_method(ran.method)
+    passes = ran.rounds * ran.clients if method.pooled else summary["full_model"]["participations"]
+    return passes * method.local_epochs(ran)
+
+
+def _steps(summaries: Collection[Summary]) -> float | None:
+    counted = [summary.get("steps") for summary in summaries]
+    known = [steps for steps in counted if steps is not None]
+    return fmean(known) if len(known) == len(counted) else None
 
 
 def _words(shared: Parts) -> str:

@@ -26,9 +26,15 @@ def accuracies(rows: Sequence[OverSeeds]) -> Cells:
 
 def efforts(rows: Sequence[OverSeeds]) -> Cells:
     """What each method took: bytes, passes over the data, time."""
-    headings = [*BYTES.values(), "local epochs", "seconds"]
+    headings = [*BYTES.values(), "local epochs", "steps", "seconds"]
     return headings, [
-        [*(size(row.bytes[key]) for key in BYTES), f"{row.local_epochs:,.0f}", f"{row.seconds:,.1f}"] for row in rows
+        [
+            *(size(row.bytes[key]) for key in BYTES),
+            f"{row.local_epochs:,.0f}",
+            "-" if row.steps is None else f"{row.steps:,.0f}",
+            f"{row.seconds:,.1f}",
+        ]
+        for row in rows
     ]
 
 
@@ -79,6 +85,7 @@ def _plain(row: OverSeeds) -> dict[str, Any]:
         "bytes": row.bytes,
         "against": None,
         "local_epochs": row.local_epochs,
+        "steps": row.steps,
         "seconds": row.seconds,
         "facts": row.facts,
         "notes": list(row.notes),
@@ -92,13 +99,12 @@ def as_csv(rows: Sequence[OverSeeds], title: str = "") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     spreads = [name for protocol in protocols for name in (protocol, f"{protocol}_half_width")]
-    writer.writerow(
-        ["method", "share", "seeds", *spreads, *(f"{key}_bytes" for key in BYTES), "local_epochs", "seconds", "notes"]
-    )
+    took = [*(f"{key}_bytes" for key in BYTES), "local_epochs", "steps", "seconds"]
+    writer.writerow(["method", "share", "seeds", *spreads, *took, "notes"])
     for row in rows:
         found = [row.accuracy.get(protocol) for protocol in protocols]
         pairs = [value for one in found for value in ((one.mean, one.half_width) if one else (None, None))]
-        numbers = [*pairs, *(row.bytes[key] for key in BYTES), row.local_epochs, row.seconds]
+        numbers = [*pairs, *(row.bytes[key] for key in BYTES), row.local_epochs, row.steps, row.seconds]
         line = [row.name, row.share, len(row.runs), *numbers, "; ".join(footnotes([row]))]
         writer.writerow([for_csv(cell) for cell in line])
     return text.getvalue()

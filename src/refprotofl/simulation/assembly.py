@@ -1,6 +1,7 @@
 """A simulated federation: all data in one place, and the two sides that are built from them."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -95,6 +96,18 @@ def client_side(
     """A place for all clients, whose private states lie in `folder`."""
     experiment, models = federation.experiment, federation.models
     return build_client_side(experiment, models, federation.client, folder, store=store, shelf=shelf)
+
+
+def steps_of_round(federation: Federation, clients: Sequence[int]) -> int:
+    """Of the optimisers of these clients in one round; without a federation, of the one that has all data."""
+    experiment, data = federation.experiment, federation.data
+    method, batch = find_method(experiment.method), experiment.train.batch_size
+    if method.pooled:
+        sizes = [len(pooled_samples(federation))]
+    else:
+        public = len(data.public_indices) if experiment.public.train_on else 0
+        sizes = [len(data.client_indices[client]) + public for client in clients]
+    return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes)
 
 
 def public_samples(data: FederatedData) -> Samples | None:

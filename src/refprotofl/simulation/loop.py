@@ -1,6 +1,7 @@
 """The loop: sample, round, evaluate, record, checkpoint."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -26,8 +27,15 @@ from refprotofl.wire.ledger import Purpose
 
 class Loop:
     def __init__(
-        self, side: ServerSide, engine: Engine, checkpoint: Checkpoint, folder: RunFolder, watcher: Watcher
+        self,
+        side: ServerSide,
+        engine: Engine,
+        checkpoint: Checkpoint,
+        folder: RunFolder,
+        watcher: Watcher,
+        steps: Callable[[Sequence[int]], int],
     ) -> None:
+        """`steps` tells those of the optimisers of the clients that took part in a round."""
         self.experiment = side.experiment
         self.side = side
         self.server = side.server
@@ -35,6 +43,7 @@ class Loop:
         self.checkpoint = checkpoint
         self.folder = folder
         self.watcher = watcher
+        self.steps = steps
         self.progress = checkpoint.progress
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
 
@@ -89,12 +98,13 @@ class Loop:
         evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
         scored = [self.evaluate(round, cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
-        seconds = self.progress.seconds
+        seconds, steps = self.progress.seconds, self.progress.steps
         self.progress = Progress(
             round=round,
             communication=dict(self.ledger.totals()),
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
+            steps=None if steps is None else steps + self.steps(cohort.clients),
             seconds={
                 "total": spent_before + time.perf_counter() - started,
                 "train": seconds["train"] + trained - begin,

@@ -5,6 +5,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -82,7 +83,7 @@ def run(
         count = worker_count(workers, federation.experiment, device)
         opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
         cleanup.callback(opened.close)
-        loop = Loop(side, opened, checkpoint, folder, watcher)
+        loop = Loop(side, opened, checkpoint, folder, watcher, partial(assembly.steps_of_round, federation))
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path))
         loop.begin(origin, planned, count, devices.describe(device, count), vars(federation.data.partition_notes))
         return Finished(loop.run(started), folder.path)

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -197,16 +197,13 @@ def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
-        host = build_host(specification)
+        host, said = build_host(specification), READY
     except RefProtoFLError as problem:
-        pipe.send_bytes(str(problem).encode())
-        return
-    pipe.send_bytes(READY)
-    while True:
-        try:
+        host, said = None, str(problem).encode()
+    with suppress(EOFError, OSError):  # the parent may close the pipe at any time, while the host is built, too
+        pipe.send_bytes(said)
+        while host is not None:
             pipe.send_bytes(pack_outcome(host.do(unpack_task(pipe.recv_bytes()))))
-        except (EOFError, OSError):
-            return
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,32 @@
+"""The steps on record are those that the clients' optimisers took."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.experiment.presets import load_experiment
+from refprotofl.methods import METHODS
+from refprotofl.methods.core.training import FreshSgd
+from refprotofl.simulation.run import run
+
+SERVERS_TRAIN = {"fedgh", "fedprotokd", "fedtgp"}  # with the same optimiser, which is not the clients' work
+ELSEWHERE = {"fedpcl"}  # needs a pre-trained backbone
+
+
+@pytest.mark.parametrize("train_on", ["false", "true"])
+@pytest.mark.parametrize("method", sorted({*METHODS} - SERVERS_TRAIN - ELSEWHERE))
+def test_every_step_of_a_client_is_counted(
+    method: str, train_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, step = Counter[str](), FreshSgd.step
+
+    def counted(self: FreshSgd, *given: Any) -> None:
+        taken["steps"] += 1
+        step(self, *given)
+
+    monkeypatch.setattr(FreshSgd, "step", counted)
+    settings = [f"method={method}", "rounds=2", "fraction=0.3", f"public.train-on={train_on}", "train.batch-size=64"]
+    summary = run(load_experiment(None, "quick", settings), out=tmp_path / "run").summary
+    assert summary["steps"] == taken["steps"] > 0
