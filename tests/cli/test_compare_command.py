@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refprotofl.report.comparison import plan
+from refprotofl.grids.cells import plan
 from refprotofl.simulation import run as simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -125,7 +125,7 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
         return real(experiment, **options)
 
     command = ("compare", "--methods", "local", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
-    monkeypatch.setattr("refprotofl.report.comparison.run", run)
+    monkeypatch.setattr("refprotofl.grids.running.run", run)
     outcome = refprotofl(*command)
     assert outcome.code == 130
     kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs; the same command goes on from here."

@@ -13,8 +13,10 @@ from refprotofl.cli.display import print_summary
 from refprotofl.evaluation.protocols import PROTOCOLS, Protocol
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.experiment import Experiment
+from refprotofl.grids.cells import Cell
+from refprotofl.grids.results import result_of
 from refprotofl.handover import export, load_trained
-from refprotofl.report.comparison import Cell, tabulate
+from refprotofl.report.comparison import tabulate
 from refprotofl.simulation.run import Finished, run
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +95,7 @@ def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halve
 
     cell = Cell("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
     table = Console(file=io.StringIO(), width=200, record=True)
-    show_comparison(tabulate([(cell, halved.summary)]), "one seed", table)
+    show_comparison(tabulate([(cell, result_of(halved.folder, cell.experiment))]), "one seed", table)
     assert "halved" in table.export_text(clear=False)
     assert shown in table.export_text()
 
@@ -108,6 +110,6 @@ def test_protocols_that_only_another_version_has_are_no_trouble(
     print_summary(screen, halved.summary, halved.folder)
     assert "halved" in screen.export_text()
     cell = Cell("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
-    (row,) = tabulate([(cell, halved.summary)])
+    (row,) = tabulate([(cell, result_of(halved.folder, cell.experiment))])
     assert "later" not in row.accuracy
     assert "personal" in row.accuracy

@@ -9,7 +9,7 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
-from refprotofl.report.comparison import cost_rows
+from refprotofl.report.costs import cost_rows
 from refprotofl.simulation.engine import OpenEngine
 from refprotofl.simulation.run import Finished, run
 

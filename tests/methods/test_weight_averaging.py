@@ -17,7 +17,7 @@ from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
 from refprotofl.methods.core.aggregation import Mean, Upload, fold, moved
 from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ADAPTER, SplitModel
-from refprotofl.report.comparison import cost_rows
+from refprotofl.report.costs import cost_rows
 from refprotofl.simulation.run import run
 from refprotofl.wire.tensors import same_bits
 

@@ -27,8 +27,9 @@ from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
-    from refprotofl.records.summary import Summary
-    from refprotofl.report.comparison import Cell, OverSeeds
+    from refprotofl.grids.cells import Cell
+    from refprotofl.grids.results import Result
+    from refprotofl.report.comparison import OverSeeds
     from refprotofl.simulation.run import Workers as Count
 
 
@@ -71,8 +72,9 @@ def compare(
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     with nothing_kept_yet():
         count = read_workers(workers)
-        from refprotofl.report.choices import split_methods
-        from refprotofl.report.comparison import plan, tabulate
+        from refprotofl.grids.cells import plan
+        from refprotofl.grids.choices import split_methods
+        from refprotofl.report.comparison import tabulate
         from refprotofl.report.formats import FORMATS
 
         chosen = with_device(settings or [], device)
@@ -88,9 +90,9 @@ def compare(
     say(f"Runs are in {for_terminal(out_dir)}")
 
 
-def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir: Path) -> "list[tuple[Cell, Summary]]":
+def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir: Path) -> "list[tuple[Cell, Result]]":
     from refprotofl.cli.display import GridWatcher
-    from refprotofl.report.comparison import run_cells
+    from refprotofl.grids.running import run_cells
 
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     done = []
@@ -145,7 +147,7 @@ def _tell_of(name: str) -> None:
 
 def _list(file: Path | None, preset: str | None, settings: list[str], data: Path | None) -> None:
     from refprotofl.experiment.presets import load_experiment
-    from refprotofl.report.comparison import cost_rows
+    from refprotofl.report.costs import cost_rows
 
     rows = cost_rows(load_experiment(file, preset, settings), data)
     sent = (Column("values up", wraps=20), Column("values down", wraps=20))

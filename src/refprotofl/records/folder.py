@@ -15,9 +15,13 @@ from refprotofl.records.files import make_folders, remove_empty, remove_parts, s
 from refprotofl.records.inside import CHECKPOINT, check_file, check_run_folder, read_json
 from refprotofl.records.summary import Summary, read_summary, summary_bytes
 
-__all__ = ["RunFolder", "is_longer", "read_events", "read_experiment"]
+__all__ = ["Busy", "RunFolder", "is_longer", "read_events", "read_experiment"]
 
 SEEN_FROM = "seen-from"  # in experiment.json, no key of the experiment
+
+
+class Busy(InputError):
+    """Another process is running in the folder."""
 
 
 class RunFolder:
@@ -41,7 +45,7 @@ class RunFolder:
         try:
             self._lock.acquire()
         except filelock.Timeout:
-            raise InputError(f"Another process is running in {self.path}; wait for it or use another --out.") from None
+            raise Busy(f"Another process is running in {self.path}; wait for it or use another --out.") from None
         except OSError as problem:
             raise InputError(f"Cannot use {self.path} as the run folder: {problem.strerror}.") from None
         if not self._holds_run:

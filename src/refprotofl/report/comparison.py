@@ -1,38 +1,17 @@
-"""Several methods on the same partitions, initial weights and cohorts: a grid of runs, each done once."""
+"""Several methods on the same partitions, initial weights and cohorts, each a row over its seeds."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
-from refprotofl.basics.escapes import for_file_name
-from refprotofl.basics.parts import ADAPTER, ALL, Parts
-from refprotofl.data import federate, load_dataset
-from refprotofl.data.reading import reading_of
-from refprotofl.errors import InputError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.presets import load_experiment
-from refprotofl.methods import METHODS, find_method
-from refprotofl.methods.costs import evaluate, symbols
-from refprotofl.methods.declaration import Cost
-from refprotofl.models import build_model
+from refprotofl.grids.cells import Cell
+from refprotofl.grids.results import Result
+from refprotofl.methods.catalogue import find_method
 from refprotofl.records.summary import Summary
-from refprotofl.report.choices import read_switches
+from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, estimate
-from refprotofl.simulation.origin import current_folder
-from refprotofl.simulation.resolving import resolve
-from refprotofl.simulation.run import Watcher, Workers, run
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One method with one seed."""
-
-    name: str  # as it was asked for, switches included
-    experiment: Experiment
-    folder: Path
-    reused: bool = False  # its run was finished before
 
 
 @dataclass(frozen=True)
@@ -52,102 +31,23 @@ class OverSeeds:
     runs: tuple[str, ...]  # the folders
 
 
-@dataclass(frozen=True)
-class CostRow:
-    """What one method shares and sends, a client and round."""
-
-    name: str
-    line: str
-    share: str
-    formula: Cost
-    up: int
-    down: int
-    notes: tuple[str, ...]
-
-
-def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
-    """Every method's cost for this experiment's model and data."""
-    dataset = load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment))
-    resolved = resolve(experiment, federate(experiment, dataset))
-    rows = []
-    for name, method in METHODS.items():
-        shared, formula = method.shared(resolved), method.cost(resolved)
-        model = build_model(resolved, method.extra_outputs(resolved))
-        values = symbols(formula, resolved, sum(model.sizes(shared)))
-        up, down = evaluate(formula.up, values), evaluate(formula.down, values)
-        rows.append(CostRow(name, method.line, _words(shared), formula, up, down, method.notes))
-    return rows
-
-
-def plan(
-    file: Path | None,
-    preset: str | None,
-    settings: Sequence[str],
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    out: Path,
-) -> list[Cell]:
-    """The grid's cells, seed by seed, so that an interrupted comparison is complete for its first seeds.
-
-    A method may carry switches of its own, as `choices` reads them: `fedavg:share=full`.
-    """
-    if not methods or not seeds:
-        raise InputError("A comparison needs at least one method and one seed.")
-    repeated = sorted({name for name in methods if list(methods).count(name) > 1})
-    if repeated or len(set(seeds)) < len(seeds):
-        raise InputError(f"A method or seed is named twice: {', '.join(repeated) or list(seeds)}.")
-    cells = []
-    for seed in seeds:
-        for name in methods:
-            method, switches = read_switches(name)
-            find_method(method)
-            chosen = [*settings, f'method="{method}"', f"seed={seed}", *switches]
-            experiment = load_experiment(file, preset, chosen)
-            cells.append(Cell(name, experiment, cell_folder(out, experiment)))
-    return cells
-
-
-def cell_folder(out: Path, experiment: Experiment) -> Path:
-    """A folder that tells what is in it; an earlier version's is taken where it holds a finished run."""
-    earlier = out / experiment.hash[:16]
-    if (earlier / "summary.json").exists():
-        return earlier
-    method, dataset = for_file_name(experiment.method), for_file_name(Path(experiment.dataset).stem)
-    return out / f"{method}-{dataset}-seed{experiment.seed}-{experiment.hash[:8]}"
-
-
-def run_cells(
-    cells: Sequence[Cell], data: Path | None, workers: Workers, watch: Callable[[int, Cell], Watcher]
-) -> Iterator[tuple[Cell, Summary]]:
-    """Each cell's summary; a finished run is read, an interrupted one goes on.
-
-    Where data or the user's code changed since, a run of its own is begun beside it.
-    """
-    for number, planned in enumerate(cells):
-        cell = replace(planned, folder=current_folder(planned.folder, planned.experiment, data))
-        finished = run(
-            cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, watcher=watch(number, cell)
-        )
-        yield replace(cell, reused=finished.reused), finished.summary
-
-
-def tabulate(results: Sequence[tuple[Cell, Summary]]) -> list[OverSeeds]:
-    by_name: dict[str, list[tuple[Cell, Summary]]] = {}
-    for cell, summary in results:
-        by_name.setdefault(cell.name, []).append((cell, summary))
+def tabulate(results: Sequence[tuple[Cell, Result]]) -> list[OverSeeds]:
+    by_name: dict[str, list[tuple[Cell, Result]]] = {}
+    for cell, result in results:
+        by_name.setdefault(cell.name, []).append((cell, result))
     return [_over_seeds(name, runs) for name, runs in by_name.items()]
 
 
-def _over_seeds(name: str, runs: list[tuple[Cell, Summary]]) -> OverSeeds:
-    summaries = {cell.experiment.seed: summary for cell, summary in runs}
+def _over_seeds(name: str, runs: list[tuple[Cell, Result]]) -> OverSeeds:
+    summaries = {cell.experiment.seed: result["summary"] for cell, result in runs}
     values = {protocol: _known(summaries, protocol) for protocol in PROTOCOLS}
     values = {protocol: known for protocol, known in values.items() if len(known) == len(summaries)}
-    ran = Experiment.parse(runs[0][1]["experiment"])
+    ran = Experiment.parse(runs[0][1]["summary"]["experiment"])
     method = find_method(ran.method)
     facts = dict.fromkeys(fact for summary in summaries.values() for fact in summary.get("facts", {}))
     return OverSeeds(
         name=name,
-        share=_words(method.shared(ran)),
+        share=words(method.shared(ran)),
         accuracy={protocol: estimate(list(known.values())) for protocol, known in values.items()},
         values=values,
         bytes=_bytes(summaries.values()),
@@ -190,7 +90,3 @@ def _steps(summaries: Collection[Summary]) -> float | None:
     counted = [summary.get("steps") for summary in summaries]
     known = [steps for steps in counted if steps is not None]
     return fmean(known) if len(known) == len(counted) else None
-
-
-def _words(shared: Parts) -> str:
-    return {ALL: "full", ADAPTER: "adapter", (): "nothing"}.get(shared, ", ".join(shared))

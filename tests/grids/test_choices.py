@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.report.choices import read_switches, split_methods
+from refprotofl.grids.choices import read_switches, split_methods
 
 
 @pytest.mark.parametrize(

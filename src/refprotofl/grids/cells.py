@@ -1,0 +1,59 @@
+"""The runs of a grid before they are run: which experiment, under which name, where."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from refprotofl.basics.escapes import for_file_name
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.presets import load_experiment
+from refprotofl.grids.choices import read_switches
+from refprotofl.methods.catalogue import find_method
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method with one seed."""
+
+    name: str  # as it was asked for, switches included
+    experiment: Experiment
+    folder: Path  # where its run lies, or will
+    reused: bool = False  # its run was finished before
+
+
+def plan(
+    file: Path | None,
+    preset: str | None,
+    settings: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+) -> list[Cell]:
+    """The grid's cells, seed by seed, so that an interrupted comparison is complete for its first seeds.
+
+    A method may carry switches of its own, as `choices` reads them: `fedavg:share=full`.
+    """
+    if not methods or not seeds:
+        raise InputError("A comparison needs at least one method and one seed.")
+    repeated = sorted({name for name in methods if list(methods).count(name) > 1})
+    if repeated or len(set(seeds)) < len(seeds):
+        raise InputError(f"A method or seed is named twice: {', '.join(repeated) or list(seeds)}.")
+    return [cell_of(file, preset, settings, name, seed, out) for seed in seeds for name in methods]
+
+
+def cell_of(file: Path | None, preset: str | None, settings: Sequence[str], name: str, seed: int, out: Path) -> Cell:
+    """One of them; the method's own switches win over the settings."""
+    method, switches = read_switches(name)
+    find_method(method)
+    experiment = load_experiment(file, preset, [*settings, f'method="{method}"', f"seed={seed}", *switches])
+    return Cell(name, experiment, cell_folder(out, experiment))
+
+
+def cell_folder(out: Path, experiment: Experiment) -> Path:
+    """A folder that tells what is in it; an earlier version's is taken where it holds a finished run."""
+    earlier = out / experiment.hash[:16]
+    if (earlier / "summary.json").exists():
+        return earlier
+    method, dataset = for_file_name(experiment.method), for_file_name(Path(experiment.dataset).stem)
+    return out / f"{method}-{dataset}-seed{experiment.seed}-{experiment.hash[:8]}"

@@ -1,0 +1,76 @@
+"""A grid's runs, each done once, by however many processes work at it."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from refprotofl.errors import RefProtoFLError
+from refprotofl.grids.cells import Cell
+from refprotofl.grids.results import Result, keep, read_kept, result_of
+from refprotofl.records.folder import Busy
+from refprotofl.simulation.origin import current_folder
+from refprotofl.simulation.run import Watcher, Workers, run
+
+POLL = 1.0  # seconds between looks at what another process is running
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run that came to no result."""
+
+    cell: Cell
+    problem: RefProtoFLError
+
+
+Done = tuple[Cell, Result]
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    data: Path | None,
+    workers: Workers,
+    watch: Callable[[int, Cell], Watcher],
+    *,
+    kept: Path | None = None,
+    failed: Callable[[Failed], None] | None = None,
+) -> Iterator[Done]:
+    """Each cell's result as it comes; a finished run is read, an interrupted one goes on.
+
+    Where data or the user's code changed since, a run of its own is begun beside it. A run that another process is at
+    is put off; in the end it is waited for. `kept` is a folder of small results that count as finished, and where they
+    are put. A run that fails ends the grid, unless somebody wants to be told of it instead.
+    """
+    waiting, put_off = deque(enumerate(cells)), 0
+    while waiting:
+        number, planned = waiting.popleft()
+        try:
+            done = _kept(planned, data, kept) or _run(planned, data, workers, lambda cell: watch(number, cell))  # noqa: B023
+        except Busy:
+            waiting.append((number, planned))
+            put_off += 1
+            if put_off >= len(waiting):  # all that is left is somebody else's
+                time.sleep(POLL)
+                put_off = 0
+            continue
+        except RefProtoFLError as problem:
+            if failed is None:
+                raise
+            failed(Failed(planned, problem))
+            continue
+        put_off = 0
+        if kept is not None and not done[0].reused:
+            keep(kept, *done)
+        yield done
+
+
+def _kept(cell: Cell, data: Path | None, kept: Path | None) -> Done | None:
+    found = None if kept is None else read_kept(kept, cell, data)
+    return None if found is None else (replace(cell, reused=True), found)
+
+
+def _run(planned: Cell, data: Path | None, workers: Workers, watch: Callable[[Cell], Watcher]) -> Done:
+    cell = replace(planned, folder=current_folder(planned.folder, planned.experiment, data))
+    finished = run(cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, watcher=watch(cell))
+    return replace(cell, reused=finished.reused), result_of(finished.folder, cell.experiment)
