@@ -173,7 +173,8 @@ def _show_accuracy(console: Console, summary: Summary, beside: tuple[str, Summar
             rows.append((protocol, percent(accuracy), *others, scored or "-", known.meaning if known else ""))
     headings = ["accuracy", *([for_terminal(beside[0])] if beside else []), "clients"]
     columns = (Column("protocol"), *(Column(one, numbers=True) for one in headings), Column("what it is", wraps=20))
-    show(columns, rows, "Accuracy after the last round, mean over clients", console=console)
+    held_out = ", on what the clients held out for validation" if summary["experiment"].get("validation") else ""
+    show(columns, rows, f"Accuracy after the last round, mean over clients{held_out}", console=console)
 
 
 def _tell_weakest(console: Console, summary: Summary, names: Sequence[str]) -> None:

@@ -22,11 +22,12 @@ class FederatedData:
     public_indices: Indices  # of the training split, held by no client
     public_classes: tuple[int, ...]
     client_indices: list[Indices]
-    test_indices: Indices  # the evaluated part of the test split
+    test_indices: Indices  # what is scored: of the test split, or of the training split if clients held it out
     own_test_indices: list[Indices]
     partition_notes: PartitionNotes
     client_names: tuple[str, ...] = ()  # of natural clients
     notes: tuple[str, ...] = ()  # for people: what happened to the data, who was left out
+    validates: bool = False  # scored is what the clients held out of their training samples, never the test split
 
     @property
     def num_clients(self) -> int:
@@ -42,11 +43,11 @@ class FederatedData:
 
     @property
     def test_images(self) -> Images:
-        return self.dataset.test_images[self.test_indices]
+        return (self.dataset.train_images if self.validates else self.dataset.test_images)[self.test_indices]
 
     @property
     def test_labels(self) -> Labels:
-        return self.dataset.test_labels[self.test_indices]
+        return (self.dataset.train_labels if self.validates else self.dataset.test_labels)[self.test_indices]
 
     def class_counts(self) -> NDArray[np.int64]:
         """(clients, C) training samples."""
@@ -69,11 +70,12 @@ def federate(experiment: Experiment, dataset: Dataset) -> FederatedData:
     private = np.delete(pool, in_public)
 
     dealt = _keep_natural if experiment.partition == "natural" else _deal
-    return replace(
+    data = replace(
         dealt(experiment, dataset, private, test),
         public_indices=pool[in_public],
         public_classes=classes if len(in_public) else (),
     )
+    return hold_out(data, experiment.validation, seed) if experiment.validation else data
 
 
 def _deal(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
@@ -95,6 +97,18 @@ def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, te
         client_names=tuple(dataset.client_names[number] for number in kept),
         notes=(*dataset.notes, *left_out_note(notes, experiment.min_size)),
     )
+
+
+def hold_out(data: FederatedData, share: float, seed: int) -> FederatedData:
+    """Each client holds out a share of its samples, of which it scores; at least one, if it has another to train on."""
+    kept, held = [], []
+    for client, rows in enumerate(data.client_indices):
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        order = stream(seed, "validation", client=client).permutation(len(rows))
+        held.append(np.sort(rows[order[:count]]))
+        kept.append(np.sort(rows[order[count:]]))
+    scored = np.sort(np.concatenate(held))
+    return replace(data, client_indices=kept, test_indices=scored, own_test_indices=held, validates=True)
 
 
 def _without_public(

@@ -29,6 +29,11 @@ class _Keys(Table):
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["adapter", "full"] = "adapter"
+    validation: Annotated[float, Field(ge=0, le=0.9)] = key(
+        0.0,
+        "share of each client's training samples that is held out and scored instead of the test set, 0 to 0.9",
+        enters="changed",
+    )
     resize: Annotated[Count, at_most(4096)] = key(
         0, "side in pixels that every image is scaled to, the shorter side with crop; 0 leaves it", enters="changed"
     )

@@ -82,8 +82,10 @@ def _accuracy(trained: Trained) -> str:
         if scores.get(name) is not None
     ]
     lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]
-    limit = trained.experiment.evaluate.test_limit
+    limit, held_out = trained.experiment.evaluate.test_limit, trained.experiment.validation
     drawn = f", on a class-balanced draw of {limit:,} test images" if limit else ""
+    if held_out:
+        drawn = f", not on test images but on {percent(held_out)} of the clients' training images, held out"
     return heading + f"After the last round ({summary['rounds_done']}){drawn}.\n\n" + "\n".join(lines) + "\n"
 
 
