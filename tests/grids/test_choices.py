@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.grids.choices import read_switches, split_methods
+from refprotofl.grids.choices import read_switches, split_list
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_switches(name: str, method: str, switches: list[str]) -> None:
     ],
 )
 def test_lists(text: str, names: list[str]) -> None:
-    assert split_methods(text) == names
+    assert split_list(text) == names
 
 
 keys = st.from_regex(r"[a-z][a-z-]{0,5}(\.[a-z-]{1,5})?", fullmatch=True)
@@ -71,4 +71,4 @@ choices = st.tuples(st.sampled_from(["fedavg", "my.module:Class"]), st.lists(st.
 def test_what_was_joined_comes_apart_again(wanted: list[tuple[str, list[tuple[str, str]]]]) -> None:
     expected = [(method, [f"{key}={value}" for key, value in switches]) for method, switches in wanted]
     text = ",".join(":".join([method, *switches]) for method, switches in expected)
-    assert [read_switches(name) for name in split_methods(text)] == expected
+    assert [read_switches(name) for name in split_list(text)] == expected

@@ -40,6 +40,13 @@ def read_path(text: str) -> Path:
         raise InputError(f"{text}: there is no such home folder.") from None
 
 
+def read_seeds(text: str) -> list[int]:
+    seeds = [seed.strip() for seed in text.split(",") if seed.strip()]
+    if not seeds or not all(seed.isdecimal() for seed in seeds):
+        raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
+    return [int(seed) for seed in seeds]
+
+
 File = Annotated[
     Path | None, typer.Argument(help="An experiment as TOML.", parser=read_path, metavar="[FILE]", show_default=False)
 ]

@@ -20,11 +20,11 @@ from refprotofl.cli.app import (
     app,
     nothing_kept_yet,
     read_path,
+    read_seeds,
 )
 from refprotofl.cli.printing import complain, emit, explain, notes, out, say
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
-from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
     from refprotofl.grids.cells import Cell
@@ -73,14 +73,14 @@ def compare(
     with nothing_kept_yet():
         count = read_workers(workers)
         from refprotofl.grids.cells import plan
-        from refprotofl.grids.choices import split_methods
+        from refprotofl.grids.choices import split_list
         from refprotofl.report.comparison import tabulate
         from refprotofl.report.formats import FORMATS
 
         chosen = with_device(settings or [], device)
-        cells = plan(file, preset, chosen, split_methods(methods), _read_seeds(seeds), out_dir)
+        cells = plan(file, preset, chosen, split_list(methods), read_seeds(seeds), out_dir)
     rows = tabulate(_run_grid(cells, data, count, out_dir))
-    over = counted(len(_read_seeds(seeds)), "seed")
+    over = counted(len(read_seeds(seeds)), "seed")
     title = f"{cells[0].experiment.dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
     chosen_format = Format.json if as_json else table_format
     if chosen_format is not Format.table:
@@ -168,13 +168,6 @@ def _list(file: Path | None, preset: str | None, settings: list[str], data: Path
 
 def _equation(formula: str, value: int) -> str:
     return formula if formula == str(value) else f"{formula} = {value:,}"
-
-
-def _read_seeds(text: str) -> list[int]:
-    seeds = [seed.strip() for seed in text.split(",") if seed.strip()]
-    if not seeds or not all(seed.isdecimal() for seed in seeds):
-        raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
-    return [int(seed) for seed in seeds]
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:

@@ -53,7 +53,7 @@ def _load(file: Path | None, preset: str | None, settings: Sequence[str]) -> Exp
             raise InputError(f"There is no preset {preset!r}; presets: {', '.join(PRESETS)}.")
         values = copy.deepcopy(PRESETS[preset])
     if file is not None:
-        _merge(values, with_kebab_keys(_read_toml(file)), _rivals())
+        _merge(values, with_kebab_keys(read_toml(file)), _rivals())
     _merge(values, read_settings(settings), _rivals())
     public = values.get("public")
     if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
@@ -76,7 +76,7 @@ def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment
     return Experiment.parse(values)
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
+def read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:

@@ -55,5 +55,9 @@ def cell_folder(out: Path, experiment: Experiment) -> Path:
     earlier = out / experiment.hash[:16]
     if (earlier / "summary.json").exists():
         return earlier
+    return out / cell_name(experiment)
+
+
+def cell_name(experiment: Experiment) -> str:
     method, dataset = for_file_name(experiment.method), for_file_name(Path(experiment.dataset).stem)
-    return out / f"{method}-{dataset}-seed{experiment.seed}-{experiment.hash[:8]}"
+    return f"{method}-{dataset}-seed{experiment.seed}-{experiment.hash[:8]}"

@@ -11,9 +11,9 @@ _COMMA = re.compile(r",")
 _BEFORE_SWITCH = re.compile(r":(?=\s*[A-Za-z][\w.-]*\s*=)")
 
 
-def split_methods(text: str) -> list[str]:
-    """Each method as it is asked for, switches included."""
-    return [name for name in _split(text, _COMMA) if name]
+def split_list(text: str) -> list[str]:
+    """Methods, each as it is asked for, switches included; or values, of which a list or a quoted text is one."""
+    return [one for one in _split(text, _COMMA) if one]
 
 
 def read_switches(name: str) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from refprotofl.basics.units import counted
 from refprotofl.errors import DataError
 from refprotofl.experiment import Experiment
-from refprotofl.grids.cells import Cell
+from refprotofl.grids.cells import Cell, cell_name
 from refprotofl.records.events import Event, read_events
 from refprotofl.records.files import make_folders, write_whole
 from refprotofl.records.inside import CHECKPOINT, read_json
@@ -68,7 +68,7 @@ def curve_of(events: list[Event]) -> list[Point]:
 
 
 def kept_file(kept: Path, cell: Cell) -> Path:
-    return kept / f"{cell.folder.name}.json"
+    return kept / f"{cell_name(cell.experiment)}.json"
 
 
 def keep(kept: Path, cell: Cell, result: Result) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from refprotofl.errors import RefProtoFLError
+from refprotofl.errors import RunError
 from refprotofl.grids.cells import Cell
 from refprotofl.grids.results import Result, keep, read_kept, result_of
 from refprotofl.records.folder import Busy
@@ -21,7 +21,7 @@ class Failed:
     """A run that came to no result."""
 
     cell: Cell
-    problem: RefProtoFLError
+    problem: RunError
 
 
 Done = tuple[Cell, Result]
@@ -54,7 +54,7 @@ def run_cells(
                 time.sleep(POLL)
                 put_off = 0
             continue
-        except RefProtoFLError as problem:
+        except RunError as problem:
             if failed is None:
                 raise
             failed(Failed(planned, problem))

@@ -1,0 +1,1 @@
+"""The search for good settings, on data that the clients hold out."""
