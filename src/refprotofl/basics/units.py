@@ -14,6 +14,14 @@ def size(number: float) -> str:
     return f"{number:.2f} GB"
 
 
+def duration(seconds: float) -> str:
+    """In the two largest units, such as `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 round`, `20 rounds`; of a noun in several words the last is counted."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + ("es" if noun.endswith("s") else "s")

@@ -16,6 +16,7 @@ from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.confusion import taken_for
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.grids.cells import Cell
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Event, Watcher
@@ -106,10 +107,10 @@ class GridWatcher:
         self._task = self._bar.add_task("", total=sum(rounds))
         self._bar.start()
 
-    def cell(self, number: int, name: str, experiment: Experiment) -> Watcher:
+    def watch(self, number: int, cell: Cell) -> Watcher:
         """The watcher of one run of the grid."""
         done_before = sum(self._rounds[:number])
-        label = f"{for_terminal(name)}, seed {experiment.seed} ({number + 1}/{len(self._rounds)})"
+        label = f"{for_terminal(cell.name)}, seed {cell.experiment.seed} ({number + 1}/{len(self._rounds)})"
         self._bar.update(self._task, completed=done_before, description=label)
         if not self._console.is_terminal:
             say(label, self._console)

@@ -125,7 +125,7 @@ def _search(request: "Request", data: Path | None, workers: "Count") -> "list[Tu
             bars.close()  # that of the trials before
             watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
             bars.callback(watcher.close)
-            return lambda number, cell: watcher.cell(number, cell.name, cell.experiment)
+            return watcher.watch
 
         try:
             for one in search(request, data, workers, watch):

@@ -1,0 +1,220 @@
+"""The command `reproduce`."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted, duration
+from refprotofl.cli.app import (
+    INTERRUPTED,
+    DataDir,
+    Device,
+    Settings,
+    Workers,
+    app,
+    nothing_kept_yet,
+    read_path,
+    read_seeds,
+)
+from refprotofl.cli.printing import complain, notes, say, warn
+from refprotofl.cli.running import read_workers, with_device
+from refprotofl.cli.tables import Column, show
+
+if TYPE_CHECKING:
+    from refprotofl.grids.cells import Cell
+    from refprotofl.grids.results import Result
+    from refprotofl.grids.running import Done
+    from refprotofl.report.tables import Table
+    from refprotofl.reproduction.planning import Grid
+    from refprotofl.reproduction.studies import Scope
+    from refprotofl.simulation.run import Workers as Count
+
+
+class What(StrEnum):
+    accuracy = "accuracy"
+    ablation = "ablation"
+    communication = "communication"
+    sweeps = "sweeps"
+    compressors = "compressors"
+    curves = "curves"
+    partition_figure = "partition-figure"
+    tsne_figure = "tsne-figure"
+    all = "all"
+
+
+class Variants(StrEnum):
+    standard = "standard"
+    reconstruction = "reconstruction"
+    both = "both"
+
+
+class Sizes(StrEnum):
+    quick = "quick"
+    small = "small"
+    full = "full"
+    paper = "paper"
+
+
+@app.command(epilog="Example: refprotofl reproduce accuracy --preset small --dataset fashion-mnist --alpha 0.5")
+def reproduce(
+    what: Annotated[What, typer.Argument(help="Which table or figure.", show_default=False)],
+    preset: Annotated[Sizes, typer.Option(help="paper is the paper's setting; the others are smaller.")] = Sizes.quick,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Data sets with commas between; the paper's four, or digits with quick.", show_default=False),
+    ] = None,
+    alpha: Annotated[str, typer.Option(help="Dirichlet's alphas with commas between.")] = "0.5,100",
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Only these, with commas between; one that the paper lacks is added.", show_default=False),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds with commas between.")] = "0,1,2",
+    variant: Annotated[
+        Variants,
+        typer.Option(
+            help="standard: who averages weights shares the whole model; reconstruction: all share the adapter and are "
+            "scored before aggregation, as the paper most likely did."
+        ),
+    ] = Variants.both,
+    tuned: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="DATASET=FILE.toml: what tune chose, for the standard variant; repeatable.", show_default=False
+        ),
+    ] = None,
+    settings: Settings = None,
+    last: Annotated[int, typer.Option(min=2, help="Evaluations at the end whose mean stands beside the last.")] = 3,
+    out_dir: Annotated[
+        Path,
+        typer.Option("--out", parser=read_path, metavar="DIR", help="For runs, cells, tables, figures; kept and reused."),
+    ] = Path("runs/reproduce"),
+    data: DataDir = None,
+    workers: Workers = "auto",
+    device: Device = None,
+    no_runs: Annotated[
+        bool, typer.Option("--no-runs", help="Only from what is finished; what is missing is named.")
+    ] = False,
+) -> None:
+    """Run what the paper's tables and figures need, and write them; what the paper prints stands beside.
+
+    A grid that is interrupted goes on where it was, and several terminals may work at the same one.
+    """
+    with nothing_kept_yet():
+        from refprotofl.grids.choices import split_list
+        from refprotofl.reproduction.asking import VARIANTS, Asked, default_datasets, read_alphas, read_tuned_files
+        from refprotofl.reproduction.studies import Scope
+
+        datasets = tuple(split_list(dataset)) if dataset else default_datasets(preset)
+        asked = Asked(
+            what=what,
+            preset=preset,
+            scope=Scope(datasets, read_alphas(alpha), tuple(split_list(methods or ""))),
+            variants=VARIANTS if variant is Variants.both else (variant.value,),
+            settings=tuple(with_device(settings or [], device)),
+            seeds=tuple(read_seeds(seeds)),
+            tuned=read_tuned_files(tuned or []),
+            out=out_dir,
+        )
+        count, grids = read_workers(workers), asked.grids()
+    results = _gather(grids, data, count, out_dir, no_runs)
+    _write(grids, results, last, out_dir)
+    _draw(grids, asked.scope, results, last, data, count, out_dir)
+
+
+def _gather(
+    grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_dir: Path, no_runs: bool
+) -> "dict[str, Result]":
+    """All results that are there in the end, by the hash of what was asked for."""
+    from refprotofl.grids.results import read_kept
+
+    tabled = [grid for name, grid in grids.items() if name != "tsne-figure"]
+    cells = {cell.experiment.hash: cell for grid in tabled for cell in grid.cells()}
+    kept = out_dir / "cells"
+    found = {name: read_kept(kept, cell, data) for name, cell in cells.items()}
+    results = {name: result for name, result in found.items() if result is not None}
+    left = [cell for name, cell in cells.items() if name not in results]
+    say(f"{counted(len(cells), 'run')}, {len(results)} of them finished before", notes)
+    if left and not no_runs:
+        _estimate(list(cells.values()), results, data, workers)
+        done = _run(left, data, workers, kept)
+        results |= {cell.experiment.hash: result for cell, result in done}
+    return results
+
+
+def _estimate(cells: "list[Cell]", results: "dict[str, Result]", data: Path | None, workers: "Count") -> None:
+    from refprotofl.grids.timing import measure
+
+    finished = {name: result["summary"] for name, result in results.items()}
+    seconds = measure(cells, finished, data, workers, lambda words: say(words, notes))
+    say(f"The others will take about {duration(seconds)} on this machine", notes)
+
+
+def _run(cells: "Sequence[Cell]", data: Path | None, workers: "Count", kept: Path | None) -> "list[Done]":
+    from refprotofl.cli.display import GridWatcher
+    from refprotofl.grids.running import Failed, run_cells
+
+    watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+    failures: list[Failed] = []
+    done = []
+    try:
+        for one in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failures.append):
+            done.append(one)
+    except KeyboardInterrupt:
+        watcher.close()
+        complain(f"Interrupted. {len(done)} of {counted(len(cells), 'run')} are done; the same command goes on from here.")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        watcher.close()
+    for failed in failures:
+        warn(f"{for_terminal(failed.cell.name)}, seed {failed.cell.experiment.seed}: {for_terminal(failed.problem)}")
+    return done
+
+
+def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
+    from refprotofl.report.tables import write_table
+    from refprotofl.reproduction.telling import tables_of
+
+    folder = out_dir / "tables"
+    for name, grid in grids.items():
+        tables = tables_of(name, grid, results, last)
+        over_all = {study.name for study in grid.studies} & {table.name for table in tables}
+        for table in tables:
+            write_table(folder, table)
+            if not over_all or table.name in over_all:  # details are for the files
+                _show(table)
+    if folder.exists():
+        say(f"Tables are in {for_terminal(folder)}, as Markdown, LaTeX, CSV and JSON")
+
+
+def _show(table: "Table") -> None:
+    words = [Column(heading, wraps=24) for heading in table.headings[: table.left]]
+    numbers = [Column(heading, numbers=True) for heading in table.headings[table.left :]]
+    show([*words, *numbers], [[entry.text for entry in row] for row in table.rows], table.title)
+
+
+def _draw(
+    grids: "dict[str, Grid]",
+    scope: "Scope",
+    results: "dict[str, Result]",
+    last: int,
+    data: Path | None,
+    workers: "Count",
+    out_dir: Path,
+) -> None:
+    from refprotofl.reproduction.figures import curve_figures, partition_figure, tsne_figure
+
+    folder, told = out_dir / "figures", []
+    if "partition-figure" in grids:
+        told += partition_figure(grids["partition-figure"], scope, data, folder)
+    if "tsne-figure" in grids:
+        cells = grids["tsne-figure"].cells()
+        told += tsne_figure([cell for cell, _ in _run(cells, data, workers, kept=None)], data, folder)
+    for name in ("accuracy", "curves"):
+        if name in grids:
+            told += curve_figures(grids[name], results, last, folder)
+    for sentence in told:
+        say(for_terminal(sentence))

@@ -1,0 +1,102 @@
+"""A table as text for people and papers, and as plain numbers for spreadsheets and programs."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from refprotofl.basics.escapes import for_csv, for_latex, for_markdown
+from refprotofl.records.files import make_folders, write_whole
+
+LEVEL = "†"  # not to be told from the best
+
+
+@dataclass(frozen=True)
+class Entry:
+    text: str
+    mark: Literal["", "best", "level"] = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first `left` columns are words, the others numbers."""
+
+    name: str  # of its files
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    records: tuple[dict[str, Any], ...]  # the same as plain numbers, one for each line of a spreadsheet
+    notes: tuple[str, ...] = ()
+    left: int = 1
+    about: dict[str, Any] = field(default_factory=dict)  # what the numbers come from, for programs
+
+
+def as_markdown(table: Table) -> str:
+    rule = ["---"] * table.left + ["--:"] * (len(table.headings) - table.left)
+    rows = [[_in_markdown(entry) for entry in row] for row in table.rows]
+    lines = [f"| {' | '.join(line)} |" for line in (list(map(for_markdown, table.headings)), rule, *rows)]
+    beneath = [f"- {for_markdown(note)}" for note in table.notes]
+    return "\n".join([for_markdown(table.title), "", *lines, "", *beneath]).rstrip("\n") + "\n"
+
+
+def _in_markdown(entry: Entry) -> str:
+    text = for_markdown(entry.text)
+    return f"**{text}**" if entry.mark == "best" else text + (f" {LEVEL}" if entry.mark == "level" else "")
+
+
+def as_latex(table: Table) -> str:
+    """For the package booktabs."""
+    shown = [" & ".join(line) + r" \\" for line in (map(for_latex, table.headings), *map(_in_latex, table.rows))]
+    beneath = [rf"\par\footnotesize {for_latex(note)}" for note in table.notes]
+    columns = "l" * table.left + "r" * (len(table.headings) - table.left)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            rf"\caption{{{for_latex(table.title)}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            shown[0],
+            r"\midrule",
+            *shown[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            *beneath,
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _in_latex(row: Sequence[Entry]) -> list[str]:
+    marks = {"best": r"\textbf{%s}", "level": r"%s$^\dagger$", "": "%s"}
+    return [marks[entry.mark] % for_latex(entry.text) for entry in row]
+
+
+def as_csv(table: Table) -> str:
+    headings = list(dict.fromkeys(name for record in table.records for name in record))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    for record in table.records:
+        writer.writerow([for_csv(record.get(name)) for name in headings])
+    return text.getvalue()
+
+
+def as_json(table: Table) -> str:
+    plain = {"title": table.title, **table.about, "rows": list(table.records), "notes": list(table.notes)}
+    return json.dumps(plain, indent=2) + "\n"
+
+
+WRITERS: dict[str, Callable[[Table], str]] = {"md": as_markdown, "tex": as_latex, "csv": as_csv, "json": as_json}
+
+
+def write_table(folder: Path, table: Table) -> list[Path]:
+    """In all formats, side by side."""
+    make_folders(folder)
+    paths = {suffix: folder / f"{table.name}.{suffix}" for suffix in WRITERS}
+    for suffix, path in paths.items():
+        write_whole(path, WRITERS[suffix](table).encode())
+    return list(paths.values())
