@@ -93,7 +93,9 @@ def standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
     """Who has the highest mean, and who is within noise of it by the paired interval; without values one is behind."""
     means = [fmean(values.values()) if values else -math.inf for values in rivals]
     best = max(range(len(rivals)), key=means.__getitem__, default=0)
-    return ["best" if place == best else _standing(values, rivals[best]) for place, values in enumerate(rivals)]
+    return [
+        "best" if place == best and values else _standing(values, rivals[best]) for place, values in enumerate(rivals)
+    ]
 
 
 def _standing(values: Mapping[int, float], best: Mapping[int, float]) -> Standing:
