@@ -60,7 +60,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The method, as in --methods, that the others are set against, paired by seed; none for no such one.",
+            help="The baseline, named as in --methods: the others are set against it, paired by seed. Or none.",
             show_default="the first of --methods",
         ),
     ] = None,
