@@ -35,7 +35,10 @@ def test_finished_runs_are_reused_and_methods_share_their_setting(refprotofl: An
     assert rows[more[0]]["accuracy"]["personal"] == rows["lg-fedavg"]["accuracy"]["personal"]
     assert list(rows["local"]["accuracy"]["personal"]["values"]) == ["0", "1"]
     before = {row["name"]: row for row in json.loads(first.out)}
-    assert before["local"] == rows["local"]
+    assert {**before["local"], "against": None} == {**rows["local"], "against": None}
+    assert (before["local"]["against"]["baseline"], rows["local"]["against"]["baseline"]) == ("lg-fedavg", more[0])
+    same = rows["lg-fedavg"]["against"]
+    assert (same["mean"], same["half_width"], same["p"], same["within_noise"]) == (0, 0, 1, True)
 
 
 def test_a_method_of_the_users_own_with_options_and_lists_of_values(
@@ -71,6 +74,60 @@ def test_the_table_names_protocols_and_intervals(refprotofl: Any, tmp_path: Path
     assert "95 % interval" in outcome.out
     assert "personal" in outcome.out
     assert "±" in outcome.out
+
+
+def test_rows_are_set_against_the_one_that_is_named(
+    refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = "local,fedavg:share=full,lg-fedavg"
+    options = ("--seeds", "0,1", "--set", "evaluate.every=1", "--out", tmp_path / "runs", *TINY)
+    command = ("compare", "--methods", asked, *options)
+    told = json.loads(refprotofl(*command, "--against", "fedavg:share=full", "--json").out)
+    rows = {row["name"]: row for row in told}
+    assert rows["fedavg:share=full"]["against"] is None
+    found = rows["local"]["against"]
+    values = [rows[name]["accuracy"]["personal"]["values"] for name in ("local", "fedavg:share=full")]
+    assert found["mean"] == pytest.approx(sum(values[0][seed] - values[1][seed] for seed in "01") / 2)
+    assert (found["baseline"], found["protocol"], found["seeds"]) == ("fedavg:share=full", "personal", 2)
+    assert found["within_noise"] is (abs(found["mean"]) <= found["half_width"]) is (found["p"] >= 0.05)
+    assert found["p"] <= found["p_holm"] <= 2 * found["p"]
+    assert rows["local"]["last"]["personal"]["evaluations"] == 2  # of three, no run has more
+    summaries = [json.loads((Path(run) / "summary.json").read_text()) for run in rows["local"]["runs"]]
+    by_client = [one["accuracy_per_client"]["personal"] for one in summaries]
+    assert rows["local"]["worst"]["personal"] == pytest.approx(np.mean([min(one) for one in by_client]))
+    assert rows["local"]["client_spread"]["personal"] == pytest.approx(np.mean([np.std(one) for one in by_client]))
+
+    nobody = json.loads(refprotofl(*command, "--against", "none", "--json").out)
+    assert [row["against"] for row in nobody] == [None] * 3
+    monkeypatch.setattr("refprotofl.cli.printing.out.width", 200)
+    shown = refprotofl(*command).out
+    for heading in ("difference", "last 2", "worst client", "spread"):
+        assert heading in shown
+    assert "headline: personal" in shown
+    assert "difference: to local" in shown
+    assert "Holm-corrected for 2 differences" in shown
+    assert "difference" not in refprotofl(*command, "--against", "none").out
+    full = ("compare", "--methods", "fedavg:share=full,fedprox:share=full", *options, "--seeds", "0")
+    assert "headline: global" in refprotofl(*full).out
+    assert "(one seed)" in refprotofl(*full).out
+
+
+def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
+    refprotofl: Any, make_npz: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, real = make_npz([0, 1, 2] * 20), simulation.run
+
+    def run_and_edit(*arguments: Any, **options: Any) -> Any:
+        finished = real(*arguments, **options)
+        arrays = dict(np.load(file))
+        np.savez(file, **(arrays | {"y_test": 2 - arrays["y_test"]}))
+        return finished
+
+    monkeypatch.setattr("refprotofl.grids.running.run", run_and_edit)
+    options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=1"]
+    outcome = refprotofl("compare", "--methods", "local,fedproto", "--seeds", "0", "--out", tmp_path / "runs", *options)
+    assert outcome.code == 2
+    assert "do not go into one table: they differ in the data that they were run on." in outcome.err
 
 
 def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +200,9 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
         (["--methods", "local", "--seeds", "1,1"], "named twice"),
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),
+        (["--methods", "local,fedavg", "--against", "fedprox"], "allowed are none and what is compared: local, fedavg"),
+        (["--methods", "local,local:dataset=mnist"], "do not go into one table: they differ in dataset"),
+        (["--methods", "local", "--last", "1"], "1 is not in the range x>=2"),
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_runs(

@@ -12,6 +12,7 @@ _IN_ASCII = {
     "≥": ">=",
     "≤": "<=",
     "‖": "||",
+    "†": "+",
 } | dict.fromkeys("─━\N{EN DASH}\N{EM DASH}", "-")
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$])")
 _LATEX = {
@@ -21,6 +22,7 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "±": r"$\pm$",
+    "†": r"\textdagger{}",
 } | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 

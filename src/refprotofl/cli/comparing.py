@@ -56,6 +56,15 @@ def compare(
     preset: Preset = None,
     settings: Settings = None,
     seeds: Annotated[str, typer.Option(help="Seeds with commas between.")] = "0,1,2",
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The baseline, named as in --methods: the others are set against it, paired by seed. Or none.",
+            show_default="the first of --methods",
+        ),
+    ] = None,
+    last: Annotated[int, typer.Option(min=2, metavar="K", help="How many of the last evaluations are averaged.")] = 3,
     out_dir: Annotated[
         Path,
         typer.Option("--out", parser=read_path, metavar="DIR", help="Where the runs lie; finished ones are reused."),
@@ -74,12 +83,20 @@ def compare(
         count = read_workers(workers)
         from refprotofl.grids.cells import plan
         from refprotofl.grids.choices import split_list
+        from refprotofl.report.comparable import check_comparable, check_settings
+        from refprotofl.report.comparison import against as set_against
         from refprotofl.report.comparison import tabulate
         from refprotofl.report.formats import FORMATS
 
-        chosen = with_device(settings or [], device)
-        cells = plan(file, preset, chosen, split_list(methods), read_seeds(seeds), out_dir)
-    rows = tabulate(_run_grid(cells, data, count, out_dir))
+        chosen, names = with_device(settings or [], device), split_list(methods)
+        cells = plan(file, preset, chosen, names, read_seeds(seeds), out_dir)
+        baseline, switched = _read_baseline(against, names), _switched(names)
+        check_settings([cell.experiment.plain() for cell in cells], switched)
+    done = _run_grid(cells, data, count, out_dir)
+    check_comparable([result for _, result in done], switched)
+    rows = tabulate(done, last)
+    if baseline is not None:
+        rows = set_against(rows, baseline)
     over = counted(len(read_seeds(seeds)), "seed")
     title = f"{cells[0].experiment.dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
     chosen_format = Format.json if as_json else table_format
@@ -97,9 +114,7 @@ def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir:
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     done = []
     try:
-        for result in run_cells(
-            cells, data, workers, lambda number, cell: watcher.cell(number, cell.name, cell.experiment)
-        ):
+        for result in run_cells(cells, data, workers, watcher.watch):
             done.append(result)
     except KeyboardInterrupt:
         watcher.close()
@@ -170,12 +185,31 @@ def _equation(formula: str, value: int) -> str:
     return formula if formula == str(value) else f"{formula} = {value:,}"
 
 
-def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
-    from refprotofl.report.formats import accuracies, efforts, footnotes
+def _read_baseline(typed: str | None, names: list[str]) -> str | None:
+    """The row that the others are set against, if any."""
+    if typed is None:
+        return names[0]
+    if typed.strip() == "none":
+        return None
+    if typed.strip() not in names:
+        raise InputError(f"--against {typed}: allowed are none and what is compared: {', '.join(names)}.")
+    return typed.strip()
 
-    names = [Column("method", wraps=24)]
+
+def _switched(names: list[str]) -> set[str]:
+    """The dotted keys that rows are named by."""
+    from refprotofl.grids.choices import read_switches
+
+    switches = [switch for name in names for switch in read_switches(name)[1]]
+    return {switch.partition("=")[0].strip().replace("_", "-") for switch in switches}
+
+
+def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
+    from refprotofl.report.formats import accuracies, efforts, footnotes, legend
+
+    names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16}
     for shown, (headings, lines) in ((title, accuracies(rows)), ("What it took", efforts(rows))):
-        columns = names + [Column(heading, heading != "shares", 9 * (heading == "shares")) for heading in headings]
+        columns = names + [Column(heading, heading != "shares", wraps.get(heading, 0)) for heading in headings]
         show(columns, [[row.name, *line] for row, line in zip(rows, lines, strict=True)], shown, console=console)
-    for note in footnotes(rows):
+    for note in (*legend(rows), *footnotes(rows)):
         explain(for_terminal(note), console)

@@ -4,19 +4,17 @@ from pathlib import Path
 
 from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment import Experiment
-from refprotofl.methods.catalogue import TABLES, find_method
+from refprotofl.methods.catalogue import find_method
 from refprotofl.records.inside import read_json
 from refprotofl.records.summary import Summary, read_summary
+from refprotofl.report.comparable import METHOD_KEYS
 from refprotofl.simulation.origin import changed_since
-
-# What belongs to a method, not to the data, the model and its training.
-_OWN_KEYS = {"method", "share", "compress", "own", *TABLES}
 
 
 def baseline_of(experiment: Experiment, method: str) -> Experiment:
     """The same data, partition, model, training and evaluation under another method, as it comes."""
     find_method(method)
-    kept = {name: value for name, value in experiment.plain().items() if name not in _OWN_KEYS}
+    kept = {name: value for name, value in experiment.plain().items() if name not in METHOD_KEYS}
     return Experiment.parse({**kept, "method": method})
 
 

@@ -1,17 +1,33 @@
 """Several methods on the same partitions, initial weights and cohorts, each a row over its seeds."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TypeVar
 
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell
-from refprotofl.grids.results import Result
+from refprotofl.grids.results import Point, Result
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
-from refprotofl.report.statistics import Estimate, estimate
+from refprotofl.report.statistics import Estimate, Paired, Spread, estimate, holm, paired, spread
+
+_Run = TypeVar("_Run")
+_Told = TypeVar("_Told")
+
+
+@dataclass(frozen=True)
+class Difference:
+    paired: Paired
+    p_holm: float | None  # its p-value among those of all methods that are set against the baseline
+
+
+@dataclass(frozen=True)
+class Against:
+    baseline: str
+    differences: dict[str, Difference]  # by protocol, where both have it and a seed in common
 
 
 @dataclass(frozen=True)
@@ -22,6 +38,10 @@ class OverSeeds:
     share: str  # what its clients really share: adapter, full, nothing, or parts by name
     accuracy: dict[str, Estimate]
     values: dict[str, dict[int, float]]  # the accuracies by protocol and seed
+    worst: dict[str, float]  # the worst client's accuracy by protocol, mean over seeds
+    client_spread: dict[str, float]  # standard deviation over clients by protocol, mean over seeds
+    last: dict[str, Estimate]  # of each run's mean over its last evaluations, by protocol
+    evaluations: int  # that `last` is over; with fewer than 2 there is none
     bytes: dict[str, float]  # means: uplink, downlink, one_off and their total; evaluation is apart
     local_epochs: float  # passes over their own data that all clients made in all rounds
     steps: float | None  # of their optimisers meanwhile; None where a run did not count them
@@ -29,27 +49,54 @@ class OverSeeds:
     facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
     notes: tuple[str, ...]  # where it departs from what its authors published
     runs: tuple[str, ...]  # the folders
+    against: Against | None = None  # of the baseline itself, and where there is none: None
 
 
-def tabulate(results: Sequence[tuple[Cell, Result]]) -> list[OverSeeds]:
+def tabulate(results: Sequence[tuple[Cell, Result]], last: int = 3) -> list[OverSeeds]:
+    """A row for each name; `last` evaluations are averaged, or as many as all runs have."""
     by_name: dict[str, list[tuple[Cell, Result]]] = {}
     for cell, result in results:
         by_name.setdefault(cell.name, []).append((cell, result))
-    return [_over_seeds(name, runs) for name, runs in by_name.items()]
+    evaluations = min([last, *(len(result["curve"]) for _, result in results)])
+    return [_over_seeds(name, runs, evaluations) for name, runs in by_name.items()]
 
 
-def _over_seeds(name: str, runs: list[tuple[Cell, Result]]) -> OverSeeds:
+def against(rows: Sequence[OverSeeds], baseline: str) -> list[OverSeeds]:
+    """The same rows, each but the baseline with its paired difference to it; p-values are corrected by protocol."""
+    base = {row.name: row for row in rows}[baseline]
+    others = [row for row in rows if row is not base]
+    found: dict[str, dict[str, Difference]] = {row.name: {} for row in others}
+    for protocol in base.values:
+        pairs = {row.name: paired(row.values.get(protocol, {}), base.values[protocol]) for row in others}
+        known = {name: pair for name, pair in pairs.items() if pair is not None}
+        for (name, pair), p_holm in zip(known.items(), holm([pair.p for pair in known.values()]), strict=True):
+            found[name][protocol] = Difference(pair, p_holm)
+    return [replace(row, against=None if row is base else Against(baseline, found[row.name])) for row in rows]
+
+
+def headline(rows: Sequence[OverSeeds]) -> str:
+    """The protocol that all rows are read by first."""
+    return "global" if all("global" in row.accuracy for row in rows) else "personal"
+
+
+def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) -> OverSeeds:
     summaries = {cell.experiment.seed: result["summary"] for cell, result in runs}
-    values = {protocol: _known(summaries, protocol) for protocol in PROTOCOLS}
-    values = {protocol: known for protocol, known in values.items() if len(known) == len(summaries)}
+    curves = [result["curve"] for _, result in runs]
+    accuracies = _by_protocol(summaries.values(), lambda summary, protocol: summary["accuracy"].get(protocol))
+    spreads = _by_protocol(summaries.values(), _spread)
+    ends = _by_protocol(curves, lambda curve, protocol: _mean_at_end(curve, protocol, evaluations))
     ran = Experiment.parse(runs[0][1]["summary"]["experiment"])
     method = find_method(ran.method)
     facts = dict.fromkeys(fact for summary in summaries.values() for fact in summary.get("facts", {}))
     return OverSeeds(
         name=name,
         share=words(method.shared(ran)),
-        accuracy={protocol: estimate(list(known.values())) for protocol, known in values.items()},
-        values=values,
+        accuracy={protocol: estimate(found) for protocol, found in accuracies.items()},
+        values={protocol: dict(zip(summaries, found, strict=True)) for protocol, found in accuracies.items()},
+        worst={protocol: fmean(one.worst for one in found) for protocol, found in spreads.items()},
+        client_spread={protocol: fmean(one.deviation for one in found) for protocol, found in spreads.items()},
+        last={protocol: estimate(found) for protocol, found in ends.items()},
+        evaluations=evaluations,
         bytes=_bytes(summaries.values()),
         local_epochs=fmean(_epochs(summary) for summary in summaries.values()),
         steps=_steps(summaries.values()),
@@ -63,10 +110,23 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Result]]) -> OverSeeds:
     )
 
 
-def _known(summaries: dict[int, Summary], protocol: str) -> dict[int, float]:
-    """By seed; an older run may lack the protocol."""
-    found = {seed: summary["accuracy"].get(protocol) for seed, summary in summaries.items()}
-    return {seed: value for seed, value in found.items() if value is not None}
+def _by_protocol(runs: Collection[_Run], told: Callable[[_Run, str], _Told | None]) -> dict[str, list[_Told]]:
+    """What each run tells, for the protocols that none lacks, as an older run may."""
+    found = {protocol: [told(run, protocol) for run in runs] for protocol in PROTOCOLS}
+    known = {protocol: [one for one in all_told if one is not None] for protocol, all_told in found.items()}
+    return {protocol: all_told for protocol, all_told in known.items() if len(all_told) == len(runs)}
+
+
+def _spread(summary: Summary, protocol: str) -> Spread | None:
+    return spread(summary["accuracy_per_client"].get(protocol, []))
+
+
+def _mean_at_end(curve: list[Point], protocol: str, evaluations: int) -> float | None:
+    if evaluations < 2:
+        return None
+    found = [point["accuracy"].get(protocol) for point in curve[-evaluations:]]
+    known = [value for value in found if value is not None]
+    return fmean(known) if len(known) == len(found) else None
 
 
 def _bytes(summaries: Collection[Summary]) -> dict[str, float]:

@@ -3,25 +3,100 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from refprotofl.basics.escapes import for_csv, for_latex, for_markdown
-from refprotofl.basics.units import percent, size
+from refprotofl.basics.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.report.comparison import OverSeeds
-from refprotofl.report.statistics import Estimate
+from refprotofl.report.comparison import Difference, OverSeeds, headline
+from refprotofl.report.plain import flat, nested
+from refprotofl.report.statistics import Estimate, Standing, standings
 
 Cells = tuple[list[str], list[list[str]]]  # headings, and for each method what stands under them
+
+Marks = dict[Standing, str]  # what a cell is put into
 
 BYTES = {"uplink": "uplink", "downlink": "downlink", "one_off": "one-off", "total": "total"}
 
 
 def accuracies(rows: Sequence[OverSeeds]) -> Cells:
-    """What each method shares, and how good it is by each protocol."""
-    protocols = _protocols(rows)
-    shown = [[row.share, *(with_interval(row.accuracy.get(protocol)) for protocol in protocols)] for row in rows]
-    return ["shares", *protocols], shown
+    """What each method shares, how good it is by the headline's protocol and how sure that is; then the others."""
+    first, by_client = headline(rows), _by_client(rows)
+    columns = {
+        "shares": [row.share for row in rows],
+        first: [with_interval(row.accuracy.get(first)) for row in rows],
+        "difference": _differences(rows, first),
+        f"last {rows[0].evaluations}": [with_interval(row.last.get(first)) for row in rows],
+        "worst client": [percent(row.worst.get(by_client)) for row in rows],
+        "spread": [_points(row.client_spread.get(by_client)) for row in rows],
+    }
+    columns |= {
+        protocol: [with_interval(row.accuracy.get(protocol)) for row in rows]
+        for protocol in _protocols(rows)
+        if protocol != first
+    }
+    told = {name: cells for name, cells in columns.items() if name in ("shares", first) or set(cells) != {"-"}}
+    return list(told), [list(line) for line in zip(*told.values(), strict=True)]
+
+
+def _by_client(rows: Sequence[OverSeeds]) -> str:
+    """The protocol that clients are told apart by: under the one global model they differ in their data alone."""
+    first = headline(rows)
+    return first if PROTOCOLS[first].per_client else "own"
+
+
+def _differences(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
+    if all(row.against is None for row in rows):
+        return ["-"] * len(rows)
+    return ["baseline" if row.against is None else difference(row.against.differences.get(protocol)) for row in rows]
+
+
+def difference(found: Difference | None) -> str:
+    """In points, with what can be said of it: a p-value only where the interval does not contain 0."""
+    if found is None:
+        return "-"
+    mean, half_width = f"{100 * found.paired.mean:+z.2f}", found.paired.half_width
+    if half_width is None or found.p_holm is None:
+        return f"{mean} (one seed)"
+    certainty = "within noise" if found.paired.within_noise else _p_value(found.p_holm)
+    return f"{mean} ± {100 * half_width:.2f} ({certainty})"
+
+
+def _p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p {p:.3f}"
+
+
+def _points(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f}"
+
+
+def legend(rows: Sequence[OverSeeds]) -> list[str]:
+    """What the columns of accuracies mean."""
+    first, headings, evaluations = headline(rows), accuracies(rows)[0], rows[0].evaluations
+    lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *_difference_legend(rows, first)]
+    if f"last {evaluations}" in headings:
+        lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations")
+    if "spread" in headings:
+        by_client = _by_client(rows)
+        lines.append(f"worst client, spread: lowest {by_client} and standard deviation over clients, means over seeds")
+    return lines
+
+
+def _difference_legend(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
+    sides = [row.against for row in rows if row.against is not None]
+    found = [side.differences[protocol] for side in sides if protocol in side.differences]
+    if not found:
+        return []
+    line = f"difference: to {sides[0].baseline}, in points of {protocol}, paired by seed"
+    tested = sum(one.p_holm is not None for one in found)
+    if not tested:
+        return [line]
+    return [
+        f"{line}, 95 % interval; p by Student's t, Holm-corrected for {counted(tested, 'difference')}; "
+        "within noise: the interval contains 0"
+    ]
 
 
 def efforts(rows: Sequence[OverSeeds]) -> Cells:
@@ -70,51 +145,25 @@ def _told(values: dict[int, Any]) -> str:
 
 
 def as_json(rows: Sequence[OverSeeds], title: str = "") -> str:
-    return json.dumps([_plain(row) for row in rows], indent=2) + "\n"
-
-
-def _plain(row: OverSeeds) -> dict[str, Any]:
-    accuracy = {
-        protocol: {"mean": found.mean, "half_width": found.half_width, "values": row.values[protocol]}
-        for protocol, found in row.accuracy.items()
-    }
-    return {
-        "name": row.name,
-        "share": row.share,
-        "accuracy": accuracy,
-        "bytes": row.bytes,
-        "against": None,
-        "local_epochs": row.local_epochs,
-        "steps": row.steps,
-        "seconds": row.seconds,
-        "facts": row.facts,
-        "notes": list(row.notes),
-        "runs": list(row.runs),
-    }
+    return json.dumps([nested(row, headline(rows)) for row in rows], indent=2) + "\n"
 
 
 def as_csv(rows: Sequence[OverSeeds], title: str = "") -> str:
     """Plain numbers, shares of 1 and bytes."""
-    protocols = _protocols(rows)
+    lines = [{**flat(row, _protocols(rows)), "notes": "; ".join(footnotes([row]))} for row in rows]
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    spreads = [name for protocol in protocols for name in (protocol, f"{protocol}_half_width")]
-    took = [*(f"{key}_bytes" for key in BYTES), "local_epochs", "steps", "seconds"]
-    writer.writerow(["method", "share", "seeds", *spreads, *took, "notes"])
-    for row in rows:
-        found = [row.accuracy.get(protocol) for protocol in protocols]
-        pairs = [value for one in found for value in ((one.mean, one.half_width) if one else (None, None))]
-        numbers = [*pairs, *(row.bytes[key] for key in BYTES), row.local_epochs, row.steps, row.seconds]
-        line = [row.name, row.share, len(row.runs), *numbers, "; ".join(footnotes([row]))]
-        writer.writerow([for_csv(cell) for cell in line])
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: for_csv(cell) for name, cell in line.items()} for line in lines)
     return text.getvalue()
 
 
 def as_markdown(rows: Sequence[OverSeeds], title: str) -> str:
     headings, lines = _all_cells(rows)
     rule = ["---", "---", *["--:"] * (len(headings) - 2)]
-    table = [headings, rule, *([for_markdown(cell) for cell in line] for line in lines)]
-    beneath = [f"- {for_markdown(note)}" for note in footnotes(rows)]
+    marks: Marks = {"best": "**{}**", "within noise": "{} †", "behind": "{}"}
+    table = [headings, rule, *_marked(rows, [[for_markdown(cell) for cell in line] for line in lines], marks)]
+    beneath = [f"- {for_markdown(note)}" for note in _beneath(rows)]
     text = [for_markdown(title), "", *(f"| {' | '.join(line)} |" for line in table), "", *beneath]
     return "\n".join(text).rstrip("\n") + "\n"
 
@@ -122,8 +171,10 @@ def as_markdown(rows: Sequence[OverSeeds], title: str) -> str:
 def as_latex(rows: Sequence[OverSeeds], title: str) -> str:
     """A table for the package booktabs."""
     headings, lines = _all_cells(rows)
-    shown = [" & ".join(map(for_latex, line)) + r" \\" for line in (headings, *lines)]
-    beneath = [rf"\par\footnotesize {for_latex(note)}" for note in footnotes(rows)]
+    marks: Marks = {"best": r"\textbf{{{}}}", "within noise": r"{}\textdagger{{}}", "behind": "{}"}
+    marked = _marked(rows, [[_latex_cell(cell) for cell in line] for line in lines], marks)
+    shown = [" & ".join(line) + r" \\" for line in ([for_latex(heading) for heading in headings], *marked)]
+    beneath = [rf"\par\footnotesize {for_latex(note)}" for note in _beneath(rows)]
     return "\n".join(
         [
             r"\begin{table}",
@@ -140,6 +191,32 @@ def as_latex(rows: Sequence[OverSeeds], title: str) -> str:
             "",
         ]
     )
+
+
+def _latex_cell(cell: str) -> str:
+    """A number's sign is a minus, not a hyphen."""
+    return re.sub(r"^-(?=\d)", "$-$", for_latex(cell))
+
+
+def _marked(rows: Sequence[OverSeeds], lines: Sequence[list[str]], marks: Marks) -> Iterator[list[str]]:
+    """With the headline's cell, which is the third, in the mark of how the method stands."""
+    for line, standing in zip(lines, _standings(rows), strict=True):
+        yield [*line[:2], marks[standing].format(line[2]), *line[3:]]
+
+
+def _standings(rows: Sequence[OverSeeds]) -> list[Standing]:
+    """Of two methods or more: one alone is not the best of anything."""
+    found = standings([row.values.get(headline(rows), {}) for row in rows])
+    return found if len(rows) > 1 else ["behind"] * len(rows)
+
+
+def _beneath(rows: Sequence[OverSeeds]) -> list[str]:
+    found, marks = _standings(rows), []
+    if "best" in found:
+        marks.append(f"bold: the best {headline(rows)}")
+    if "within noise" in found:
+        marks.append("†: within noise of the best, the interval of the paired difference contains 0")
+    return [*legend(rows), *marks, *footnotes(rows)]
 
 
 FORMATS: dict[str, Callable[[Sequence[OverSeeds], str], str]] = {

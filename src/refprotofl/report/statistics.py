@@ -1,9 +1,14 @@
-"""Means over seeds with their uncertainty."""
+"""What numbers by seed and by client say, and how sure it is."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, pstdev, stdev
+from typing import Literal
+
+LEVEL = 0.95  # of every interval
+
+Standing = Literal["best", "within noise", "behind"]
 
 
 @dataclass(frozen=True)
@@ -15,11 +20,90 @@ class Estimate:
     count: int
 
 
+@dataclass(frozen=True)
+class Paired:
+    """The mean difference over the seeds that two have in common; one seed has neither interval nor p-value."""
+
+    mean: float
+    half_width: float | None
+    p: float | None
+    count: int
+
+    @property
+    def within_noise(self) -> bool | None:
+        """Whether the interval contains 0; without one nothing is claimed."""
+        return None if self.half_width is None else abs(self.mean) <= self.half_width
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How unequal the clients of one run fare."""
+
+    worst: float
+    deviation: float  # of these very clients, not an estimate for others
+
+
 def estimate(values: Sequence[float]) -> Estimate:
     """By Student's t distribution: seeds are few, and their spread is itself an estimate."""
-    from scipy.stats import t
-
     count = len(values)
     if count < 2:
         return Estimate(fmean(values), None, count)
-    return Estimate(fmean(values), float(t.ppf(0.975, count - 1)) * stdev(values) / math.sqrt(count), count)
+    return Estimate(fmean(values), _critical(count) * stdev(values) / math.sqrt(count), count)
+
+
+def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Paired | None:
+    """By Student's t on the differences, seed by seed; None where no seed is in both."""
+    common = sorted(values.keys() & baseline.keys())
+    if not common:
+        return None
+    found = estimate([values[seed] - baseline[seed] for seed in common])
+    return Paired(found.mean, found.half_width, _p_value(found), found.count)
+
+
+def _p_value(found: Estimate) -> float | None:
+    """Two-sided, that the mean is 0; from the interval, so that the two cannot disagree."""
+    from scipy.stats import t
+
+    if found.half_width is None:
+        return None
+    if found.half_width == 0:
+        return 1.0 if found.mean == 0 else 0.0
+    statistic = abs(found.mean) / found.half_width * _critical(found.count)
+    return float(2 * t.sf(statistic, found.count - 1))
+
+
+def _critical(count: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf((1 + LEVEL) / 2, count - 1))
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """The p-values adjusted for their number, step by step from the smallest (Holm 1979); what is None stays so."""
+    known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    adjusted: list[float | None] = [None] * len(ps)
+    reached = 0.0
+    for rank, (p, place) in enumerate(known):
+        reached = max(reached, min(1.0, p * (len(known) - rank)))
+        adjusted[place] = reached
+    return adjusted
+
+
+def standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
+    """Who has the highest mean, and who is within noise of it by the paired interval; without values one is behind."""
+    means = [fmean(values.values()) if values else -math.inf for values in rivals]
+    best = max(range(len(rivals)), key=means.__getitem__, default=0)
+    return [
+        "best" if place == best and values else _standing(values, rivals[best]) for place, values in enumerate(rivals)
+    ]
+
+
+def _standing(values: Mapping[int, float], best: Mapping[int, float]) -> Standing:
+    difference = paired(values, best)
+    return "within noise" if difference is not None and difference.within_noise else "behind"
+
+
+def spread(clients: Sequence[float | None]) -> Spread | None:
+    """Over the clients of one run; those that were not evaluated are None and left out."""
+    known = [value for value in clients if value is not None]
+    return Spread(min(known), pstdev(known)) if known else None

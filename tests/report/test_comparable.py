@@ -1,0 +1,71 @@
+"""Runs that do not belong into one table are refused by what they differ in."""
+
+from typing import Any
+
+import pytest
+
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.grids.results import Result
+from refprotofl.report.comparable import check_comparable, check_settings
+
+ORIGIN = {"results": 1, "data": "a" * 64, "code": {"mine:Own": "b" * 64}}
+
+
+def result(origin: dict[str, Any] | None = None, **values: Any) -> Result:
+    summary = {"experiment": Experiment.parse(values).plain()}
+    known = None if origin is None else {**ORIGIN, **origin}
+    return {"origin": known, "summary": summary}  # type: ignore[typeddict-item]
+
+
+def differing(*results: Result, allowed: tuple[str, ...] = ()) -> str:
+    with pytest.raises(InputError, match="do not go into one table: they differ in ") as refused:
+        check_comparable(results, allowed)
+    return str(refused.value).partition("differ in ")[2]
+
+
+def test_methods_their_tables_and_seeds_may_differ() -> None:
+    check_comparable(
+        [
+            result(method="refprotofl", refprotofl={"keep": 0.3}),
+            result(method="refprotofl", refprotofl={"erpa": False}, seed=3),
+            result(method="fedavg", share="full", compress={"name": "stc"}),
+            result(method="own_method:TrimmedMean", own={"trim": 0.4}),
+            result(method="local", seed=7),
+        ]
+    )
+    check_comparable([])
+
+
+def test_every_other_key_is_named() -> None:
+    plain, other = result(), result(method="local", rounds=7, alpha=0.1, train={"lr": 0.5}, resize=16)
+    assert differing(plain, other) == "alpha, resize, rounds, train.lr."
+    assert differing(other, plain) == "alpha, resize, rounds, train.lr."
+    assert differing(plain, plain, other, allowed=("alpha", "train.lr", "resize")) == "rounds."
+    check_comparable([plain, other], {"alpha", "train", "resize", "rounds"})
+
+
+def test_a_key_that_is_allowed_does_not_open_its_table() -> None:
+    assert differing(result(), result(train={"lr": 0.5, "momentum": 0.0}), allowed=("train.lr",)) == "train.momentum."
+
+
+def test_the_data_set_is_never_allowed_to_differ() -> None:
+    settings = [Experiment.parse({"dataset": name}).plain() for name in ("digits", "mnist")]
+    with pytest.raises(InputError, match=r"differ in dataset\."):
+        check_settings(settings, {"dataset"})
+
+
+@pytest.mark.parametrize(
+    ("origin", "told"),
+    [
+        ({"data": "c" * 64}, "the data that they were run on."),
+        ({"results": 2}, "the numbers that their versions of refprotofl compute."),
+        ({"code": {"mine:Own": "c" * 64}}, "the code of mine:Own."),
+    ],
+)
+def test_what_they_come_from_must_be_the_same(origin: dict[str, Any], told: str) -> None:
+    assert differing(result({}), result(origin, method="local")) == told
+
+
+def test_what_is_not_on_record_does_not_count() -> None:
+    check_comparable([result({}), result(), result({"data": None, "code": {}}, method="local")])
