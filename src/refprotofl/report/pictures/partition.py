@@ -1,5 +1,6 @@
 """The picture of partitions, side by side: clients across, classes up, as many samples as the bubble is large."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted
 from refprotofl.data import federate, load_dataset
 from refprotofl.data.reading import reading_of
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
+from refprotofl.report.pictures.style import BLUE, GRID, INK, end_of, open_figure, remove_frame, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ class _Scale:
 
     @property
     def cell_points(self) -> float:
-        return 72 * (_cell(self.clients) * _cell(self.classes)) ** 0.5
+        return 72 * math.sqrt(_cell(self.clients) * _cell(self.classes))
 
     @property
     def area(self) -> float:
@@ -85,7 +85,7 @@ def draw_partitions(panels: Sequence[Panel], path: Path) -> str:
         for axes, panel in zip(row, panels, strict=True):
             (_draw_bubbles if scale.as_bubbles else _draw_heat_map)(axes, panel.counts, scale)
             _label(axes, panel, scale, named=axes is row[0])
-            title = _end_of(panel.title, int(8 * width / len(panels)))
+            title = end_of(panel.title, int(8 * width / len(panels)))
             axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
         if scale.as_bubbles:
             _explain_sizes(row[-1], scale)
@@ -175,22 +175,11 @@ def _label(axes: "Axes", panel: Panel, scale: _Scale, named: bool) -> None:
     step = 1 if clients <= 25 else 5 if clients <= 100 else max(1, round_down(clients // 10))
     axes.set_xticks(range(0, clients, step))
     if panel.client_names and clients <= MOST_NAMED_CLIENTS:
-        axes.set_xticks(range(clients), [_shortened(name) for name in panel.client_names], rotation=90)
+        axes.set_xticks(range(clients), [shortened(name) for name in panel.client_names], rotation=90)
     every = 1 if scale.as_bubbles or classes <= 60 else max(1, classes // 50)
     numbers = range(0, classes, every)
     small = 9 if classes <= 25 else 6.5
-    axes.set_yticks(numbers, [_shortened(panel.class_names[number]) for number in numbers], fontsize=small)
+    axes.set_yticks(numbers, [shortened(panel.class_names[number]) for number in numbers], fontsize=small)
     axes.tick_params(axis="y", labelleft=named)
     axes.set_ylabel("class" if named else "")
     remove_frame(axes)
-
-
-def _end_of(title: str, most: int) -> str:
-    """A title that is wider than the picture would leave it no room; of a long path the end says most."""
-    shown = for_terminal(title)
-    return shown if len(shown) <= most else "…" + shown[1 - most :]
-
-
-def _shortened(name: str) -> str:
-    shown = for_terminal(name)
-    return shown if len(shown) <= 18 else shown[:17] + "…"
