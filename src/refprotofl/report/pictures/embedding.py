@@ -24,8 +24,8 @@ COLOURS = (
     *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
 )
 MARKERS = "os^DvP<X>p"  # one for each ten classes, then over again
-PANEL = 2.6  # inches
-ENTRY = 1.35  # inches a name in the legend gets
+# Inches: a panel's side, the least width of all, and what a name in the legend gets.
+PANEL, LEAST, ENTRY = 2.6, 4.2, 1.35
 
 
 def draw_embeddings(panels: Mapping[str, Embedded], path: Path) -> str:
@@ -34,10 +34,11 @@ def draw_embeddings(panels: Mapping[str, Embedded], path: Path) -> str:
     first = _same_samples(panels)
     rows = math.ceil(len(panels) / 4)
     columns = math.ceil(len(panels) / rows)
-    width = PANEL * columns
+    width = max(PANEL * columns, LEAST)
     entries = len(first.class_names) + any(len(one.anchors) for one in panels.values())
     across = max(1, min(entries, int(width / ENTRY)))
-    with open_figure(path, width, (PANEL + 0.4) * rows + 0.2 * math.ceil(entries / across) + 0.6) as figure:
+    height = (width / columns + 0.4) * rows + 0.2 * math.ceil(entries / across) + 0.6
+    with open_figure(path, width, height) as figure:
         for place, (title, embedded) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(rows, columns, place)
             _draw_map(axes, embedded)
@@ -83,12 +84,9 @@ def _groups(classes: Labels) -> Labels:
 
 
 def _entitle(axes: "Axes", title: str, embedded: Embedded) -> None:
-    axes.set_title(
-        f"{end_of(title, 30)}\n{end_of(embedded.model, 18)}, silhouette {embedded.silhouette:.2f}",
-        loc="left",
-        color=INK,
-        fontsize=9,
-    )
+    named = fill(end_of(title, 72), 36)
+    told = f"{end_of(embedded.model, 18)}, silhouette {embedded.silhouette:.3f}"
+    axes.set_title(f"{named}\n{told}", loc="left", color=INK, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")
@@ -109,7 +107,7 @@ def _explain(figure: "Figure", panels: Mapping[str, Embedded], across: int, sent
         for shape, colour, name in zip(shapes, _colours(classes), names, strict=True)
     ]
     if any(len(one.anchors) for one in panels.values()):
-        signs.append(sign("*", "white", "anchor of a class", markersize=10, markeredgecolor=INK))
+        signs.append(sign("*", "white", "anchor (some may overlap)", markersize=10, markeredgecolor=INK))
     figure.legend(
         handles=signs,
         loc="outside lower center",
