@@ -5,9 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.ndimage import find_objects, label
 
+from refprotofl.data import federate, load_dataset
 from refprotofl.errors import InputError
-from refprotofl.report.pictures.partition import draw_partition, round_down
+from refprotofl.experiment import Experiment
+from refprotofl.report.pictures.partition import Panel, draw_partition, draw_partitions, partition_panel, round_down
 
 COUNTS = np.array([[30, 0, 5], [0, 12, 1]])
 NAMES = ("cat", "dog", "a very long name of a class")
@@ -66,3 +69,36 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
 @pytest.mark.parametrize("title", ["/a/long/path" * 30, "$\\frac$", "[red]\x1b[31m\n"])
 def test_any_title_and_class_name_can_be_drawn(tmp_path, title):
     assert "2 clients" in draw_partition(COUNTS, (title, "$x", "a\nb"), tmp_path / "picture.png", title)
+
+
+def blue_areas(picture):
+    """Of each patch of blue in the picture, left to right, in pixels."""
+    pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
+    patches, _ = label((pixels[..., 2] - pixels[..., 0]) > 40)
+    left_first = sorted(find_objects(patches), key=lambda place: place[1].start)
+    return [int((patches[place] > 0).sum()) for place in left_first]
+
+
+def test_panels_share_one_scale_and_one_legend(tmp_path):
+    """As many samples are as large a bubble in every panel, though one panel's largest is four times the other's."""
+    left, right = np.zeros((4, 4), int), np.zeros((6, 4), int)
+    left[1, 1], right[2, 2], right[4, 0] = 250, 1000, 250
+    note = draw_partitions([Panel(left, "abcd", "left"), Panel(right, "abcd", "right")], tmp_path / "p.png")
+    assert note == f"{tmp_path / 'p.png'}: 4 clients and 6 clients by 4 classes."
+    in_left, large, in_right, *legend = blue_areas(tmp_path / "p.png")
+    assert in_left == pytest.approx(in_right, rel=0.03)
+    assert large == pytest.approx(4 * in_left, rel=0.03)
+    assert sorted(legend)[1:] == pytest.approx([0.2 * large, large], rel=0.05)  # 200 and 1,000; 60 is the smallest
+
+
+def test_panels_of_other_classes_are_refused(tmp_path):
+    with pytest.raises(InputError, match="same classes"):
+        draw_partitions([Panel(COUNTS, NAMES), Panel(COUNTS, NAMES[::-1])], tmp_path / "p.png")
+
+
+def test_a_panel_shows_what_a_run_would_deal_out():
+    experiment = Experiment.parse({"dataset": "digits", "clients": 4, "alpha": 100.0, "public": {"per-class": 5}})
+    panel = partition_panel(experiment)
+    assert panel.title == "alpha = 100"
+    assert np.array_equal(panel.counts, federate(experiment, load_dataset("digits")).class_counts())
+    assert partition_panel(Experiment.parse({"dataset": "digits", "clients": 2, "partition": "iid"})).title == "iid"

@@ -67,16 +67,22 @@ def find_clients(run_folder: Path, wanted: str) -> list[int]:
     )
 
 
-def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Trained:
-    """The model that `client` has after the run's last committed round; the data set is not needed.
-
-    A folder may name code of its own, as module:function; it is only imported with `trust_code`.
-    """
+def read_committed(run_folder: Path) -> tuple[Experiment, dict[str, Any]]:
+    """A run's experiment and the manifest of its last committed round."""
     check_run_folder(run_folder)
     experiment = read_experiment(run_folder)
     manifest = read_manifest(run_folder / "checkpoint")
     if not manifest:
         raise InputError(f"{run_folder} has no committed round yet, so there is no model in it; go on with --resume.")
+    return experiment, manifest
+
+
+def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Trained:
+    """The model that `client` has after the run's last committed round; the data set is not needed.
+
+    A folder may name code of its own, as module:function; it is only imported with `trust_code`.
+    """
+    experiment, manifest = read_committed(run_folder)
     if not 0 <= client < experiment.clients:
         raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
     name = experiment.backbones[client]

@@ -1,15 +1,20 @@
-"""The picture of a partition: clients across, classes up, as many samples as the bubble is large."""
+"""The picture of partitions, side by side: clients across, classes up, as many samples as the bubble is large."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted
-from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
+from refprotofl.data import federate, load_dataset
+from refprotofl.data.reading import reading_of
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.report.pictures.style import BLUE, GRID, INK, end_of, open_figure, remove_frame, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +22,46 @@ if TYPE_CHECKING:
 MOST_BUBBLE_CLIENTS, MOST_BUBBLE_CLASSES = 50, 100
 MOST_NAMED_CLIENTS = 50  # beyond, their names would overlap
 FAINTEST = 1.5  # square points below which a bubble could not be seen
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One partition."""
+
+    counts: NDArray[np.int64]  # (clients, C) samples
+    class_names: Sequence[str]
+    title: str = ""
+    client_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What all panels of a picture have in common, so that they can be compared."""
+
+    clients: int  # of the panel that has most
+    classes: int
+    most: int  # samples that a client has of a class
+
+    @property
+    def as_bubbles(self) -> bool:
+        return self.clients <= MOST_BUBBLE_CLIENTS and self.classes <= MOST_BUBBLE_CLASSES
+
+    @property
+    def cell_points(self) -> float:
+        return 72 * math.sqrt(_cell(self.clients) * _cell(self.classes))
+
+    @property
+    def area(self) -> float:
+        """Of one sample, in square points."""
+        return (0.95 * self.cell_points) ** 2 / self.most
+
+
+def partition_panel(experiment: Experiment, data: Path | None = None) -> Panel:
+    """The partition that a run of the experiment would have; `data` is where data sets are looked for first."""
+    dataset = load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment))
+    federated = federate(experiment, dataset)
+    title = f"alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
+    return Panel(federated.class_counts(), dataset.class_names, title, federated.client_names)
 
 
 def draw_partition(
@@ -27,26 +72,48 @@ def draw_partition(
     client_names: Sequence[str] = (),
 ) -> str:
     """Draw `counts` (clients, C) into a .png, .pdf or .svg; gives a sentence on what was drawn."""
-    clients, classes = counts.shape
-    as_bubbles = clients <= MOST_BUBBLE_CLIENTS and classes <= MOST_BUBBLE_CLASSES
-    width, height = _figure_size(clients, classes, as_bubbles)
-    with open_figure(path, width, height) as figure:
-        axes = figure.add_subplot()
-        (_draw_bubbles if as_bubbles else _draw_heat_map)(axes, counts)
-        _label(axes, counts, class_names, as_bubbles)
-        if client_names and clients <= MOST_NAMED_CLIENTS:
-            axes.set_xticks(range(clients), [_shortened(name) for name in client_names], rotation=90)
-        axes.set_title(_end_of(title, int(8 * width)), loc="left", color=INK, fontsize=11, pad=12)
-    if as_bubbles:
-        return f"{path}: {counted(clients, 'client')} by {counted(classes, 'class')}."
-    return f"{path}: a heat map, because {clients} clients by {classes} classes are too many for bubbles."
+    return draw_partitions([Panel(counts, class_names, title, client_names)], path)
 
 
-def _figure_size(clients: int, classes: int, as_bubbles: bool) -> tuple[float, float]:
-    if not as_bubbles:
-        return 9.0, float(np.clip(0.16 * classes + 1.5, 3.5, 12))
-    across, up = _cell(clients), _cell(classes)
-    return 2.6 + across * clients, 1.3 + up * classes
+def draw_partitions(panels: Sequence[Panel], path: Path) -> str:
+    """Draw partitions of the same classes beside each other, on one scale; gives a sentence on what was drawn."""
+    scale = _common_scale(panels)
+    widths = [_panel_width(len(panel.counts), scale) for panel in panels]
+    width = 2.3 + sum(widths) + 0.3 * len(panels)
+    with open_figure(path, width, _height(scale)) as figure:
+        row = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
+        for axes, panel in zip(row, panels, strict=True):
+            (_draw_bubbles if scale.as_bubbles else _draw_heat_map)(axes, panel.counts, scale)
+            _label(axes, panel, scale, named=axes is row[0])
+            title = end_of(panel.title, int(8 * width / len(panels)))
+            axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
+        if scale.as_bubbles:
+            _explain_sizes(row[-1], scale)
+        else:
+            _explain_colours(row)
+    clients = " and ".join(dict.fromkeys(counted(len(panel.counts), "client") for panel in panels))
+    drawn = f"{clients} by {counted(scale.classes, 'class')}"
+    if scale.as_bubbles:
+        return f"{path}: {drawn}."
+    return f"{path}: a heat map, because {drawn} are too many for bubbles."
+
+
+def _common_scale(panels: Sequence[Panel]) -> _Scale:
+    if len({tuple(panel.class_names) for panel in panels}) != 1:
+        raise InputError("Partitions in one picture must be of the same classes, at least one of them.")
+    most = max(1, *(int(panel.counts.max()) for panel in panels))
+    return _Scale(max(len(panel.counts) for panel in panels), panels[0].counts.shape[1], most)
+
+
+def _panel_width(clients: int, scale: _Scale) -> float:
+    """Inches."""
+    return _cell(scale.clients) * clients if scale.as_bubbles else 6.4
+
+
+def _height(scale: _Scale) -> float:
+    if not scale.as_bubbles:
+        return float(np.clip(0.16 * scale.classes + 1.5, 3.5, 12))
+    return 1.3 + _cell(scale.classes) * scale.classes
 
 
 def _cell(count: int) -> float:
@@ -54,22 +121,17 @@ def _cell(count: int) -> float:
     return 0.42 if count <= 12 else 0.30 if count <= 25 else 0.19
 
 
-def _draw_bubbles(axes: "Axes", counts: NDArray[np.int64]) -> None:
-    clients, classes = counts.shape
-    cell_points = 72 * (_cell(clients) * _cell(classes)) ** 0.5
-    most = max(1, int(counts.max()))
-    area = (0.95 * cell_points) ** 2 / most  # of one sample, in square points
+def _draw_bubbles(axes: "Axes", counts: NDArray[np.int64], scale: _Scale) -> None:
     x, y = np.nonzero(counts)
     axes.set_axisbelow(True)
     axes.grid(color=GRID, linewidth=0.8)
-    sizes = np.maximum(area * counts[x, y], FAINTEST)
+    sizes = np.maximum(scale.area * counts[x, y], FAINTEST)
     axes.scatter(x, y, s=sizes, color=BLUE, alpha=0.85, linewidths=0, zorder=2)
-    _explain_sizes(axes, most, area, cell_points)
 
 
-def _explain_sizes(axes: "Axes", most: int, area: float, cell_points: float) -> None:
-    shown = sorted({round_down(max(1, most // part)) for part in (1, 4, 16)})
-    handles = [axes.scatter([], [], s=area * count, color=BLUE, alpha=0.85, linewidths=0) for count in shown]
+def _explain_sizes(axes: "Axes", scale: _Scale) -> None:
+    shown = sorted({round_down(max(1, scale.most // part)) for part in (1, 4, 16)})
+    handles = [axes.scatter([], [], s=scale.area * count, color=BLUE, alpha=0.85, linewidths=0) for count in shown]
     axes.legend(
         handles,
         [f"{count:,}" for count in shown],
@@ -77,7 +139,7 @@ def _explain_sizes(axes: "Axes", most: int, area: float, cell_points: float) -> 
         loc="center left",
         bbox_to_anchor=(1.02, 0.5),
         frameon=False,
-        labelspacing=max(1.2, cell_points / 15),
+        labelspacing=max(1.2, scale.cell_points / 15),
         handletextpad=1.4,
         borderpad=1.4,
     )
@@ -89,40 +151,35 @@ def round_down(count: int) -> int:
     return count // digit * digit
 
 
-def _draw_heat_map(axes: "Axes", counts: NDArray[np.int64]) -> None:
+def _draw_heat_map(axes: "Axes", counts: NDArray[np.int64], scale: _Scale) -> None:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     # The root brings small shares out, and the palest blue is still not the white of nothing at all.
     colours = LinearSegmentedColormap.from_list("samples", ["#cfe2f1", BLUE, "#0b2540"])
-    norm = PowerNorm(0.5, vmin=0, vmax=max(1, int(counts.max())))
+    norm = PowerNorm(0.5, vmin=0, vmax=scale.most)
     shown = np.ma.masked_equal(counts.T, 0)
-    image = axes.imshow(shown, aspect="auto", interpolation="nearest", cmap=colours, norm=norm, origin="lower")
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02, format="{x:,.0f}")
+    axes.imshow(shown, aspect="auto", interpolation="nearest", cmap=colours, norm=norm, origin="lower")
+
+
+def _explain_colours(row: "Sequence[Axes]") -> None:
+    bar = row[-1].figure.colorbar(row[-1].images[0], ax=list(row), fraction=0.03, pad=0.02, format="{x:,.0f}")
     bar.set_label("samples")
     bar.outline.set_visible(False)
 
 
-def _label(axes: "Axes", counts: NDArray[np.int64], class_names: Sequence[str], as_bubbles: bool) -> None:
-    clients, classes = counts.shape
+def _label(axes: "Axes", panel: Panel, scale: _Scale, named: bool) -> None:
+    clients, classes = panel.counts.shape
     axes.set_xlabel("client")
-    axes.set_ylabel("class")
     axes.set_xlim(-0.6, clients - 0.4)
     axes.set_ylim(-0.6, classes - 0.4)
     step = 1 if clients <= 25 else 5 if clients <= 100 else max(1, round_down(clients // 10))
     axes.set_xticks(range(0, clients, step))
-    every = 1 if as_bubbles or classes <= 60 else max(1, classes // 50)
+    if panel.client_names and clients <= MOST_NAMED_CLIENTS:
+        axes.set_xticks(range(clients), [shortened(name) for name in panel.client_names], rotation=90)
+    every = 1 if scale.as_bubbles or classes <= 60 else max(1, classes // 50)
     numbers = range(0, classes, every)
     small = 9 if classes <= 25 else 6.5
-    axes.set_yticks(numbers, [_shortened(class_names[number]) for number in numbers], fontsize=small)
+    axes.set_yticks(numbers, [shortened(panel.class_names[number]) for number in numbers], fontsize=small)
+    axes.tick_params(axis="y", labelleft=named)
+    axes.set_ylabel("class" if named else "")
     remove_frame(axes)
-
-
-def _end_of(title: str, most: int) -> str:
-    """A title that is wider than the picture would leave it no room; of a long path the end says most."""
-    shown = for_terminal(title)
-    return shown if len(shown) <= most else "…" + shown[1 - most :]
-
-
-def _shortened(name: str) -> str:
-    shown = for_terminal(name)
-    return shown if len(shown) <= 18 else shown[:17] + "…"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refprotofl.basics.escapes import for_terminal
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,3 +49,14 @@ def remove_frame(axes: "Axes") -> None:
     """Ticks and frame say nothing that numbers and grid do not."""
     axes.tick_params(length=0, colors=INK)
     axes.spines[:].set_visible(False)
+
+
+def end_of(title: str, most: int) -> str:
+    """A title that is wider than the picture would leave it no room; of a long path the end says most."""
+    shown = for_terminal(title)
+    return shown if len(shown) <= most else "…" + shown[1 - most :]
+
+
+def shortened(name: str) -> str:
+    shown = for_terminal(name)
+    return shown if len(shown) <= 18 else shown[:17] + "…"
