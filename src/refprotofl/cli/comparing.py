@@ -25,6 +25,7 @@ from refprotofl.cli.app import (
 from refprotofl.cli.printing import complain, emit, explain, notes, out, say
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
+from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
     from refprotofl.grids.cells import Cell

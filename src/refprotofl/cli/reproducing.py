@@ -90,7 +90,9 @@ def reproduce(
     last: Annotated[int, typer.Option(min=2, help="Evaluations at the end whose mean stands beside the last.")] = 3,
     out_dir: Annotated[
         Path,
-        typer.Option("--out", parser=read_path, metavar="DIR", help="For runs, cells, tables, figures; kept and reused."),
+        typer.Option(
+            "--out", parser=read_path, metavar="DIR", help="For runs, cells, tables, figures; kept and reused."
+        ),
     ] = Path("runs/reproduce"),
     data: DataDir = None,
     workers: Workers = "auto",
@@ -113,7 +115,7 @@ def reproduce(
             what=what,
             preset=preset,
             scope=Scope(datasets, read_alphas(alpha), tuple(split_list(methods or ""))),
-            variants=VARIANTS if variant is Variants.both else (variant.value,),
+            variants=tuple(one for one in VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
             seeds=tuple(read_seeds(seeds)),
             tuned=read_tuned_files(tuned or []),
@@ -165,7 +167,9 @@ def _run(cells: "Sequence[Cell]", data: Path | None, workers: "Count", kept: Pat
             done.append(one)
     except KeyboardInterrupt:
         watcher.close()
-        complain(f"Interrupted. {len(done)} of {counted(len(cells), 'run')} are done; the same command goes on from here.")
+        complain(
+            f"Interrupted. {len(done)} of {counted(len(cells), 'run')} are done; the same command goes on from here."
+        )
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()

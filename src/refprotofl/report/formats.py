@@ -30,7 +30,7 @@ def accuracies(rows: Sequence[OverSeeds]) -> Cells:
         "difference": _differences(rows, first),
         f"last {rows[0].evaluations}": [with_interval(row.last.get(first)) for row in rows],
         "worst client": [percent(row.worst.get(by_client)) for row in rows],
-        "spread": [_points(row.client_spread.get(by_client)) for row in rows],
+        "spread": [points(row.client_spread.get(by_client)) for row in rows],
     }
     columns |= {
         protocol: [with_interval(row.accuracy.get(protocol)) for row in rows]
@@ -68,7 +68,8 @@ def _p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p {p:.3f}"
 
 
-def _points(share: float | None) -> str:
+def points(share: float | None) -> str:
+    """Percent of which the sign is in the heading."""
     return "-" if share is None else f"{100 * share:.2f}"
 
 

@@ -162,7 +162,9 @@ def _setting(read: Read) -> list[str]:
         return []
     ran = Experiment.parse(some["summary"]["experiment"])
     limit = f"{ran.train_limit:,} training images" if ran.train_limit else "all training images"
-    return [f"{ran.clients} clients, {ran.rounds} rounds, {ran.model.name}, {limit}; mean over seeds with 95 % interval"]
+    return [
+        f"{ran.clients} clients, {ran.rounds} rounds, {ran.model.name}, {limit}; mean over seeds with 95 % interval"
+    ]
 
 
 def _pairing(read: Read) -> list[str]:

@@ -21,7 +21,9 @@ def read_study(grid: Grid, study: Study, results: Results, last: int) -> list[Re
 def tables_of(what: str, grid: Grid, results: Results, last: int) -> list[Table]:
     """Of a study with several blocks one over all of them, too."""
     tell = _TELLERS.get(what, _accuracies)
-    return [table for study in grid.studies for table in tell(study, read_study(grid, study, results, last), grid.preset)]
+    return [
+        table for study in grid.studies for table in tell(study, read_study(grid, study, results, last), grid.preset)
+    ]
 
 
 def _accuracies(study: Study, reads: Sequence[Read], preset: str) -> list[Table]:

@@ -7,8 +7,8 @@ LEAST_SEEDS = 3
 CLOSE = 0.5  # points
 
 RULE = (
-    f"Against the paper: 'matches' within {CLOSE} points, else 'within noise' if its value lies in our 95 % interval, else "
-    f"'differs'; said only in the preset {PRESET} with {LEAST_SEEDS} seeds or more"
+    f"Against the paper: 'matches' within {CLOSE} points, else 'within noise' if its value lies in our 95 % interval, "
+    f"else 'differs'; said only in the preset {PRESET} with {LEAST_SEEDS} seeds or more"
 )
 
 

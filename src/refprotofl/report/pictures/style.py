@@ -57,6 +57,6 @@ def end_of(title: str, most: int) -> str:
     return shown if len(shown) <= most else "…" + shown[1 - most :]
 
 
-def shortened(name: str) -> str:
+def shortened(name: str, most: int = 18) -> str:
     shown = for_terminal(name)
-    return shown if len(shown) <= 18 else shown[:17] + "…"
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
