@@ -4,6 +4,7 @@ With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/te
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -33,3 +34,14 @@ def _own_digest_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         file = tmp_path_factory.mktemp("cache") / "digests.json"
         patch.setattr(digests, "_cache_file", lambda: file)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test wrote and imported is not there in the next, under the same name."""
+    before = {*sys.modules}
+    yield
+    written = str(tmp_path_factory.getbasetemp())
+    for name in {*sys.modules} - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(written):
+            del sys.modules[name]

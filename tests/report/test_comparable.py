@@ -69,3 +69,15 @@ def test_what_they_come_from_must_be_the_same(origin: dict[str, Any], told: str)
 
 def test_what_is_not_on_record_does_not_count() -> None:
     check_comparable([result({}), result(), result({"data": None, "code": {}}, method="local")])
+
+
+def test_public_classes_that_were_drawn_may_differ_by_seed_and_those_asked_for_may_not() -> None:
+    def covering(**public: Any) -> Result:
+        return result(public={"per-class": 5, **public})
+
+    drawn = [covering(coverage=0.5) for _ in range(2)]
+    for one, classes in zip(drawn, ([1, 2], [3, 4]), strict=True):
+        one["summary"]["experiment"]["public"]["classes"] = classes  # as a resolved experiment has them
+    check_comparable(drawn)
+    assert differing(covering(classes=[1]), covering(classes=[2])) == "public.classes."
+    check_comparable([drawn[0], covering(coverage=0.3)], allowed=["public.coverage"])

@@ -1,6 +1,6 @@
 """The command `reproduce`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,6 +132,7 @@ def _gather(
 ) -> "dict[str, Result]":
     """All results that are there in the end, by the hash of what was asked for."""
     from refprotofl.grids.results import read_kept
+    from refprotofl.grids.timing import Clock
 
     tabled = [grid for name, grid in grids.items() if name != "tsne-figure"]
     cells = {cell.experiment.hash: cell for grid in tabled for cell in grid.cells()}
@@ -141,21 +142,17 @@ def _gather(
     left = [cell for name, cell in cells.items() if name not in results]
     say(f"{counted(len(cells), 'run')}, {len(results)} of them finished before", notes)
     if left and not no_runs:
-        _estimate(list(cells.values()), results, data, workers)
-        done = _run(left, data, workers, kept)
+        finished = {name: result["summary"] for name, result in results.items()}
+        clock = Clock(list(cells.values()), finished, data, lambda words: say(words, notes))
+        say(f"The others take about {duration(clock.total)} in one process of this machine", notes)
+        done = _run(left, data, lambda cell: clock.workers(cell, workers), kept)
         results |= {cell.experiment.hash: result for cell, result in done}
     return results
 
 
-def _estimate(cells: "list[Cell]", results: "dict[str, Result]", data: Path | None, workers: "Count") -> None:
-    from refprotofl.grids.timing import measure
-
-    finished = {name: result["summary"] for name, result in results.items()}
-    seconds = measure(cells, finished, data, workers, lambda words: say(words, notes))
-    say(f"The others will take about {duration(seconds)} on this machine", notes)
-
-
-def _run(cells: "Sequence[Cell]", data: Path | None, workers: "Count", kept: Path | None) -> "list[Done]":
+def _run(
+    cells: "Sequence[Cell]", data: Path | None, workers: "Count | Callable[[Cell], Count]", kept: Path | None
+) -> "list[Done]":
     from refprotofl.cli.display import GridWatcher
     from refprotofl.grids.running import Failed, run_cells
 

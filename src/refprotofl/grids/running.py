@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from refprotofl.errors import RunError
@@ -30,7 +31,7 @@ Done = tuple[Cell, Result]
 def run_cells(
     cells: Sequence[Cell],
     data: Path | None,
-    workers: Workers,
+    workers: Workers | Callable[[Cell], Workers],
     watch: Callable[[int, Cell], Watcher],
     *,
     kept: Path | None = None,
@@ -42,11 +43,13 @@ def run_cells(
     is put off; in the end it is waited for. `kept` is a folder of small results that count as finished, and where they
     are put. A run that fails ends the grid, unless somebody wants to be told of it instead.
     """
+    workers_of = workers if callable(workers) else lambda cell: workers
     waiting, put_off = deque(enumerate(cells)), 0
     while waiting:
         number, planned = waiting.popleft()
         try:
-            done = _kept(planned, data, kept) or _run(planned, data, workers, lambda cell: watch(number, cell))  # noqa: B023
+            found = _kept(planned, data, kept)
+            done = found or _run(planned, data, workers_of(planned), partial(watch, number))
         except Busy:
             waiting.append((number, planned))
             put_off += 1

@@ -1,14 +1,19 @@
 """How long a grid will take: from its runs that are finished, else from one round of each kind."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell
 from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Workers, run
+
+WORTH_WORKERS = 20.0  # seconds of a run below which starting workers costs more than they save
+
+Kind = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -34,45 +39,46 @@ def pace_of(summary: Summary) -> Pace:
     return Pace(seconds["train"] / ran.rounds, seconds["evaluate"] / evaluations(ran))
 
 
-def kind_of(experiment: Experiment) -> tuple[str, str, int]:
+def kind_of(experiment: Experiment) -> Kind:
     """What a run's time depends on most."""
     return experiment.dataset, str(experiment.model.name), experiment.train_limit
 
 
-def measure(
-    cells: Sequence[Cell],
-    finished: Mapping[str, Summary],
-    data: Path | None,
-    workers: Workers,
-    tell: Callable[[str], None],
-) -> float:
-    """Seconds that the unfinished cells will take; `finished` are summaries by the hash of what was asked for."""
-    left = [cell for cell in cells if cell.experiment.hash not in finished]
-    known = [(cell.experiment, finished[cell.experiment.hash]) for cell in cells if cell.experiment.hash in finished]
-    paces = {
-        kind: _mean(pace_of(one) for experiment, one in known if kind_of(experiment) == kind) for kind in _kinds(left)
-    }
-    for kind, pace in paces.items():
-        if pace is None:
-            tell(f"Measuring one round on {kind[0]}")
-            first = next(cell.experiment for cell in left if kind_of(cell.experiment) == kind)
-            paces[kind] = warm_up(first, data, workers)
-    return sum(pace.total(cell.experiment) for cell in left if (pace := paces[kind_of(cell.experiment)]) is not None)
+class Clock:
+    """How long the cells of a grid take that are not finished; what is not known yet is measured.
+
+    `finished` are summaries by the hash of what was asked for.
+    """
+
+    def __init__(
+        self, cells: Sequence[Cell], finished: Mapping[str, Summary], data: Path | None, tell: Callable[[str], None]
+    ) -> None:
+        self._left = [cell for cell in cells if cell.experiment.hash not in finished]
+        known = [(cell.experiment, finished.get(cell.experiment.hash)) for cell in cells]
+        self._paces: dict[Kind, Pace] = {}
+        for kind in dict.fromkeys(kind_of(cell.experiment) for cell in self._left):
+            paces = [pace_of(summary) for experiment, summary in known if summary and kind_of(experiment) == kind]
+            if not paces:
+                tell(f"Measuring how long a round on {kind[0]} takes")
+                first = next(cell.experiment for cell in self._left if kind_of(cell.experiment) == kind)
+                paces = [warm_up(first, data)]
+            self._paces[kind] = Pace(fmean(one.train for one in paces), fmean(one.evaluate for one in paces))
+
+    def seconds(self, cell: Cell) -> float:
+        """In one process."""
+        return self._paces[kind_of(cell.experiment)].total(cell.experiment)
+
+    @property
+    def total(self) -> float:
+        return sum(map(self.seconds, self._left))
+
+    def workers(self, cell: Cell, asked: Workers) -> Workers:
+        """A run that is over before worker processes have started gets none, where the user leaves it to us."""
+        return 1 if asked == "auto" and self.seconds(cell) < WORTH_WORKERS else asked
 
 
-def warm_up(experiment: Experiment, data: Path | None, workers: Workers) -> Pace:
+def warm_up(experiment: Experiment, data: Path | None) -> Pace:
     """By a run of two rounds: the first has more to do than the others."""
     short = experiment.model_copy(update={"rounds": 2})
     with TemporaryDirectory(prefix="refprotofl-") as folder:
-        return pace_of(run(short, out=Path(folder) / "run", data=data, workers=workers).summary)
-
-
-def _kinds(cells: Sequence[Cell]) -> list[tuple[str, str, int]]:
-    return list(dict.fromkeys(kind_of(cell.experiment) for cell in cells))
-
-
-def _mean(paces: Iterable[Pace]) -> Pace | None:
-    found = list(paces)
-    if not found:
-        return None
-    return Pace(sum(one.train for one in found) / len(found), sum(one.evaluate for one in found) / len(found))
+        return pace_of(run(short, out=Path(folder) / "run", data=data).summary)

@@ -13,6 +13,7 @@ from refprotofl.methods.catalogue import TABLES
 METHOD_KEYS = {"method", "share", "compress", "own", *TABLES}
 
 _FOLLOWS = {"input"}  # from the data, which are compared by their digest, and from other keys
+_SETTLED = {"public.coverage": ("public.classes", "public.per-class")}  # what a key is spelt out as
 
 Plain = dict[str, Any]  # an experiment's plain values
 
@@ -37,9 +38,17 @@ def _refuse(differing: list[str]) -> None:
 
 
 def _other_settings(experiments: Sequence[Plain], allowed: Collection[str]) -> list[str]:
-    ignored = {"seed", *METHOD_KEYS, *_FOLLOWS, *allowed} - {"dataset"}
-    first, *others = [_without(plain, ignored) for plain in experiments] or [{}]
+    settled = {key for name in allowed for key in _SETTLED.get(name, ())}
+    ignored = {"seed", *METHOD_KEYS, *_FOLLOWS, *allowed, *settled} - {"dataset"}
+    first, *others = [_without(_as_asked(plain), ignored) for plain in experiments] or [{}]
     return sorted(set(chain.from_iterable(differences(first, other) for other in others)))
+
+
+def _as_asked(plain: Plain) -> Plain:
+    """Classes that were drawn, by coverage and seed, are not what the user asked for."""
+    public = plain.get("public", {})
+    drawn = public.get("coverage", 1.0) < 1
+    return {**plain, "public": _without(public, {"classes"})} if drawn else plain
 
 
 def _without(plain: Plain, ignored: Collection[str], prefix: str = "") -> Plain:

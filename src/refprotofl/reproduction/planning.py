@@ -36,7 +36,7 @@ class Grid:
         return list(found.values())
 
     def cell(self, study: Study, block: Block, row: Row, seed: int) -> Cell:
-        own = [f'dataset="{block.dataset}"', f"alpha={block.alpha:g}", *block.settings, *self.settings]
+        own = [f'dataset="{block.dataset}"', f"alpha={block.alpha:g}", *self.settings, *block.settings]
         cell = cell_of(None, self.preset, [*own, *self.tuned_of(study, block, row)], row.asked, seed, self.out / "runs")
         return replace(cell, name=f"{block.label}: {row.label}")
 

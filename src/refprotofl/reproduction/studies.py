@@ -190,10 +190,19 @@ def studies_of(what: str, scope: Scope, variants: Sequence[Variant], rounds: int
         "sweeps": [sweep(_within(first, "fashion-mnist"), key) for key in SWEEPS],
         "compressors": [compressors(_within(first, "fashion-mnist", "cifar10"))],
         "curves": [curves(_within(first, "fashion-mnist"), 5 * rounds, max(1, rounds // 4))],
-        "tsne-figure": [accuracy(_within(first, "fashion-mnist"), "standard")],
+        "tsne-figure": [_without_controls(accuracy(_within(first, "fashion-mnist"), "standard"))],
         "partition-figure": [],
     }
     return built[what]
+
+
+def _without_controls(study: Study) -> Study:
+    return replace(
+        study,
+        blocks=tuple(
+            replace(block, rows=tuple(row for row in block.rows if TRAIN_ON not in row.asked)) for block in study.blocks
+        ),
+    )
 
 
 def _within(scope: Scope, *datasets: str) -> Scope:
