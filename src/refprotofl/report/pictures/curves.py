@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refprotofl.basics.units import counted
 from refprotofl.report.pictures.style import GRID, INK, open_figure, remove_frame, shortened
 from refprotofl.report.statistics import Estimate
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 DASHES = ("-", "--", ":", "-.")  # one for each seven lines
 MEGABYTE = 1_000_000
+NEGLIGIBLE = 1e-4  # share of the most bytes below which a method has no place on their axis
 
 
 @dataclass(frozen=True)
@@ -28,21 +30,31 @@ class Stop:
 
 def draw_curves(curves: Mapping[str, Sequence[Stop]], path: Path, protocol: str, title: str = "") -> str:
     """Draw curves by their names into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    most = max(stops[-1].bytes for stops in curves.values())
     with open_figure(path, 9.0, 4.0) as figure:
         by_round, by_bytes = figure.subplots(1, 2, sharey=True)
         for place, stops in enumerate(curves.values()):
             looks = (COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)])
             _draw(by_round, [stop.round for stop in stops], stops, *looks)
-            sent = [stop for stop in stops if stop.bytes > 0]  # what sends nothing has no place on this axis
-            _draw(by_bytes, [stop.bytes / MEGABYTE for stop in sent], sent, *looks)
+            if stops[-1].bytes > NEGLIGIBLE * most:
+                _draw(by_bytes, [stop.bytes / MEGABYTE for stop in stops], stops, *looks)
         by_bytes.set_xscale("log")
+        by_bytes.xaxis.set_major_formatter(lambda place, _: f"{place:g}")
+        by_bytes.xaxis.set_minor_formatter(lambda place, _: "")
+        by_round.set_ylim(*_limits(curves))
         _label(by_round, "round")
         _label(by_bytes, "megabytes of all clients, both ways and once")
         by_round.set_ylabel(f"accuracy, {protocol} (%)")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
         names = [shortened(name, 30) for name in curves]
-        figure.legend(by_round.get_lines(), names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    return f"{path}: {len(curves)} methods, mean over seeds, bands are 95 % intervals."
+        figure.legend(by_round.get_lines(), names, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return f"{path}: {counted(len(curves), 'method')}, mean over seeds, bands are 95 % intervals."
+
+
+def _limits(curves: Mapping[str, Sequence[Stop]]) -> tuple[float, float]:
+    """By the means: the interval of two seeds may be wider than all there is to see."""
+    means = [100 * stop.accuracy.mean for stops in curves.values() for stop in stops]
+    return max(0.0, min(means) - 5), min(100.0, max(means) + 5)
 
 
 def _draw(axes: "Axes", places: Sequence[float], stops: Sequence[Stop], colour: str, dashes: str) -> None:
