@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test lint setup clean
+.PHONY: run test test-faults lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick
@@ -13,6 +13,10 @@ setup: $(VENV)/tests
 
 test: setup lint
 	$(BIN)/pytest --numprocesses=2
+
+# Every case of what test tries a part of: hostile answers, kills, torn writes. Takes long.
+test-faults: setup
+	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults
 
 lint: setup
 	$(BIN)/ruff check .

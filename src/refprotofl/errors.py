@@ -25,5 +25,9 @@ class RunError(RefProtoFLError):
     exit_code = 4
 
 
+class StoreError(RunError):
+    """A disk that is full or cannot be written."""
+
+
 class GuardError(RunError):
     """Something the experiment promises silently did not happen."""

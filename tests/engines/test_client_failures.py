@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.errors import DataError, GuardError, InputError, RunError
+from refprotofl.errors import DataError, GuardError, InputError, RunError, StoreError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.folder import read_events
@@ -40,10 +40,14 @@ def test_a_client_that_fails_is_absent_and_on_record(
     events = read_events(finished.folder)
     failures = [event for event in events if event["event"] == "client-failed"]
     assert [(event["round"], event["client"], event["reason"]) for event in failures] == [
-        (1, 1, f"{verb}: out of luck"),
-        (2, 1, f"{verb}: out of luck"),
+        (1, 1, f"{verb}: its code failed"),
+        (2, 1, f"{verb}: its code failed"),
     ]
-    assert "ValueError" in failures[0]["trace"]
+    assert {event["code"] for event in failures} == {"failed"}
+    assert "out of luck" not in (finished.folder / "events.jsonl").read_text()  # it stays with the client
+    log = (finished.folder / "logs" / "client-1.log").read_text()
+    assert log.count(f"{verb}: out of luck") == 2
+    assert "ValueError" in log
     rounds = [event for event in events if event["event"] == "round"]
     assert [event["participants"] for event in rounds] == [[0, 2], [0, 2]]
     assert all("1" not in event["messages"]["train"].get("up", {}) for event in rounds)
@@ -56,7 +60,7 @@ def test_a_client_that_cannot_be_scored_is_on_record_too(
     fail("evaluate", ValueError("no test images"), (1,))
     finished = run(uneven(clients=3, fraction=1.0, rounds=1), out=tmp_path / "run")
     failures = [event for event in read_events(finished.folder) if event["event"] == "client-failed"]
-    assert [(event["client"], event["reason"]) for event in failures] == [(1, "evaluate: no test images")]
+    assert [(event["client"], event["reason"]) for event in failures] == [(1, "evaluate: its code failed")]
     assert finished.summary["evaluated_clients"] == [0, 2]
     assert finished.summary["accuracy_per_client"]["personal"][1] is None
     assert finished.summary["full_model"]["participations"] == 3  # it did train
@@ -71,11 +75,42 @@ def test_without_any_client_left_the_run_fails_with_the_reasons(
 
 
 @pytest.mark.parametrize("kind", [InputError, DataError, RunError, GuardError])
-def test_what_is_not_the_clients_fault_stops_the_run_with_its_own_exit_code(
+def test_no_error_of_one_client_stops_the_others(
     fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path, kind: type[RunError]
 ) -> None:
     fail("train", kind("The sky fell."), (1,))
-    with pytest.raises(kind) as stopped:
+    finished = run(uneven(clients=3, fraction=1.0, rounds=2), out=tmp_path / "run")
+    failures = [event for event in read_events(finished.folder) if event["event"] == "client-failed"]
+    codes = {InputError: "input", DataError: "data", RunError: "failed", GuardError: "guard"}
+    assert [(event["client"], event["code"]) for event in failures] == [(1, codes[kind])] * 2
+
+
+@pytest.mark.parametrize("kind", [InputError, DataError, RunError, GuardError])
+def test_what_all_clients_tell_ends_the_run_with_its_own_exit_code(
+    fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path, kind: type[RunError]
+) -> None:
+    fail("train", kind("The sky fell."), (0, 1, 2))
+    with pytest.raises(kind, match=r"Round 1: no client is left \(client 0: train: The sky fell") as stopped:
         run(uneven(clients=3, fraction=1.0), out=tmp_path / "run")
-    assert str(stopped.value) == "Round 1, client 1: The sky fell."
     assert type(stopped.value) is kind
+
+
+@pytest.mark.parametrize(("clients", "stops"), [((1,), False), ((1, 3), True)])
+def test_a_guard_that_trips_at_half_of_the_clients_stops_the_run(
+    fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path, clients: tuple[int, ...], stops: bool
+) -> None:
+    fail("train", GuardError("nothing moved"), clients)
+    experiment = uneven(clients=4, fraction=1.0, rounds=1)
+    if stops:
+        with pytest.raises(GuardError, match="Round 1: client 1: train: nothing moved; client 3: train: nothing moved"):
+            run(experiment, out=tmp_path / "run")
+    else:
+        assert run(experiment, out=tmp_path / "run").summary["full_model"]["participations"] == 3
+
+
+def test_a_full_disk_is_no_clients_fault(
+    fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    fail("join", StoreError("The disk is full"), (1,))
+    with pytest.raises(RunError, match="Round 1, client 1: The disk is full"):
+        run(uneven(clients=3, fraction=1.0), out=tmp_path / "run")

@@ -85,6 +85,9 @@ class Machines:
     def discard(self, client: int) -> None:
         self.machines[client].discard(client)
 
+    def explain(self, client: int) -> str:
+        return ""  # what happens there is not known here
+
     def settle(self, round: int) -> dict[int, Record]:
         return {client: record for one in self.machines for client, record in one.settle(round).items()}
 

@@ -88,6 +88,11 @@ class Simulation:
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == name]
 
+    def log(self, client: int) -> str:
+        """What went wrong at a client, in its own words."""
+        path = self.folder / "logs" / f"client-{client}.log"
+        return path.read_text() if path.exists() else ""
+
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(self.folder / "checkpoint", [""] * self.experiment.clients)
 
@@ -228,7 +233,7 @@ class Garbling:
         self._engine, self._chosen, self._garble = engine, chosen, garble
         self._tickets: set[int] = set()
         self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard = engine.discard
+        self.discard, self.explain = engine.discard, engine.explain
 
     def submit(self, request: Request) -> int:
         ticket = self._engine.submit(request)

@@ -96,7 +96,7 @@ def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
     went_on = simulate()
     (failure,) = went_on.events("client-failed")
     assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
-    assert reason in failure["reason"]
+    assert reason in failure["reason"] + went_on.log(CULPRIT)  # what happened at the client is told only there
     assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]]
     assert went_on.events("round")[1]["asked"] == [0, 1, 2, 3]
     asked_to_train = [one.client for one in went_on.tap.select("down", "train") if one.round == ROUND]
@@ -222,7 +222,7 @@ def test_a_client_that_fails_to_evaluate_is_missing_from_the_mean_and_nothing_el
     play(client=Shy)
     went_on = simulate({"rounds": 1})
     (failure,) = went_on.events("client-failed")
-    assert failure["reason"] == "evaluate: no test data"
+    assert (failure["reason"], "no test data" in went_on.log(CULPRIT)) == ("evaluate: its code failed", True)
     assert went_on.finished.summary["evaluated_clients"] == [0, 2, 3]
     assert went_on.finished.summary["accuracy_per_client"]["personal"][CULPRIT] is None
     assert went_on.events("round")[0]["participants"] == [0, 1, 2, 3]

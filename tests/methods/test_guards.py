@@ -52,7 +52,7 @@ def test_an_alignment_loss_that_is_always_zero_stops_the_run(simulate: Any, monk
 
     monkeypatch.setattr(erpa, "alignment_loss", nothing)
     with pytest.raises(
-        RunError, match=r"Round 1, client 0: the alignment loss was 0.0 although anchors exist and align = 1.0"
+        RunError, match=r"Round 1: .*client 0: train: the alignment loss was 0.0 although anchors exist and align = 1.0"
     ):
         simulate()
 
@@ -88,7 +88,7 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
         return trained
 
     monkeypatch.setattr("refprotofl.methods.builtin.refprotofl.client.train", adapter_only)
-    with pytest.raises(RunError, match="Round 1, client 0: training left the backbone exactly as it was"):
+    with pytest.raises(RunError, match=r"Round 1: .*client 0: train: training left the backbone exactly as it was"):
         simulate()
 
 

@@ -187,7 +187,7 @@ def engine(folder: Path, records: dict[int, Record] | None = None) -> LocalEngin
 
 def ask(place: LocalEngine, client: int, verb: str, round: int, keeps: bool = True) -> None:
     result = place.result(place.submit(Request(client, verb, round, encode({}), keeps)), None)
-    assert result.error is None, result.error
+    assert (result.code, result.trouble) == (None, None)
 
 
 def test_what_moved_is_settled_into_one_file_each_and_told_with_its_digest(tmp_path: Path) -> None:

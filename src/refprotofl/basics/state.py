@@ -14,7 +14,8 @@ def digest_value(value: Tensor | int | float | str) -> str:
     if not isinstance(value, Tensor):
         return hashlib.sha256(f"{type(value).__name__}\0{value}".encode()).hexdigest()
     total = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}\0".encode())
-    total.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    if value.numel():  # what is empty may have strides that cannot be viewed
+        total.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 

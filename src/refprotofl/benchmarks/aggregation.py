@@ -58,6 +58,9 @@ class ReplayEngine:
     def discard(self, client: int) -> None:
         """Nothing is kept."""
 
+    def explain(self, client: int) -> str:
+        return ""
+
     def settle(self, round: int) -> dict[int, Record]:
         return {}
 

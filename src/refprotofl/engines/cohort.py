@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.state import digest_state, digest_value
-from refprotofl.engines.engine import FATAL, Engine, Request, Result
-from refprotofl.errors import RunError
+from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
+from refprotofl.errors import GuardError, RunError
 from refprotofl.methods.core.cohort import Answers
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
 
 AHEAD = 64  # requests under way beyond the answer that is waited for: enough to choose from, and memory stays bounded
+LOGS_TELL = " The clients' logs tell more: those of this machine are in the run folder, under logs."
 RECENT = 8  # different requests of a phase that are remembered in their encoded form
 
 Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
@@ -88,15 +89,29 @@ class EngineCohort:
     def sent(self, client: int) -> int:
         return self._sent.get(client, 0)
 
-    def drop(self, client: int, reason: str, trace: str = "") -> None:
+    def drop(self, client: int, reason: str) -> None:
+        self._drop(client, reason, "answer")
+
+    def _drop(self, client: int, reason: str, code: str) -> None:
+        """`code` is the client's own, or `answer` if it is its answer that does not count."""
         self._clients.remove(client)
         if self._keeps:
             self._engine.discard(client)
-        failure = {"event": "client-failed", "round": self.round, "client": client, "reason": reason}
-        self.failures.append(failure | ({"trace": trace} if trace else {}))
+        failure = {"event": "client-failed", "round": self.round, "client": client, "code": code, "reason": reason}
+        self.failures.append(failure)
         if not self._clients:
-            reasons = "; ".join(f"client {one['client']}: {for_terminal(one['reason'])}" for one in self.failures[:3])
-            raise RunError(f"Round {self.round}: no client is left ({reasons}).")
+            codes = {one["code"] for one in self.failures}
+            kind = KINDS.get(code, RunError) if len(codes) == 1 else RunError  # type: ignore[call-overload]
+            raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}).{LOGS_TELL}")
+
+    def _reasons(self, failures: Sequence[dict[str, Any]]) -> str:
+        """Of the first few, as far as they are known on this machine."""
+        told = []
+        for one in failures[:3]:
+            known = self._engine.explain(one["client"]) if one["code"] in CODES else ""
+            verb = one["reason"].partition(":")[0]
+            told.append(f"client {one['client']}: {for_terminal(f'{verb}: {known}' if known else one['reason'])}")
+        return "; ".join(told)
 
     def ask(
         self,
@@ -113,7 +128,7 @@ class EngineCohort:
         self, verb: str, message: Message | Callable[[int], Message], to: set[int] | None, purpose: Purpose
     ) -> Iterator[tuple[int, Message]]:
         asked = iter([client for client in self._clients if to is None or client in to])
-        requests = _Requests(message)
+        requests, asked_for = _Requests(message), 0
         ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order
         while True:
             for client in islice(asked, AHEAD - len(ahead)):
@@ -122,27 +137,37 @@ class EngineCohort:
                 ticket = self._engine.submit(Request(client, verb, self.round, data, self._keeps))
                 ahead.append((client, ticket))
             if not ahead:
-                return
+                return self._stop_at_guards(verb, asked_for)
             client, ticket = ahead.popleft()
             answer = self._read(client, verb, purpose, self._engine.result(ticket, self._deadline))
+            asked_for += 1
             if answer is not None:
                 yield client, answer
 
+    def _stop_at_guards(self, verb: str, asked: int) -> None:
+        """A promise that is broken at half of the clients or more is the experiment's, not theirs."""
+        broken = [one for one in self.failures if one["code"] == "guard" and one["reason"].startswith(f"{verb}:")]
+        if broken and 2 * len(broken) >= asked:
+            raise GuardError(f"Round {self.round}: {self._reasons(broken)}.{LOGS_TELL}")
+
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
-        if result.error is not None:
-            if result.fatal:
-                raise FATAL[result.fatal](f"Round {self.round}, client {client}: {result.error.rstrip('.')}.")
-            self.drop(client, f"{verb}: {result.error}", result.trace)
-            return None
-        try:
-            answer = decode(result.payload)
-        except WireError as problem:
-            self._record("up", verb, client, purpose, {}, result.payload, {})  # its bytes were sent all the same
-            self.drop(client, f"{verb}: {problem}")
+        if result.trouble is not None:
+            stop = STOPS.get(result.kind, RunError)
+            raise stop(f"Round {self.round}, client {client}: {result.trouble.rstrip('.')}.")
+        if result.code is not None:
+            code = result.code if result.code in CODES else "failed"
+            self._drop(client, f"{verb}: {MEANINGS[code]}", code)
             return None
         if purpose == "training":
             self._sent[client] = self.sent(client) + len(result.payload)
-        digests = field_digests(answer)
+        try:
+            answer = decode(result.payload)
+            digests = field_digests(answer)
+        except Exception as problem:  # whatever it is, it is this client's alone
+            self._record("up", verb, client, purpose, {}, result.payload, {})  # its bytes were sent all the same
+            known = str(problem) if isinstance(problem, WireError) else "it cannot be read"
+            self.drop(client, f"{verb}: {known}")
+            return None
         self._record("up", verb, client, purpose, answer, result.payload, digests)
         return answer
 

@@ -1,12 +1,25 @@
 """What an engine is to the rest: it takes requests to clients, and it owns what the clients keep."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from refprotofl.errors import DataError, GuardError, InputError, RunError
+from refprotofl.errors import DataError, GuardError, InputError, RefProtoFLError, RunError
 
-# The user's input, a damaged store, a full disk, a broken promise: not a matter of one client losing its turn.
-FATAL = {kind.__name__: kind for kind in (InputError, DataError, RunError, GuardError)}
+# Why a client has no answer. Only this crosses: what its code says of it may hold data, and stays where it happened.
+Code = Literal["refused", "diverged", "guard", "input", "data", "failed"]
+CODES: tuple[Code, ...] = get_args(Code)
+MEANINGS: dict[Code, str] = {
+    "refused": "it refused what it was asked",
+    "diverged": "its training diverged; a smaller train.lr may help",
+    "guard": "what the experiment promises did not happen in its training",
+    "input": "it cannot work with this experiment",
+    "data": "its data are missing or damaged",
+    "failed": "its code failed",
+}
+# What the run ends with if it is the reason of all clients.
+KINDS: dict[Code, type[RefProtoFLError]] = {"input": InputError, "data": DataError, "guard": GuardError}
+# An engine's own trouble, which is no client's fault: a damaged store, a full disk, no memory.
+STOPS = {kind.__name__: kind for kind in (DataError, RunError)}
 
 Record = dict[str, Any]  # what finds a client's state again: plain JSON, the engine's own but for its "digest"
 
@@ -22,12 +35,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """An answer, or why there is none. `fatal` names an error that stops the run."""
+    """An answer, or why there is none: a client's failure costs its turn, trouble of the engine stops the run."""
 
     payload: bytes = b""
-    error: str | None = None
-    trace: str = ""
-    fatal: str | None = None
+    code: Code | None = None
+    trouble: str | None = None
+    kind: str = ""  # of the trouble: a name in STOPS
 
 
 class Engine(Protocol):
@@ -53,5 +66,8 @@ class Engine(Protocol):
 
     def committed(self, round: int) -> None:
         """The round exists: what earlier ones left may go. Until then all that they need must stay."""
+
+    def explain(self, client: int) -> str:
+        """What is known here of its last failure, for people and never on record; nothing where it lives elsewhere."""
 
     def close(self) -> None: ...

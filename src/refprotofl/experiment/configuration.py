@@ -44,6 +44,9 @@ class _Keys(Table):
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )
+    max_samples: Count = key(
+        0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
+    )
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from refprotofl.basics.state import State
 from refprotofl.engines.local.host import ClientHost
+from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.engines.local.store import ClientStore
 from refprotofl.evaluation.scoring import TestSet
@@ -65,4 +66,5 @@ def build_client_side(
             messages=messages[names[number]],
         )
 
-    return ClientHost(method.client, seat, store(folder, lambda number: models.initial[names[number]]))
+    states = store(folder, lambda number: models.initial[names[number]])
+    return ClientHost(method.client, seat, states, ClientLogs(folder.parent).write)

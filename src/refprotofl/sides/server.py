@@ -47,8 +47,12 @@ def build_server_side(
     public: Samples | None,
     test: tuple[Tensor, Tensor],
     pooled: Samples | None = None,
+    most_samples: int | None = None,
 ) -> ServerSide:
-    """`experiment` is resolved; `pooled` is for a method that trains on all data in one place."""
+    """`experiment` is resolved; `pooled` is for a method that trains on all data in one place.
+
+    `most_samples` are those of the largest client, where they are known.
+    """
     method = find_method(experiment.method)
     desk = Desk(
         experiment=experiment,
@@ -59,5 +63,6 @@ def build_server_side(
         test=test,
         options=options_of(experiment),
         feedback=method.feedback(experiment),
+        most_samples=most_samples,
     )
     return ServerSide(experiment, method.server(desk), test, models)

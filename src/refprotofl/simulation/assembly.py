@@ -83,8 +83,14 @@ def server_side(federation: Federation) -> ServerSide:
     experiment = federation.experiment
     pooled = pooled_samples(federation) if find_method(experiment.method).pooled else None
     test = federation.test_images, federation.test_labels
-    public = public_samples(federation.data)
-    return build_server_side(experiment, federation.models, public=public, test=test, pooled=pooled)
+    return build_server_side(
+        experiment,
+        federation.models,
+        public=public_samples(federation.data),
+        test=test,
+        pooled=pooled,
+        most_samples=max(training_sizes(federation)),
+    )
 
 
 def client_side(
@@ -98,15 +104,22 @@ def client_side(
     return build_client_side(experiment, models, federation.client, folder, store=store, shelf=shelf)
 
 
+def training_sizes(federation: Federation) -> list[int]:
+    """How many samples each client trains on."""
+    data = federation.data
+    public = len(data.public_indices) if federation.experiment.public.train_on else 0
+    return [len(own) + public for own in data.client_indices]
+
+
 def steps_of_round(federation: Federation, clients: Sequence[int]) -> int:
     """Of the optimisers of these clients in one round; without a federation, of the one that has all data."""
-    experiment, data = federation.experiment, federation.data
+    experiment = federation.experiment
     method, batch = find_method(experiment.method), experiment.train.batch_size
     if method.pooled:
         sizes = [len(pooled_samples(federation))]
     else:
-        public = len(data.public_indices) if experiment.public.train_on else 0
-        sizes = [len(data.client_indices[client]) + public for client in clients]
+        of_all = training_sizes(federation)
+        sizes = [of_all[client] for client in clients]
     return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from refprotofl.engines.engine import FATAL, Record, Request, Result
+from refprotofl.engines.engine import STOPS, Record, Request, Result
 from refprotofl.engines.local.executor import Executor
 from refprotofl.engines.local.host import Task
+from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.shelf import prepare_shelf
 from refprotofl.engines.local.store import Location, prepare_states, remove_others, sync_states
 from refprotofl.errors import RunError
@@ -27,6 +28,7 @@ class LocalEngine:
         self._moved: set[int] = set()
         self._asked: dict[int, int] = {}  # the client of every ticket
         self._deadline: float | None = None
+        self._logs = ClientLogs(folder.parent)
         prepare_states(folder)
         prepare_shelf(folder)
         remove_others(folder, self._records.values())
@@ -67,6 +69,9 @@ class LocalEngine:
         self._moved.clear()
         remove_others(self._folder, self._records.values())
 
+    def explain(self, client: int) -> str:
+        return self._logs.last(client)
+
     def close(self) -> None:
         self._executor.close()
 
@@ -76,6 +81,6 @@ class LocalEngine:
         for client, ticket in zip(clients, tickets, strict=True):
             outcome = self._executor.outcome(ticket, self._deadline)
             if outcome.location is None:
-                kind = FATAL.get(outcome.result.fatal or "", RunError)
-                raise kind(f"Round {round}, client {client}: {outcome.result.error}")
+                kind, told = STOPS.get(outcome.result.kind, RunError), outcome.result.trouble or "its state was lost"
+                raise kind(f"Round {round}, client {client}: {told}")
             self._newest[client] = outcome.location

@@ -1,15 +1,18 @@
 """The place where clients live: it decodes a request, lets the client answer and saves its private state."""
 
-import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from refprotofl.basics.plugins import blame
-from refprotofl.engines.engine import FATAL, Request, Result
+from refprotofl.engines.engine import Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import RefProtoFLError
+from refprotofl.errors import DataError, GuardError, InputError, RefProtoFLError, StoreError
 from refprotofl.methods.core.client import Client, Seat
+from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.core.training import Diverged
 from refprotofl.wire import decode, encode
+
+Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, what happened
 
 
 @dataclass(frozen=True)
@@ -35,32 +38,57 @@ class Outcome:
 
 
 class ClientHost:
-    def __init__(self, client_class: type[Client], seat: Callable[[int], Seat], store: ClientStore) -> None:
+    """`failed` is told of a client's failures; what they say stays on this machine."""
+
+    def __init__(
+        self, client_class: type[Client], seat: Callable[[int], Seat], store: ClientStore, failed: Failed | None = None
+    ) -> None:
         self._client_class = client_class
         self._seat = seat
         self._store = store
+        self._failed = failed or (lambda client, round, verb, problem: None)
 
     def do(self, task: Task) -> Outcome:
         try:
             if task.request is None:
                 return Outcome(Result(), self._store.merge(task.client, task.round, task.location))
             return self._answer(task.request, task.location)
+        except MemoryError:
+            trouble = "there is not enough memory"
+            return Outcome(Result(trouble=trouble, kind="RunError"))
+        except RefProtoFLError as problem:
+            kind = "DataError" if isinstance(problem, DataError) else "RunError"
+            return Outcome(Result(trouble=str(problem), kind=kind))
         except Exception as problem:
-            kind = type(problem).__name__
-            return Outcome(Result(b"", _reason(problem), traceback.format_exc(), kind if kind in FATAL else None))
+            return self._failure(task, problem)
 
     def _answer(self, request: Request, location: Location) -> Outcome:
         number, round = request.client, request.round
-        loaded = self._store.load(number, location)
-        client = self._client_class(self._seat(number), dict(loaded.state))
-        result = Result(encode(client.answer(request.verb, round, decode(request.payload))))
+        loaded, asked = self._store.load(number, location), decode(request.payload)
+        try:
+            client = self._client_class(self._seat(number), dict(loaded.state))
+            result = Result(encode(client.answer(request.verb, round, asked)))
+        except (StoreError, MemoryError):
+            raise
+        except Exception as problem:
+            return self._failure(Task(number, round, location, request), problem)
         if not request.keeps:
             return Outcome(result)
         return Outcome(result, self._store.save(number, round, client.state, loaded, location))
 
+    def _failure(self, task: Task, problem: Exception) -> Outcome:
+        with suppress(Exception):  # what it says of itself may be as broken as it is
+            self._failed(task.client, task.round, task.deed, problem)
+        return Outcome(Result(code=code_of(problem)))
 
-def _reason(problem: Exception) -> str:
-    """With the line of the user's own code, unless it refused on purpose."""
-    words = str(problem) or type(problem).__name__
-    theirs = None if isinstance(problem, RefProtoFLError) else blame(problem)
-    return words if theirs is None else f"{words} ({type(problem).__name__} in {theirs.filename}, line {theirs.lineno})"
+
+def code_of(problem: Exception) -> Code:
+    """The first that fits."""
+    kinds: dict[type[Exception], Code] = {
+        Diverged: "diverged",
+        Refused: "refused",
+        GuardError: "guard",
+        InputError: "input",
+        DataError: "data",
+    }
+    return next((code for kind, code in kinds.items() if isinstance(problem, kind)), "failed")

@@ -32,7 +32,7 @@ def unpack_task(data: bytes) -> Task:
 
 def pack_outcome(outcome: Outcome) -> bytes:
     result, location = outcome.result, outcome.location
-    header = {"error": result.error, "trace": result.trace, "fatal": result.fatal}
+    header = {"code": result.code, "trouble": result.trouble, "kind": result.kind}
     return _pack({**header, "location": None if location is None else asdict(location)}, result.payload)
 
 

@@ -40,6 +40,7 @@ class Desk:
     test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
     options: Any = None  # the method's own
     feedback: Feedback = "none"
+    most_samples: int | None = None  # of any client, where that is known
 
     @property
     def scope(self) -> Scope:
@@ -131,11 +132,21 @@ class Server(ABC):
         if self.public is not None and self.ships_public_set:
             labels = class_ids(self.public.own_labels, self.num_classes)
             greeting = {"images": self.public.images[self.public.rows], "labels": labels}
-        for client, answer in self.ask_once(cohort, "join", greeting, clients, self.read_joined):
+        for client, answer in self.ask_once(cohort, "join", greeting, clients, self._read_joined):
             self.welcome(client, answer)
 
     def join_newcomers(self, cohort: Cohort) -> None:
         self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
+
+    def _read_joined(self, client: int, answer: Received) -> Received:
+        """A number of samples is believed once, within bounds, and stays: it is the weight of all that comes later."""
+        told, before = answer.whole("samples"), int(self.samples[client])
+        most = self.experiment.max_samples or self.desk.most_samples
+        if most is not None and told > most:
+            raise Refused(f"samples = {told} is more than any client has, max-samples = {most}")
+        if before not in (0, told):
+            raise Refused(f"samples = {told}, but it joined with {before} before")
+        return self.read_joined(client, answer)
 
     def read_joined(self, client: int, answer: Received) -> Received:
         """What a client tells of itself when it joins, if it is believed."""
@@ -198,6 +209,8 @@ class Server(ABC):
             cohort.drop(client, f"{verb}: the field {field} is missing")
         except Refused as problem:
             cohort.drop(client, f"{verb}: {problem}")
+        except Exception as problem:  # a way to break the reader that nobody thought of costs its sender the turn
+            cohort.drop(client, f"{verb}: it cannot be read ({type(problem).__name__})")
         else:
             yield client, content
 

@@ -4,6 +4,7 @@ Labelling happens once, when a client joins. The data were dealt out by their tr
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -77,6 +78,7 @@ class FASTServer(Server):
             self.set_quotas(cohort, newcomers)
             for client, seeds in self.ask_once(cohort, "seed", self.seed_request, newcomers, self.read_seeds):
                 self.take_seeds(client, *seeds)  # pass 1, steps a and b
+            self.free_quotas(cohort, newcomers)
             request = {"pool": self.pool, "pool_labels": class_ids(self.pool_labels, self.num_classes)}
         for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_told):
             self.told[client] = told  # pass 1, step c, and pass 2
@@ -100,6 +102,11 @@ class FASTServer(Server):
             drawn = seed_quotas(self.counts[fresh].numpy(), self.options.seed_share, held, draw)
             self.quotas[fresh] = torch.from_numpy(drawn)
 
+    def free_quotas(self, cohort: Cohort, newcomers: Iterable[int]) -> None:
+        """Who was dropped before it had labelled anything holds no share of the labels that others could make."""
+        gone = [client for client in newcomers if client not in cohort.clients and client not in self.pool_owners]
+        self.quotas[gone] = 0
+
     def seed_request(self, client: int) -> Message:
         return {**self.encoder, "quotas": self.quotas[client].int()}
 
@@ -107,8 +114,13 @@ class FASTServer(Server):
         """The client's hand-labelled samples, (n, width) and (n,); none from who was asked for none."""
         if not self.quotas[client].any():
             return self.pool[:0], self.pool_labels[:0]
-        width = self.pool.shape[1] if (self.pool_owners != client).any() else None
-        return read_seeds(answer, self.quotas[client], width)
+        return read_seeds(answer, self.quotas[client], self.width)
+
+    @cached_property
+    def width(self) -> int:
+        """Of an embedding: known here, so that nobody's first answer has to be believed."""
+        blank = torch.zeros(1, *self.experiment.known_input.shape, dtype=torch.uint8)
+        return embed_images(self.options.embedder, blank, self.encoder).shape[1]
 
     def take_seeds(self, client: int, rows: Tensor, labels: Tensor) -> None:
         if not self.quotas[client].any():

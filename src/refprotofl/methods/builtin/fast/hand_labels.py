@@ -52,11 +52,11 @@ def seed_fields(num_classes: int) -> Fields:
     return {"embeddings": Dense((None, None), optional=True), "labels": labels}
 
 
-def read_seeds(message: Received, quotas: Tensor, width: int | None) -> tuple[Tensor, Tensor]:
+def read_seeds(message: Received, quotas: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Embeddings (n, width) and labels (n,) of exactly the classes that the quotas (C,) ask for."""
     rows, labels = message.tensor("embeddings"), message.tensor("labels").long()
-    if width not in (None, rows.shape[1]):
-        raise Refused("embeddings are not as wide as those of others")
+    if rows.shape[1] != width:
+        raise Refused(f"embeddings are {rows.shape[1]} wide, not {width}")
     asked = torch.arange(len(quotas)).repeat_interleave(quotas)
     if len(rows) != len(asked) or not labels.sort().values.equal(asked):
         raise Refused("the labels are not of the classes that were asked for")
@@ -66,6 +66,6 @@ def read_seeds(message: Received, quotas: Tensor, width: int | None) -> tuple[Te
 def read_counts(message: Received) -> Tensor:
     """Samples of each class, (C,)."""
     counts = message.tensor("counts").long()
-    if not counts.any():
-        raise Refused("all counts are 0")
+    if not 0 < int(counts.sum()) <= message.whole("samples"):
+        raise Refused("the counts do not add up to the samples")
     return counts

@@ -1,5 +1,6 @@
 """FedNova (Wang et al. 2020): each client's change is divided by how far its own steps could have carried it."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar
@@ -15,6 +16,7 @@ from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Exchange, Exchanges, Real, Received, Whole
 from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.server import Desk, Server
 from refprotofl.methods.core.training import train
 from refprotofl.models import SplitModel
@@ -63,9 +65,17 @@ class FedNovaServer(Server):
         self.step(fold(self.rule, len(self.shared), self.uploads(cohort.round, answers)))
 
     def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, float, int]:
-        """A client's change, its |a_k| and, with a proximal term, its steps."""
-        change = weights.read_change(self, round, self.shared, client, answer)
-        return change, answer.real("progress"), answer.whole("steps") if self.options.mu else 0
+        """A client's change, its |a_k| and, with a proximal term, its steps.
+
+        The last two follow from the number of samples that it joined with: nobody counts more for having said less.
+        """
+        table = self.experiment.train
+        steps = table.local_epochs * math.ceil(int(self.samples[client]) / table.batch_size)
+        expected = progress(steps, table.momentum, table.lr, self.options.mu)
+        told = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
+        if not math.isclose(told[0], expected, rel_tol=1e-9) or told[1] not in (0, steps):
+            raise Refused(f"progress = {told[0]!r} is not that of {steps} steps, {expected!r}")
+        return weights.read_change(self, round, self.shared, client, answer), *told
 
     def uploads(self, round: int, answers: Iterable[tuple[int, tuple[Tensor, float, int]]]) -> Iterator[Upload]:
         """Each change, to be divided by its client's |a_k|."""

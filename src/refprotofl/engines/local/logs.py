@@ -1,0 +1,52 @@
+"""What went wrong at a client in full: for whoever has the machine, and never sent."""
+
+import re
+import traceback
+from datetime import datetime
+from pathlib import Path
+
+from refprotofl.basics.plugins import blame
+from refprotofl.errors import DataError, RefProtoFLError, StoreError
+from refprotofl.records.files import ensure_folder
+from refprotofl.records.inside import open_file, read_file
+
+LOGS = "logs"
+_HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d round \d+, [^:]*: (?P<words>.*)")
+MOST = 1_000_000  # bytes of a log; a client that fails every round says nothing new after that
+
+
+class ClientLogs:
+    """A file for each client in the run folder; it is only for people."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self.folder = run_folder / LOGS
+
+    def path(self, client: int) -> Path:
+        return self.folder / f"client-{client}.log"
+
+    def write(self, client: int, round: int, verb: str, problem: Exception) -> None:
+        head = f"{datetime.now():%Y-%m-%d %H:%M:%S} round {round}, {verb}: {told(problem)}"
+        entry = f"{head}\n{''.join(traceback.format_exception(problem))}\n"
+        try:
+            ensure_folder(self.folder, private=True)
+            with open_file(self.path(client), "ab") as file:
+                if file.tell() < MOST:
+                    file.write(entry.encode("utf-8", "backslashreplace"))
+        except (OSError, DataError, StoreError):
+            return  # what cannot be told to people must not change what is computed
+
+    def last(self, client: int) -> str:
+        """The head of the last entry; nothing if there is none."""
+        try:
+            lines = read_file(self.path(client)).decode("utf-8", "replace").splitlines()
+        except (OSError, DataError):
+            return ""
+        heads = [found["words"] for line in lines if (found := _HEAD.fullmatch(line))]
+        return heads[-1] if heads else ""
+
+
+def told(problem: Exception) -> str:
+    """In a line: with the place in the user's own code, unless it was refused on purpose."""
+    words = str(problem) or type(problem).__name__
+    theirs = None if isinstance(problem, RefProtoFLError) else blame(problem)
+    return words if theirs is None else f"{words} ({type(problem).__name__} in {theirs.filename}, line {theirs.lineno})"

@@ -1,0 +1,214 @@
+"""Whatever one client answers costs nobody else anything: every method, verb and field, tampered with.
+
+A twentieth of the cases by default; all of them with REFPROTOFL_FAULTS=full, which `make test-faults` sets.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from refprotofl.engines.engine import Engine, Request, Result
+from refprotofl.errors import RunError
+from refprotofl.experiment import Experiment
+from refprotofl.methods import METHODS
+from refprotofl.records.folder import read_events
+from refprotofl.simulation.engine import OpenEngine, Site, open_engine
+from refprotofl.simulation.run import Finished, run
+from refprotofl.wire import Message, Sparse, WireError, decode, encode
+
+CULPRIT = 1
+TINY: dict[str, Any] = {
+    **{"dataset": "digits", "train-limit": 150, "clients": 4, "rounds": 2, "min-size": 10},
+    **{"public": {"per-class": 2}, "train": {"batch-size": 16}, "evaluate": {"every": 2, "test-limit": 20}},
+    "model": {"name": "mlp", "norm": "none", "embedding": 8},
+}
+EVERYTHING = os.environ.get("REFPROTOFL_FAULTS") == "full"
+ELSEWHERE = {"fedpcl", "centralised"}  # one needs a pre-trained backbone, in the other no client trains
+FIELDLESS: dict[str, Callable[[Message], Message]] = {
+    "nothing": lambda answer: {},
+    "a field more": lambda answer: {**answer, "more": 1},
+    "an empty tensor": lambda answer: {"x": torch.zeros(0)},
+    "lost": lambda answer: {"lost": True},
+}
+
+
+def resized(value: Tensor) -> Tensor:
+    return torch.cat([value.reshape(-1), value.reshape(-1)])
+
+
+ON_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "missing": lambda value: None,
+    "text": lambda value: "x",
+    "a large whole number": lambda value: 2**62,
+    "a negative number": lambda value: -value if isinstance(value, int | float) else -1,
+    "an empty tensor": lambda value: torch.zeros(0),
+    "wider": lambda value: value.double() if isinstance(value, Tensor) else 0.5,
+    "longer": lambda value: resized(value) if isinstance(value, Tensor) else value,
+    "largest whole numbers": lambda value: (
+        torch.full_like(value, torch.iinfo(value.dtype).max)
+        if isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+        else 2**31 - 1
+    ),
+    "elsewhere": lambda value: (
+        Sparse(value.indices, value.values, value.size + 1) if isinstance(value, Sparse) else value
+    ),
+}
+
+
+class Tampering:
+    """The engine of a run, but for the culprit's answers to one verb, which `change` makes into others."""
+
+    def __init__(self, engine: Engine, verb: str, change: Callable[[Result], Result]) -> None:
+        self._engine, self._verb, self._change = engine, verb, change
+        self._tickets: set[int] = set()
+        self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
+        self.discard, self.explain = engine.discard, engine.explain
+
+    def submit(self, request: Request) -> int:
+        ticket = self._engine.submit(request)
+        if (request.client, request.verb) == (CULPRIT, self._verb):
+            self._tickets.add(ticket)
+        return ticket
+
+    def result(self, ticket: int, deadline: float | None) -> Result:
+        result = self._engine.result(ticket, deadline)
+        return self._change(result) if ticket in self._tickets else result
+
+
+def tampering(verb: str, change: Callable[[Result], Result]) -> OpenEngine:
+    return lambda site: Tampering(open_engine(site), verb, change)
+
+
+def with_message(change: Callable[[Message], Message]) -> Callable[[Result], Result]:
+    """Where a message cannot even be sent, bytes that are none."""
+
+    def tampered(result: Result) -> Result:
+        try:
+            payload = encode(change(decode(result.payload)))
+        except WireError:
+            payload = b"\xff" * 32
+        return dataclasses.replace(result, payload=payload)
+
+    return tampered
+
+
+def on_field(name: str, change: Callable[[Any], Any]) -> Callable[[Message], Message]:
+    def changed(answer: Message) -> Message:
+        if name not in answer:
+            return answer
+        value = change(answer[name])
+        rest = {key: one for key, one in answer.items() if key != name}
+        return rest if value is None else {**rest, name: value}
+
+    return changed
+
+
+class Seen:
+    """The fields that a client of a method answers with, by verb."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, set[str]] = {}
+
+    def __call__(self, site: Site) -> Engine:
+        engine = open_engine(site)
+        submitted: dict[int, str] = {}
+        submit, take = engine.submit, engine.result
+
+        def noting_submit(request: Request) -> int:
+            ticket = submit(request)
+            submitted[ticket] = request.verb
+            return ticket
+
+        def noting_result(ticket: int, deadline: float | None) -> Result:
+            result = take(ticket, deadline)
+            if result.payload:
+                self.fields.setdefault(submitted[ticket], set()).update(decode(result.payload))
+            return result
+
+        engine.submit, engine.result = noting_submit, noting_result  # type: ignore[method-assign]
+        return engine
+
+
+def experiment(method: str) -> Experiment:
+    return Experiment.parse({**TINY, "method": method})
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, set[str]]]:
+    known: dict[str, dict[str, set[str]]] = {}
+
+    def fields(method: str) -> dict[str, set[str]]:
+        if method not in known:
+            seen = Seen()
+            run(experiment(method), out=tmp_path_factory.mktemp("honest") / "run", engine=seen)
+            known[method] = seen.fields
+        return known[method]
+
+    return fields
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Finished]:
+    """A run in which the culprit has no answer to a verb, each once."""
+    known: dict[tuple[str, str], Finished] = {}
+
+    def without(method: str, verb: str) -> Finished:
+        if (method, verb) not in known:
+            engine = tampering(verb, lambda result: Result(code="failed"))
+            known[method, verb] = run(experiment(method), out=tmp_path_factory.mktemp("silent") / "run", engine=engine)
+        return known[method, verb]
+
+    return without
+
+
+def chosen(*case: str) -> bool:
+    return EVERYTHING or hashlib.sha256("/".join(case).encode()).digest()[0] < 13
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - ELSEWHERE))
+def test_tampered_answers_harm_their_sender_alone(
+    method: str,
+    honest: Callable[[str], dict[str, set[str]]],
+    silent: Callable[[str, str], Finished],
+    tmp_path: Path,
+) -> None:
+    tried = 0
+    for verb, fields in honest(method).items():
+        cases = {name: change for name, change in FIELDLESS.items() if chosen(method, verb, name)}
+        for name in sorted(fields):
+            for kind, change in ON_FIELDS.items():
+                if chosen(method, verb, name, kind):
+                    cases[f"{name}: {kind}"] = on_field(name, change)
+        for case, change in cases.items():
+            tried += 1
+            _check(method, verb, case, change, silent, tmp_path / str(tried))
+    assert tried
+
+
+def _check(
+    method: str,
+    verb: str,
+    case: str,
+    change: Callable[[Message], Message],
+    silent: Callable[[str, str], Finished],
+    out: Path,
+) -> None:
+    told = f"{method}, {verb}, {case}"
+    try:
+        finished = run(experiment(method), out=out, engine=tampering(verb, with_message(change)))
+    except RunError as problem:
+        raise AssertionError(f"{told} stopped the run: {problem}") from problem
+    failures = [event for event in read_events(out) if event["event"] == "client-failed"]
+    assert {event["client"] for event in failures} <= {CULPRIT}, told
+    refused = {event["round"] for event in failures}
+    if refused == {1, 2} and case != "lost":  # who says that its store is lost is believed, and sent everything anew
+        assert finished.summary["state_digest"] == silent(method, verb).summary["state_digest"], told
+    for value in finished.summary["accuracy"].values():
+        assert value is None or 0 <= value <= 1, told
