@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+import torch
+from torch import Tensor
+
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.state import digest_state, digest_value
 from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
@@ -18,6 +21,7 @@ LOGS_TELL = " The clients' logs tell more: those of this machine are in the run 
 RECENT = 8  # different requests of a phase that are remembered in their encoded form
 
 Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
+Norms = dict[tuple[str, str], dict[int, float]]  # of the tensors in answers: by phase and field, then by client
 
 
 class Tap(Protocol):
@@ -37,6 +41,16 @@ def field_digests(message: Message) -> dict[str, str]:
         else:
             digests[name] = digest_value(value)[:16]
     return digests
+
+
+def field_norms(message: Message) -> dict[str, float]:
+    """How large the tensors of a message are, so that one out of proportion can be found."""
+    found = {}
+    for name, value in message.items():
+        numbers = value.values if isinstance(value, Sparse) else value
+        if isinstance(numbers, Tensor) and numbers.is_floating_point():
+            found[name] = float(torch.linalg.vector_norm(numbers, dtype=torch.float64))
+    return found
 
 
 class _Requests:
@@ -72,6 +86,7 @@ class EngineCohort:
         self.round = round
         self.failures: list[dict[str, Any]] = []
         self.digests: Digests = {}
+        self.norms: Norms = {}
         self._engine = engine
         self._ledger = ledger
         self._kinds = kinds
@@ -162,13 +177,15 @@ class EngineCohort:
             self._sent[client] = self.sent(client) + len(result.payload)
         try:
             answer = decode(result.payload)
-            digests = field_digests(answer)
+            digests, norms = field_digests(answer), field_norms(answer)
         except Exception as problem:  # whatever it is, it is this client's alone
             self._record("up", verb, client, purpose, {}, result.payload, {})  # its bytes were sent all the same
             known = str(problem) if isinstance(problem, WireError) else "it cannot be read"
             self.drop(client, f"{verb}: {known}")
             return None
         self._record("up", verb, client, purpose, answer, result.payload, digests)
+        for name, norm in norms.items():
+            self.norms.setdefault((verb, name), {})[client] = norm
         return answer
 
     def _record(

@@ -43,6 +43,7 @@ class Passed(TypedDict):
     accuracy: Evaluated | Annotated[dict[str, Any], Field(max_length=0)]  # none before the first evaluation
     participations: Count
     steps: NotRequired[Count | None]
+    moves: NotRequired[dict[str, list[float]]]
     seconds: Seconds
 
 

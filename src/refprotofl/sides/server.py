@@ -1,6 +1,7 @@
 """The server's side: no client's data, and no client's state."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -20,6 +21,11 @@ class ServerSide:
     server: Server
     test: tuple[Tensor, Tensor]  # images (T, channels, H, W), labels (T,) that one aggregated model is scored on
     models: Models
+    build: Callable[[], Server]
+
+    def renewed(self) -> "ServerSide":
+        """With a server that has not seen anything yet."""
+        return replace(self, server=self.build())
 
     @cached_property
     def initial_digests(self) -> list[str]:
@@ -65,4 +71,10 @@ def build_server_side(
         feedback=method.feedback(experiment),
         most_samples=most_samples,
     )
-    return ServerSide(experiment, method.server(desk), test, models)
+    untouched = {name: value.clone() for name, value in desk.model.state_dict().items()}
+
+    def build() -> Server:
+        desk.model.load_state_dict(untouched)  # whoever computes in this process has written into it since
+        return method.server(desk)
+
+    return ServerSide(experiment, build(), test, models, build)

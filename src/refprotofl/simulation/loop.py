@@ -10,6 +10,7 @@ import numpy as np
 from refprotofl.basics.state import digest_value
 from refprotofl.engines.cohort import EngineCohort
 from refprotofl.engines.engine import Engine
+from refprotofl.errors import RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.records.checkpoint import Checkpoint, Progress
@@ -20,6 +21,7 @@ from refprotofl.records.manifest import Origin
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation.draws import draw_cohort, draw_evaluated
+from refprotofl.simulation.gate import Moves, judge
 from refprotofl.simulation.watching import Event, Watcher
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Purpose
@@ -91,9 +93,8 @@ class Loop:
 
     def round(self, round: int, started: float, spent_before: float) -> None:
         begin = time.perf_counter()
-        cohort = self.cohort(round, draw_cohort(self.experiment, round))
-        asked = cohort.clients
-        self.server.round(cohort)
+        asked = sorted(draw_cohort(self.experiment, round))
+        cohort, moves = self.train(round, asked)
         trained = time.perf_counter()
         evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
         scored = [self.evaluate(round, cohort)] if evaluated else []
@@ -105,6 +106,7 @@ class Loop:
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
             steps=None if steps is None else steps + self.steps(cohort.clients),
+            moves=moves,
             seconds={
                 "total": spent_before + time.perf_counter() - started,
                 "train": seconds["train"] + trained - begin,
@@ -118,7 +120,7 @@ class Loop:
             "event": "round",
             "round": round,
             "state_digest": digest,
-            "asked": list(asked),
+            "asked": asked,
             "participants": list(cohort.clients),
             "messages": cohort.digests,
             "server": {name: digest_value(state[name])[:16] for name in sorted(state)},
@@ -131,6 +133,41 @@ class Loop:
         self.engine.committed(round)
         self.folder.events.append(lines)
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
+
+    def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
+        """A round that may be committed: what is out of all proportion is done again without those who stand out."""
+        out: list[Event] = []
+        while True:
+            gone = {event["client"] for event in out if event["event"] == "client-failed"}
+            cohort = self.cohort(round, [client for client in asked if client not in gone])
+            before = dict(self.server.state)
+            self.server.round(cohort)
+            told = judge(before, self.server.state, self.progress.moves, cohort.norms, self.experiment.max_step)
+            if not told.reason:
+                cohort.failures[:0] = out
+                return cohort, told.moves
+            self.undo(asked)
+            if not set(told.clients) & set(cohort.clients):
+                raise RunError(
+                    f"Round {round} was not committed: {told.reason}, and no client stands out. The run can be gone on "
+                    f"with by --resume; max-step = {self.experiment.max_step:g} is what is out of proportion."
+                )
+            out.append({"event": "round-discarded", "round": round, "reason": told.reason})
+            out += [self._stood_out(round, client) for client in told.clients]
+
+    def _stood_out(self, round: int, client: int) -> Event:
+        reason = f"its answers are more than max-step = {self.experiment.max_step:g} times as large as those of others"
+        return {"event": "client-failed", "round": round, "client": client, "code": "answer", "reason": reason}
+
+    def undo(self, clients: list[int]) -> None:
+        """Everybody is as after the last committed round."""
+        for client in clients:
+            self.engine.discard(client)
+        self.side = self.side.renewed()
+        self.server = self.side.server
+        committed = self.checkpoint.server_state()
+        if committed is not None:
+            self.server.restore(committed)
 
     def cohort(self, round: int, clients: list[int], purpose: Purpose = "training") -> EngineCohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
