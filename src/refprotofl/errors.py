@@ -25,5 +25,9 @@ class RunError(RefProtoFLError):
     exit_code = 4
 
 
+class MachineError(RunError):
+    """The machine let a run down: a full disk, a killed worker, too little time; its experiment may be fine."""
+
+
 class GuardError(RunError):
     """Something the experiment promises silently did not happen."""
