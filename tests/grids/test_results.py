@@ -129,7 +129,7 @@ def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
     rng, file = np.random.default_rng(0), tmp_path / "own.npz"
     labels = np.arange(60) % 3
     images = rng.integers(0, 255, (60, 4, 4)).astype(np.uint8)
-    arrays = {"x_train": images[:45], "y_train": labels[:45], "x_test": images[45:], "y_test": labels[45:]}
+    arrays: Any = {"x_train": images[:45], "y_train": labels[:45], "x_test": images[45:], "y_test": labels[45:]}
     np.savez(file, **arrays)
     settings = (f'dataset="{file}"', "clients=2", "min-size=5", "rounds=1", "model.embedding=8", "public.per-class=2")
     cell = cell_of(None, "quick", settings, "local", 0, tmp_path / "runs")

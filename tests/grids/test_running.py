@@ -82,7 +82,7 @@ def test_what_another_process_is_at_comes_last(
         slept.append(seconds)
         locks[len(locks) - len(slept)].release()  # the second first
 
-    monkeypatch.setattr(running.time, "sleep", sleep)
+    monkeypatch.setattr("refprotofl.grids.running.time.sleep", sleep)
     done = [cell.experiment.seed for cell, _ in run_cells(cells, None, 1, unwatched)]
     assert done == [2, 1, 0]
     assert slept == [running.POLL] * 2  # only when all that was left was somebody else's

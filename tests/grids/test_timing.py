@@ -45,7 +45,8 @@ def test_finished_runs_of_the_same_kind_tell_how_long_the_others_take(monkeypatc
         done.experiment.hash: summary(done.experiment, 10.0, 2.0),
         also.experiment.hash: summary(also.experiment, 20.0, 4.0),
     }
-    measured, words = [], []
+    measured: list[str] = []
+    words: list[str] = []
 
     def warm_up(first: Experiment, data: Path | None) -> Pace:
         measured.append(first.hash)
