@@ -165,7 +165,7 @@ def _tell(request: "Request", found: "list[Tuned]", write: Path | None, as_json:
 
 
 def _show(one: "Tuned", protocol: str) -> None:
-    ranked = sorted(one.tried, key=lambda tried: (-tried.trial.rounds, -tried.score))
+    ranked = sorted(one.tried, key=lambda tried: (-tried.trial.rounds, -tried.score, tried != one.chosen))
     rows = [
         (_words(tried), tried.trial.rounds, "failed" if tried.failed else percent(tried.score), _seeds(tried))
         for tried in ranked
