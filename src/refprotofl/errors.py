@@ -25,8 +25,8 @@ class RunError(RefProtoFLError):
     exit_code = 4
 
 
-class StoreError(RunError):
-    """A disk that is full or cannot be written."""
+class MachineError(RunError):
+    """The machine let a run down: a full disk, a killed worker, too little time; its experiment may be fine."""
 
 
 class GuardError(RunError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.errors import DataError, GuardError, InputError, RunError, StoreError
+from refprotofl.errors import DataError, GuardError, InputError, MachineError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.folder import read_events
@@ -111,6 +111,6 @@ def test_a_guard_that_trips_at_half_of_the_clients_stops_the_run(
 def test_a_full_disk_is_no_clients_fault(
     fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:
-    fail("join", StoreError("The disk is full"), (1,))
+    fail("join", MachineError("The disk is full"), (1,))
     with pytest.raises(RunError, match="Round 1, client 1: The disk is full"):
         run(uneven(clients=3, fraction=1.0), out=tmp_path / "run")

@@ -92,6 +92,7 @@ def tune(
     """
     with nothing_kept_yet():
         from refprotofl.grids.choices import split_list
+        from refprotofl.tuning.records import refuse_unwritable
         from refprotofl.tuning.search import Request, check
         from refprotofl.tuning.space import read_dimension
 
@@ -108,8 +109,11 @@ def tune(
             out=out_dir,
         )
         count = read_workers(workers)
+        if write is not None:
+            refuse_unwritable(write)
         ahead = check(request)
-    say(f"{counted(ahead, 'trial')} for each of {counted(len(request.methods), 'method')}", notes)
+    each = f"{counted(ahead, 'trial')} with {counted(len(request.seeds), 'seed')}"
+    say(f"{each} for each of {counted(len(request.methods), 'method')}", notes)
     found = _search(request, data, count)
     _tell(request, found, write, as_json)
 
@@ -161,7 +165,7 @@ def _tell(request: "Request", found: "list[Tuned]", write: Path | None, as_json:
 
 
 def _show(one: "Tuned", protocol: str) -> None:
-    ranked = sorted(one.tried, key=lambda tried: (-tried.trial.rounds, -tried.score))
+    ranked = sorted(one.tried, key=lambda tried: (-tried.trial.rounds, -tried.score, tried != one.chosen))
     rows = [
         (_words(tried), tried.trial.rounds, "failed" if tried.failed else percent(tried.score), _seeds(tried))
         for tried in ranked

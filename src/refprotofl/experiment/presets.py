@@ -33,7 +33,7 @@ PRESETS: dict[str, Nested] = {
     "paper": {"dataset": "cifar10", "rounds": 50, "model": {"name": "resnet18"}},
 }
 
-_WHOLE = {"name"}  # a table under this key is one value
+WHOLE = {"name"}  # a table under this key is one value
 
 
 def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
@@ -112,7 +112,7 @@ def _merge(
         rival = (rivals or {}).get(f"{prefix}{key}", "").rpartition(".")[2]
         if rival and rival not in over:
             values.pop(rival, None)
-        if isinstance(value, dict) and isinstance(values.get(key), dict) and key not in _WHOLE:
+        if isinstance(value, dict) and isinstance(values.get(key), dict) and key not in WHOLE:
             _merge(values[key], value, rivals, f"{prefix}{key}.")
         else:
             values[key] = copy.deepcopy(value)

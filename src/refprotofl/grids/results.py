@@ -1,25 +1,26 @@
 """What a finished run tells, small enough to be kept beside the code: summary, curve, and what it comes from."""
 
 import json
+import math
 import subprocess
-from importlib.metadata import version
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.basics.units import counted
 from refprotofl.errors import DataError
-from refprotofl.experiment import Experiment
+from refprotofl.experiment import Experiment, differences
 from refprotofl.grids.cells import Cell, cell_name
 from refprotofl.records.events import Event, read_events
 from refprotofl.records.files import make_folders, write_whole
 from refprotofl.records.inside import CHECKPOINT, read_json
 from refprotofl.records.manifest import Origin, read_manifest
-from refprotofl.records.summary import Summary, read_summary
+from refprotofl.records.summary import Summary, check_summary, read_summary
 from refprotofl.simulation.origin import changes, origin_of
+from refprotofl.simulation.resolving import prepare, resolve_alike
 
 LEFT_OUT = ("confusion",)  # as large as all the rest with a hundred classes
 
@@ -33,9 +34,9 @@ class Point(TypedDict):
 
 
 class Result(TypedDict):
-    schema: int
-    version: str
-    commit: str | None  # of the source tree that computed it, where it is one
+    schema: Literal[1]
+    version: str  # of refprotofl, when the run last went on
+    commit: str | None  # of the source tree that computed it; None where it is not known
     asked: str  # hash of the experiment before it was resolved against its data
     origin: Origin | None
     summary: Summary
@@ -45,26 +46,40 @@ class Result(TypedDict):
 _RESULT = TypeAdapter(Result)
 
 
-def result_of(folder: Path, asked: Experiment) -> Result:
-    """Of a finished run in its folder."""
+def result_of(folder: Path, asked: Experiment, summary: Summary | None = None, commit: str | None = None) -> Result:
+    """Of a finished run in its folder; `summary` if it is at hand, as another process may already be at more rounds."""
+    events = read_events(folder)
+    told = summary or read_summary(folder / "summary.json")
+    try:
+        curve = [point for point in curve_of(events) if point["round"] <= told["rounds_done"]]
+    except (LookupError, TypeError):
+        raise DataError(f"{folder / 'events.jsonl'} does not tell what its evaluations belong to.") from None
     return {
         "schema": 1,
-        "version": version("refprotofl"),
-        "commit": _commit(),
+        "version": _version(events),
+        "commit": commit,
         "asked": asked.hash,
         "origin": read_manifest(folder / CHECKPOINT).get("origin"),
-        "summary": read_summary(folder / "summary.json"),
-        "curve": curve_of(read_events(folder)),
+        "summary": told,
+        "curve": curve,
     }
 
 
 def curve_of(events: list[Event]) -> list[Point]:
-    """Its points in the order of rounds; an evaluation stands before the round that it belongs to."""
+    """Its points in the order of rounds; an evaluation stands before the round that it belongs to.
+
+    LookupError or TypeError if the events are not those of a run of ours.
+    """
     rounds = [event for event in events if event["event"] == "round"]
     sent = [sum(row["payload_bytes"] for row in event["traffic"] if row["purpose"] != "evaluation") for event in rounds]
     until = dict(zip((event["round"] for event in rounds), accumulate(sent), strict=True))
     scored = [event for event in events if event["event"] == "evaluation"]
     return [{"round": one["round"], "accuracy": one["accuracy"], "bytes": until[one["round"]]} for one in scored]
+
+
+def _version(events: list[Event]) -> str:
+    machines = [event["machine"] for event in events if isinstance(event.get("machine"), dict)]
+    return str(machines[-1].get("refprotofl", "unknown")) if machines else "unknown"
 
 
 def kept_file(kept: Path, cell: Cell) -> Path:
@@ -79,7 +94,10 @@ def keep(kept: Path, cell: Cell, result: Result) -> None:
 
 
 def read_kept(kept: Path, cell: Cell, data: Path | None) -> Result | None:
-    """The kept result of this very experiment, if what it comes from is still the same."""
+    """The kept result of this very experiment, if what it comes from is still the same.
+
+    It may come from anyone: nothing that it names is looked for before it is what was asked for.
+    """
     path = kept_file(kept, cell)
     try:
         result = read_result(path)
@@ -88,28 +106,69 @@ def read_kept(kept: Path, cell: Cell, data: Path | None) -> Result | None:
     if result["asked"] != cell.experiment.hash:
         return None
     resolved = Experiment.parse(result["summary"]["experiment"])
+    wanted = resolve_alike(prepare(cell.experiment), resolved)
+    other = differences(resolved.plain(), wanted.plain())
+    if other:
+        raise _no_result(path, f"it is of another experiment than it says, which differs in {', '.join(other)}")
     stored = result["origin"]
     return None if stored and changes(stored, origin_of(resolved, data), resolved) else result
 
 
 def read_result(path: Path) -> Result:
-    """As it stands in the file; DataError if it is not one."""
+    """As it stands in the file; DataError if it is not one, FileNotFoundError if there is none."""
     try:
-        result: Any = read_json(path)
-        _RESULT.validate_python(result, strict=True)
-    except (ValueError, RecursionError) as problem:  # pydantic's ValidationError is a ValueError
-        parts = counted(problem.error_count(), "part") if isinstance(problem, ValidationError) else "no JSON"
-        raise DataError(f"{path} is no kept result ({parts} of it); delete it, and the run is done again.") from None
-    return cast(Result, result)
+        found: Any = read_json(path)
+        _RESULT.validate_python(found, strict=True)
+        result = cast(Result, found)
+        _check_numbers(check_summary(result["summary"]), result["curve"])
+    except FileNotFoundError:
+        raise
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        raise _no_result(path, f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}") from None
+    except (OSError, ValueError, RecursionError) as problem:
+        raise _no_result(path, str(problem)) from None
+    return result
 
 
-def _commit() -> str | None:
-    """The commit of the source tree, with a + where files differ from it; None for an installed package."""
+def _check_numbers(summary: Summary, curve: list[Point]) -> None:
+    """ValueError where an accuracy is no share, or where the run is not a whole one of its experiment."""
+    experiment = Experiment.parse(summary["experiment"])
+    if experiment.input is None or experiment.hash != summary["experiment_hash"]:
+        raise ValueError("its experiment does not have the hash that it names")
+    if summary["rounds_done"] != experiment.rounds:
+        raise ValueError(f"it tells of {summary['rounds_done']} rounds, its experiment of {experiment.rounds}")
+    scored = [summary["accuracy"], *(point["accuracy"] for point in curve)]
+    shares = [share for one in scored for share in one.values()]
+    shares += [share for one in summary["accuracy_per_client"].values() for share in one]
+    if not all(share is None or 0 <= share <= 1 for share in shares):
+        raise ValueError("an accuracy in it is not between 0 and 1")
+    if not all(math.isfinite(seconds) for seconds in cast(dict[str, float], summary["seconds"]).values()):
+        raise ValueError("its seconds are no numbers")
+
+
+def _no_result(path: Path, reason: str) -> DataError:
+    return DataError(f"{path} is no kept result ({reason.rstrip('.')}); delete it, and the run is done again.")
+
+
+@cache
+def source_commit() -> str | None:
+    """The commit of the source tree, with a + where files differ from it; None for an installed package.
+
+    Asked once: what runs is what was imported, though somebody may commit meanwhile.
+    """
+    here = Path(__file__)
     try:
         said = [
-            subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, check=True, text=True)
-            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "."])
+            subprocess.run(
+                ["git", *command], cwd=here.parent, capture_output=True, check=True, text=True
+            ).stdout.strip()
+            for command in (
+                ["ls-files", "--error-unmatch", "--", here.name],  # a package may be installed within another's tree
+                ["rev-parse", "HEAD"],
+                ["status", "--porcelain", "--", ".."],
+            )
         ]
     except (OSError, subprocess.CalledProcessError):
         return None
-    return said[0].stdout.strip() + ("+" if said[1].stdout.strip() else "")
+    return said[1] + ("+" if said[2] else "")

@@ -73,8 +73,12 @@ class Clock:
         return sum(map(self.seconds, self._left))
 
     def workers(self, cell: Cell, asked: Workers) -> Workers:
-        """A run that is over before worker processes have started gets none, where the user leaves it to us."""
-        return 1 if asked == "auto" and self.seconds(cell) < WORTH_WORKERS else asked
+        return workers_for(self.seconds(cell), asked)
+
+
+def workers_for(seconds: float, asked: Workers) -> Workers:
+    """A run that is over before worker processes have started gets none, where the user leaves it to us."""
+    return 1 if asked == "auto" and seconds < WORTH_WORKERS else asked
 
 
 def warm_up(experiment: Experiment, data: Path | None) -> Pace:

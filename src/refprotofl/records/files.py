@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from refprotofl.errors import InputError, StoreError
+from refprotofl.errors import InputError, MachineError
 from refprotofl.records.inside import check_folder, remove_named
 
 PARTS = re.compile(r"\..+\.-?\d+\.part|\.tmp\w+")  # ours, and what safetensors has begun
@@ -46,10 +46,12 @@ def remove_parts(folder: Path) -> None:
     remove_named(folder, PARTS)
 
 
-def write_error(path: Path, problem: OSError) -> StoreError:
+def write_error(path: Path, problem: OSError) -> MachineError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreError(f"The disk is full: cannot write {path}. Free some space; a run then goes on with --resume.")
-    return StoreError(f"Cannot write {path}: {problem.strerror or problem}.")
+        return MachineError(
+            f"The disk is full: cannot write {path}. Free some space; a run then goes on with --resume."
+        )
+    return MachineError(f"Cannot write {path}: {problem.strerror or problem}.")
 
 
 def sync_files(folder: Path, names: Iterable[str]) -> None:

@@ -84,12 +84,19 @@ def summary_bytes(summary: Summary) -> bytes:
 def read_summary(path: Path) -> Summary:
     """The summary as it stands in the file, unknown keys too; DataError if it is not one."""
     try:
-        summary: Summary = read_json(path)
-        _SUMMARY.validate_python(summary, strict=True)  # checked only: what it returns is in another order
+        return check_summary(read_json(path))
+    except (ValueError, RecursionError):  # broken JSON is a ValueError
+        raise DataError(f"{path} is damaged; delete it and run again with --resume.") from None
+
+
+def check_summary(found: Any) -> Summary:
+    """The same, if it is a summary; else a ValueError."""
+    _SUMMARY.validate_python(found, strict=True)  # checked only: what it returns is in another order
+    summary = cast(Summary, found)
+    try:
         clients = Experiment.parse(summary["experiment"]).clients
-        whole = all(len(values) == clients for values in summary["accuracy_per_client"].values())
-    except (ValueError, InputError, RecursionError):  # broken JSON and pydantic's ValidationError are ValueErrors
-        whole = False
-    if not whole:
-        raise DataError(f"{path} is damaged; delete it and run again with --resume.")
+    except InputError as problem:
+        raise ValueError(str(problem)) from None
+    if any(len(values) != clients for values in summary["accuracy_per_client"].values()):
+        raise ValueError(f"it does not tell of all {clients} clients")
     return summary

@@ -1,20 +1,26 @@
 """A search for each of several methods, on the same data and with the same budget."""
 
+import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 
 from refprotofl.basics.units import counted
-from refprotofl.errors import InputError, RunError
+from refprotofl.errors import InputError, MachineError, RunError
+from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.grids.cells import Cell, cell_name, cell_of
-from refprotofl.grids.results import Result
-from refprotofl.grids.running import Failed, run_cells
+from refprotofl.grids.cells import Cell, cell_folder, cell_name, cell_of
+from refprotofl.grids.running import Done, Failed, run_cells
+from refprotofl.grids.timing import Pace, pace_of, workers_for
 from refprotofl.methods.catalogue import find_method
+from refprotofl.records.folder import read_experiment
+from refprotofl.simulation.origin import current_folder
+from refprotofl.simulation.resolving import prepare
 from refprotofl.simulation.run import Watcher, Workers
-from refprotofl.tuning.space import Dimension, dimensions_of, refuse_unknown
+from refprotofl.tuning.space import Dimension, dimensions_of, refuse_unusable
 from refprotofl.tuning.strategies import STRATEGIES, Budget, Search, Trial
 
 SHARE = 0.1  # of their training samples that clients hold out, unless the experiment says otherwise
@@ -39,20 +45,27 @@ class Request:
 
     def cell(self, name: str, trial: Trial, seed: int) -> Cell:
         """A run of a trial. One that goes on with more rounds does so in the same folder, if its method lets it."""
-        own = [*self.settings, f"rounds={trial.rounds}", *trial.typed]
+        own = [*self._settings, f"rounds={trial.rounds}", *trial.typed]
         cell = cell_of(self.file, self.preset, own, name, seed, self.out / "runs")
-        if not cell.experiment.validation:
-            cell = cell_of(self.file, self.preset, [*own, f"validation={SHARE}"], name, seed, self.out / "runs")
         named = replace(cell, name=":".join([name, *trial.typed]))
         if find_method(cell.experiment.method).depends_on_rounds:
             return named
         whole = cell.experiment.model_copy(update={"rounds": self.rounds})
         return replace(named, folder=self.out / "runs" / cell_name(whole))
 
-    @property
+    @cached_property
     def base(self) -> Experiment:
-        """Without anything that is searched."""
-        return cell_of(self.file, self.preset, self.settings, self.methods[0], self.seeds[0], self.out).experiment
+        """Without anything that is searched: what all trials have in common, but for the method."""
+        return self._without_trial(self._settings)
+
+    @cached_property
+    def _settings(self) -> list[str]:
+        """Those that were asked for, always with data held out: the test set is never scored."""
+        asked = self._without_trial(self.settings).validation
+        return [*self.settings, *([] if asked else [f"validation={SHARE}"])]
+
+    def _without_trial(self, settings: Sequence[str]) -> Experiment:
+        return cell_of(self.file, self.preset, settings, self.methods[0], self.seeds[0], self.out).experiment
 
     @property
     def rounds(self) -> int:
@@ -90,41 +103,56 @@ def check(request: Request) -> int:
     """Refuses a search that cannot be done, or that is not the same for all; gives the number of a method's trials."""
     if not request.methods or not request.seeds or not request.dimensions:
         raise InputError("A search needs a method, a seed, and a key with --search.")
-    refuse_unknown(request.dimensions, request.methods)
+    for what, named in (("method", request.methods), ("seed", request.seeds)):
+        if len({*named}) < len(named):
+            raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
+    if request.protocol not in PROTOCOLS:
+        close = difflib.get_close_matches(request.protocol, PROTOCOLS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(PROTOCOLS)}."
+        raise InputError(f"--protocol {request.protocol} is not known; {hint}")
+    refuse_unusable(request.dimensions, request.methods)
     counts = {name: len(_trials_ahead(request, name)) for name in request.methods}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InputError(
-            f"Every method gets the same budget, but the trials would be: {told}. Give a method another key or more "
-            "values with --search METHOD@key=values, or let --strategy random draw as many for all."
+            f"Every method gets the same budget, but the trials that are not the same in other words would be: {told}. "
+            "Give a method another key or more values with --search METHOD@key=values; draws that repeat themselves "
+            "get fewer in a range than in a short list of values."
         )
     return next(iter(counts.values()))
 
 
-def _trials_ahead(request: Request, name: str) -> set[tuple[str, int]]:
-    """Different experiments that the search would come to, whatever their scores: by hash, with their rounds."""
-    found: set[tuple[str, int]] = set()
+def _trials_ahead(request: Request, name: str) -> set[str]:
+    """Different experiments that the search would come to, whatever their scores, by their hashes."""
+    found: set[str] = set()
     search = request.search(name)
     proposed = next(search)
-    while proposed:
-        hashes = ((request.cell(name, trial, request.seeds[0]).experiment.hash, trial.rounds) for trial in proposed)
-        found.update(hashes)
+    while True:
+        for trial in proposed:
+            experiment = request.cell(name, trial, request.seeds[0]).experiment
+            prepare(experiment)  # a method of the user's own checks its options here
+            found.add(experiment.hash)
         try:
             proposed = search.send(dict.fromkeys(proposed, 0.0))
         except StopIteration:
-            break
-    return found
+            return found
 
 
 def tune(request: Request, data: Path | None, workers: Workers, watch: Watch) -> Iterator[Tuned]:
     """Method by method. What was tried before is read, so a search that was interrupted goes on."""
+    paces = _run_first(request, partial(_run, request, data, workers, watch))
+
+    def workers_of(cell: Cell) -> Workers:
+        return workers_for(max((pace.total(cell.experiment) for pace in paces), default=math.inf), workers)
+
+    run = partial(_run, request, data, workers_of, watch)
     for name in request.methods:
         tried: dict[Trial, Tried] = {}
         search = request.search(name)
         proposed = next(search)
         while True:
             new = [trial for trial in dict.fromkeys(proposed) if trial not in tried]
-            tried |= _try(request, name, new, data, workers, watch)
+            tried |= _try(request, name, new, run)
             try:
                 proposed = search.send({trial: tried[trial].score for trial in dict.fromkeys(proposed)})
             except StopIteration as ended:
@@ -132,9 +160,55 @@ def tune(request: Request, data: Path | None, workers: Workers, watch: Watch) ->
                 break
 
 
-def _try(
-    request: Request, name: str, trials: Sequence[Trial], data: Path | None, workers: Workers, watch: Watch
-) -> dict[Trial, Tried]:
+Run = Callable[[Sequence[Cell], Callable[[Failed], None]], Iterator[Done]]
+
+
+def _run(
+    request: Request,
+    data: Path | None,
+    workers: Workers | Callable[[Cell], Workers],
+    watch: Watch,
+    cells: Sequence[Cell],
+    failed: Callable[[Failed], None],
+) -> Iterator[Done]:
+    """The cells' results; what the machine did to a run is no fault of its settings, and ends the search."""
+
+    def tell(one: Failed) -> None:
+        if isinstance(one.problem, MachineError):
+            raise one.problem
+        failed(one)
+
+    placed = [_placed(request, cell, data) for cell in cells]
+    yield from run_cells(placed, data, workers, watch(placed), kept=request.out / "cells", failed=tell)
+
+
+def _placed(request: Request, cell: Cell, data: Path | None) -> Cell:
+    """Where another search has come to more rounds already, a run with fewer gets a folder of its own."""
+    folder = current_folder(cell.folder, cell.experiment, data)
+    if (folder / "experiment.json").exists() and read_experiment(folder).rounds > cell.experiment.rounds:
+        return replace(cell, folder=cell_folder(request.out / "runs", cell.experiment))
+    return cell
+
+
+def _run_first(request: Request, run: Run) -> list[Pace]:
+    """The first run of each method, before there are hours of others': it tells whether the method has the protocol.
+
+    And how long runs take.
+    """
+    paces = []
+    first = [request.cell(name, next(request.search(name))[0], request.seeds[0]) for name in request.methods]
+    for cell, result in run(first, lambda failed: None):
+        scored = [name for name, value in result["summary"]["accuracy"].items() if value is not None]
+        if scored and request.protocol not in scored:
+            raise InputError(
+                f"--protocol {request.protocol}: method = {cell.experiment.method!r} has no such accuracy here, only "
+                f"{', '.join(scored)}."
+            )
+        paces.append(pace_of(result["summary"]))
+    return paces
+
+
+def _try(request: Request, name: str, trials: Sequence[Trial], run: Run) -> dict[Trial, Tried]:
     found = {trial: Tried(trial, {}) for trial in trials}
     cells: dict[str, Cell] = {}
     trials_of: dict[str, list[Trial]] = {}  # several may be the same experiment, in other words
@@ -144,31 +218,29 @@ def _try(
             cells[cell.experiment.hash] = cell
             trials_of.setdefault(cell.experiment.hash, []).append(trial)
 
-    def fail(failed: Failed) -> None:
-        for trial in trials_of[failed.cell.experiment.hash]:
-            found[trial] = replace(found[trial], failed=str(failed.problem))
+    def fail(cell: Cell, reason: str) -> None:
+        for trial in trials_of[cell.experiment.hash]:
+            found[trial] = replace(found[trial], failed=reason)
 
-    planned = list(cells.values())
-    for cell, result in run_cells(planned, data, workers, watch(planned), kept=request.out / "cells", failed=fail):
-        score = _score(result, request.protocol)
+    for cell, result in run(list(cells.values()), lambda failed: fail(failed.cell, str(failed.problem))):
+        score = result["summary"]["accuracy"].get(request.protocol)
+        if score is None:
+            fail(cell, f"no client could be scored by {request.protocol}")
+            continue
         for trial in trials_of[cell.experiment.hash]:
             found[trial] = replace(found[trial], values={**found[trial].values, cell.experiment.seed: score})
     return found
 
 
-def _score(result: Result, protocol: str) -> float:
-    score = result["summary"]["accuracy"].get(protocol)
-    if score is None:
-        known = [name for name, value in result["summary"]["accuracy"].items() if value is not None]
-        raise InputError(f"--protocol {protocol}: this method has {', '.join(known)}.")
-    return score
-
-
 def _tuned(request: Request, name: str, chosen: Tried, tried: list[Tried]) -> Tuned:
-    """What the same experiment was tried as in other words is told once."""
-    once = {request.cell(name, one.trial, request.seeds[0]).experiment.hash: one for one in tried}
+    """What the same experiment was tried as in other words is told once, by the words that were chosen."""
     if chosen.failed:
         raise RunError(f"{name}: none of {counted(len(tried), 'trial')} came to a result: {chosen.failed}")
+    once = {_hash(request, name, one): one for one in tried} | {_hash(request, name, chosen): chosen}
     values = dict(chosen.trial.settings)
     ends = [one.key for one in dimensions_of(name, request.dimensions) if one.values.is_end(values[one.key])]
     return Tuned(name, chosen, tuple(once.values()), tuple(ends))
+
+
+def _hash(request: Request, name: str, tried: Tried) -> str:
+    return request.cell(name, tried.trial, request.seeds[0]).experiment.hash

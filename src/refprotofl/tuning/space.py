@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from refprotofl.errors import InputError
 from refprotofl.experiment.presets import read_settings
@@ -15,7 +16,12 @@ from refprotofl.grids.choices import read_switches, split_list
 from refprotofl.methods.catalogue import TABLES
 
 _DIMENSION = re.compile(r"(?:(?P<method>[^@]+)@)?(?P<key>[A-Za-z][\w.-]*)\s*=\s*(?P<values>\S.*?)\s*")
-_RANGE = re.compile(r"(?P<low>[^.].*?)\.\.(?P<high>.+?)(?P<log>:log)?")
+_RANGE = re.compile(r"(?P<low>.+?)\.\.(?P<high>.+?)(?P<log>:log)?")
+
+# What a score is taken of, and what a run costs: the same in all trials, or they could not be compared.
+_FIXED = {"method", "rounds", "seed", "device", "deadline"} | {
+    *("dataset", "train-limit", "clients", "partition", "alpha", "min-size", "validation", "evaluate", "input"),
+}
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,17 @@ class Range:
     whole: bool
 
     def at(self, place: float) -> str:
+        """The number at a place from 0 to below 1, with six digits; a whole one stands for all up to the next."""
+        low, high = self.low, self.high + self.whole
         if self.log:
-            number = math.exp(math.log(self.low) + place * (math.log(self.high) - math.log(self.low)))
+            number = math.exp(math.log(low) + place * (math.log(high) - math.log(low)))
         else:
-            number = self.low + place * (self.high - self.low)
-        return str(round(number)) if self.whole else f"{number:.6g}"
+            number = low + place * (high - low)
+        rounded = math.floor(number) if self.whole else float(f"{number:.6g}")
+        return str(min(max(rounded, self._end(low)), self._end(self.high)))  # rounding may lead out of it
+
+    def _end(self, number: float) -> float:
+        return int(number) if self.whole else number
 
     def is_end(self, value: str) -> bool:
         """Within a twentieth of the range's width."""
@@ -68,8 +80,13 @@ class Dimension:
     values: Values | Range
 
     def concerns(self, name: str) -> bool:
-        """A method as it was asked for, switches included, or only its name."""
-        return self.method in (None, name, read_switches(name)[0])
+        """Whether it is for this method, as it was asked for."""
+        return self.method in _called(name)
+
+
+def _called(name: str) -> tuple[str | None, ...]:
+    """What a method is meant by: its name with its switches, its name alone, nothing for all; the closest first."""
+    return name, read_switches(name)[0], None
 
 
 def read_dimension(text: str) -> Dimension:
@@ -79,39 +96,74 @@ def read_dimension(text: str) -> Dimension:
             f"--search {text!r} is not of the form key=values, such as train.lr=0.003,0.01,0.03 or "
             "train.lr=0.001..0.1:log; for one method alone: fedavg@train.lr=…"
         )
-    table = found["key"].partition(".")[0]
+    key = spelt_key(found["key"])
+    table = key.partition(".")[0]
     method = found["method"] or (table if table in TABLES else None)
-    return Dimension(method, found["key"], _read_values(text, found["values"]))
+    return Dimension(method, key, _read_values(text, found["values"]))
+
+
+def spelt_key(typed: str) -> str:
+    """A dotted key as files have it: train.batch-size for train.batch_size."""
+    names: list[str] = []
+    inner: Any = read_settings([f"{typed}=0"])
+    while isinstance(inner, dict):
+        ((name, inner),) = inner.items()
+        names.append(name)
+    return ".".join(names)
 
 
 def _read_values(text: str, right: str) -> Values | Range:
     found = _RANGE.fullmatch(right)
-    if found is None:
-        return Values(tuple(dict.fromkeys(split_list(right))))
-    low, high = _number(found["low"]), _number(found["high"])
-    if low is None or high is None or not low < high or (found["log"] and low <= 0):
+    ends = [] if found is None else [_number(found["low"]), _number(found["high"])]
+    if found is None or ends == [None, None]:  # two points may also be part of a path or a text
+        return _listed(text, right)
+    low, high = ends
+    if low is None or high is None or not -math.inf < low < high < math.inf or (found["log"] and low <= 0):
         raise InputError(f"--search {text}: a range is low..high with low < high, and with :log low > 0.")
-    whole = found["low"].isdecimal() and found["high"].isdecimal()
-    return Range(low, high, bool(found["log"]), whole)
+    return Range(low, high, bool(found["log"]), whole=isinstance(low, int) and isinstance(high, int))
 
 
-def refuse_unknown(dimensions: Sequence[Dimension], methods: Sequence[str]) -> None:
-    """Keys that no method of the search has, and keys that are searched twice."""
+def _listed(text: str, right: str) -> Values:
+    listed = tuple(dict.fromkeys(split_list(right)))
+    if not listed:
+        raise InputError(f"--search {text}: there is no value.")
+    return Values(listed)
+
+
+def refuse_unusable(dimensions: Sequence[Dimension], methods: Sequence[str]) -> None:
+    """Keys that are for no method of the search, that are named twice, or that cannot be searched."""
     for number, one in enumerate(dimensions):
+        _refuse_fixed(f"--search {one.key}", one.key)
         if not any(one.concerns(name) for name in methods):
-            raise InputError(f"--search {one.key} is for method {one.method!r}, which is not among {list(methods)}.")
-        for other in dimensions[:number]:
-            if one.key == other.key and one.method == other.method:
-                raise InputError(f"--search names {one.key} twice.")
+            raise InputError(
+                f"--search {one.key} is for method {one.method!r}, which is not among {', '.join(methods)}."
+            )
+        if any((one.key, one.method) == (other.key, other.method) for other in dimensions[:number]):
+            raise InputError(f"--search names {one.key} twice.")
+    for name in methods:
+        searched = {one.key for one in dimensions_of(name, dimensions)}
+        for switch in read_switches(name)[1]:
+            key = spelt_key(switch.partition("=")[0])
+            _refuse_fixed(name, key)
+            if key in searched:
+                raise InputError(f"{name} says what {key} is, so --search {key} cannot vary it: remove one of them.")
+
+
+def _refuse_fixed(where: str, key: str) -> None:
+    if key.partition(".")[0] in _FIXED:
+        raise InputError(
+            f"{where}: a search needs {key} to be the same everywhere, or scores could not be compared; set it with "
+            "--set, or search once for each of its values."
+        )
 
 
 def dimensions_of(name: str, dimensions: Sequence[Dimension]) -> list[Dimension]:
-    """Those of one method; what is said of it alone takes the place of what is said of all."""
-    own = [one for one in dimensions if one.concerns(name)]
-    named = {one.key for one in own if one.method is not None}
-    return [one for one in own if one.method is not None or one.key not in named]
+    """Those of one method, each key once: what is said of it alone takes the place of what is said of all."""
+    meant = [{one.key: one for one in dimensions if one.method == called} for called in dict.fromkeys(_called(name))]
+    chosen = {key: one for level in reversed(meant) for key, one in level.items()}
+    return [one for one in dimensions if chosen.get(one.key) is one]
 
 
-def _number(text: str) -> float | None:
+def _number(text: str) -> float | int | None:
     value = read_settings([f"value={text}"])["value"]
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

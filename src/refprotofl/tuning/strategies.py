@@ -4,14 +4,21 @@
 - `grid` tries all combinations.
 - `random` draws from a scrambled Halton sequence (scipy's), which covers the space more evenly than independent draws.
 - `halving` begins with as many draws at a fraction of the rounds, and lets the best third go on with three times the
-  rounds, until the last have all of them (successive halving, Jamieson and Talwalkar 2016).
+  rounds, until the last have all of them (successive halving, Jamieson and Talwalkar 2016). Numbers that do not divide
+  are rounded: trials down, rounds up. With fewer than 3 trials or rounds it is `random`.
+
+Of equals the first is taken, in the order in which they are proposed.
 """
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import product
 
+import numpy as np
+
+from refprotofl.basics import streams
 from refprotofl.errors import InputError
 from refprotofl.tuning.space import Dimension, Range
 
@@ -54,6 +61,8 @@ def grid(dimensions: Sequence[Dimension], budget: Budget) -> Search:
 def each(dimensions: Sequence[Dimension], budget: Budget) -> Search:
     chosen: dict[str, str] = {}
     best = Trial((), budget.rounds)
+    if not dimensions:
+        yield [best]
     for one in dimensions:
         tried = [{**chosen, one.key: value} for value in _listed(one)]
         best = _best((yield [Trial(tuple(settings.items()), budget.rounds) for settings in tried]))
@@ -75,15 +84,24 @@ def halving(dimensions: Sequence[Dimension], budget: Budget) -> Search:
 
 
 def rungs(budget: Budget) -> list[tuple[int, int]]:
-    """The rounds of each rung, and how many trials have them."""
-    last = int(math.log(budget.trials, KEPT) + 1e-9)
+    """The rounds of each rung, and how many trials have them; as many rungs as both allow."""
+    last = 0
+    while KEPT ** (last + 1) <= min(budget.trials, budget.rounds):
+        last += 1
     return [(math.ceil(budget.rounds / KEPT ** (last - rung)), budget.trials // KEPT**rung) for rung in range(last + 1)]
 
 
 def _drawn(dimensions: Sequence[Dimension], budget: Budget) -> list[tuple[tuple[str, str], ...]]:
+    """More trials begin with those that fewer would be, so that a search can be extended."""
+    if not dimensions:
+        return [()]
     from scipy.stats import qmc
 
-    places = qmc.Halton(len(dimensions), scramble=True, seed=budget.seed).random(budget.trials)
+    # The argument's name depends on scipy's version, and so do draws by a plain number; those by a generator do not.
+    name = "rng" if "rng" in signature(qmc.Halton).parameters else "seed"
+    generator = np.random.default_rng(streams.key(budget.seed, "tuning"))
+    sequence = qmc.Halton(len(dimensions), scramble=True, **{name: generator})
+    places = sequence.random(budget.trials)  # (trials, dimensions), from 0 to below 1
     return [
         tuple((one.key, one.values.at(float(at))) for one, at in zip(dimensions, row, strict=True)) for row in places
     ]

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from refprotofl.engines.local.host import Outcome, Task
-from refprotofl.errors import RunError
+from refprotofl.errors import MachineError
 
 
 class Executor(Protocol):
@@ -13,7 +13,7 @@ class Executor(Protocol):
         """A ticket for the outcome."""
 
     def outcome(self, ticket: int, deadline: float | None) -> Outcome:
-        """RunError if a client has been at its task for more than `deadline` seconds."""
+        """MachineError if a client has been at its task for more than `deadline` seconds."""
 
     def forget(self) -> None:
         """Nobody will call for the outcomes that were not called for yet; when this returns, nobody is at them."""
@@ -21,9 +21,9 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
-def too_late(task: Task, deadline: float) -> RunError:
+def too_late(task: Task, deadline: float) -> MachineError:
     """It stops the run: if it cost the client its turn, the result would depend on how fast the machine is."""
-    return RunError(
+    return MachineError(
         f"Round {task.round}, client {task.client}: {task.deed} took longer than deadline = {deadline:g} seconds. "
         "Rounds committed so far are kept: go on with --resume."
     )

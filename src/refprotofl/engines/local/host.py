@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from refprotofl.engines.engine import Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import DataError, GuardError, InputError, RefProtoFLError, StoreError
+from refprotofl.errors import DataError, GuardError, InputError, MachineError, RefProtoFLError
 from refprotofl.methods.core.client import Client, Seat
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.training import Diverged
@@ -55,9 +55,9 @@ class ClientHost:
             return self._answer(task.request, task.location)
         except MemoryError:
             trouble = "there is not enough memory"
-            return Outcome(Result(trouble=trouble, kind="RunError"))
+            return Outcome(Result(trouble=trouble, kind="MachineError"))
         except RefProtoFLError as problem:
-            kind = "DataError" if isinstance(problem, DataError) else "RunError"
+            kind = "DataError" if isinstance(problem, DataError) else "MachineError"
             return Outcome(Result(trouble=str(problem), kind=kind))
         except Exception as problem:
             return self._failure(task, problem)
@@ -68,7 +68,7 @@ class ClientHost:
         try:
             client = self._client_class(self._seat(number), dict(loaded.state))
             result = Result(encode(client.answer(request.verb, round, asked)))
-        except (StoreError, MemoryError):
+        except (MachineError, MemoryError):
             raise
         except Exception as problem:
             return self._failure(Task(number, round, location, request), problem)

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from refprotofl.basics.plugins import blame
-from refprotofl.errors import DataError, RefProtoFLError, StoreError
+from refprotofl.errors import DataError, MachineError, RefProtoFLError
 from refprotofl.records.files import ensure_folder
 from refprotofl.records.inside import open_file, read_file
 
@@ -32,7 +32,7 @@ class ClientLogs:
             with open_file(self.path(client), "ab") as file:
                 if file.tell() < MOST:
                     file.write(entry.encode("utf-8", "backslashreplace"))
-        except (OSError, DataError, StoreError):
+        except (OSError, DataError, MachineError):
             return  # what cannot be told to people must not change what is computed
 
     def last(self, client: int) -> str:

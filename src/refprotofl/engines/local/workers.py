@@ -21,7 +21,7 @@ from refprotofl.engines.local.executor import too_late
 from refprotofl.engines.local.host import ClientHost, Outcome, Task
 from refprotofl.engines.local.inprocess import do_in_time
 from refprotofl.engines.local.pipes import limit_transfers, pack_outcome, pack_task, unpack_outcome, unpack_task
-from refprotofl.errors import RefProtoFLError, RunError
+from refprotofl.errors import MachineError, RefProtoFLError
 
 BuildHost = Callable[[bytes], ClientHost]
 READY = b"ready"  # what a worker says first; anything else is why it cannot start
@@ -145,7 +145,7 @@ class WorkerProcesses:
         said = self._receive(worker)
         if worker in self._starting:
             if said != READY:
-                raise RunError(f"A worker could not start: {said.decode()}")
+                raise MachineError(f"A worker could not start: {said.decode()}")
             self._starting.remove(worker)
             return
         work, self._busy[worker] = self._busy[worker], None
@@ -164,16 +164,16 @@ class WorkerProcesses:
         except (EOFError, OSError) as problem:
             raise self._silence(worker, problem) from None
 
-    def _silence(self, worker: int, problem: Exception) -> RunError:
+    def _silence(self, worker: int, problem: Exception) -> MachineError:
         busy = self._busy[worker]
         if isinstance(problem, BlockingIOError) and busy is not None and self._deadline is not None:
             return too_late(busy.task, self._deadline)
         return self._death(worker)
 
-    def _death(self, worker: int) -> RunError:
+    def _death(self, worker: int) -> MachineError:
         process = self._processes[worker]
         process.join(timeout=1)
-        return RunError(
+        return MachineError(
             f"Worker process {process.pid} ended unexpectedly (exit code {process.exitcode}); "
             "if memory ran out, use fewer --workers. Rounds committed so far are kept: go on with --resume."
         )

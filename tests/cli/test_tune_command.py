@@ -1,0 +1,130 @@
+"""`tune`, called as a user does."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.experiment.presets import load_experiment
+from refprotofl.simulation import run as simulation
+from refprotofl.tuning.records import read_tuned
+
+TINY = [
+    *("--set", "train-limit=100", "--set", "clients=2", "--set", "rounds=2", "--set", "model.embedding=8"),
+    *("--set", "public.per-class=2", "--seeds", "7", "--workers", "1"),
+]
+
+
+def test_one_method_from_the_search_to_a_run_of_its_own(refprotofl: Any, tmp_path: Path) -> None:
+    out, written = tmp_path / "tune", tmp_path / "new" / "best.toml"
+    search = ("--search", "train.lr=1e30,0.01,0.05", "--search", "fedprox.mu=0.1", "--strategy", "grid")
+    command = ("tune", "--methods", "fedprox:share=full", *search, "--out", out, "--write", written, *TINY)
+    first = refprotofl(*command)
+    assert first.code == 0, first.err
+    assert "3 trials with 1 seed for each of 1 method" in first.err
+    assert "not on the test set" in first.out
+    assert "failed" in first.out  # with the learning rate of 1e30
+
+    record = json.loads((out / "tune.json").read_text())
+    assert record["experiment"]["validation"] == 0.1
+    (method,) = record["methods"]
+    scores = {trial["settings"]["train.lr"]: trial.get("mean") for trial in method["trials"]}
+    assert scores["1e30"] is None
+    best = max(("0.01", "0.05"), key=lambda lr: scores[lr])
+    assert method["chosen"]["settings"] == {"train.lr": best, "fedprox.mu": "0.1"}
+    kept = {path.name: json.loads(path.read_text()) for path in (out / "cells").iterdir()}
+    assert {one["summary"]["experiment"]["validation"] for one in kept.values()} == {0.1}
+    experiment = load_experiment(written)
+    assert (experiment.method, experiment.share, experiment.train.lr) == ("fedprox", "full", float(best))
+    assert (experiment.validation, experiment.seed, experiment.rounds) == (0, 0, 2)
+    assert refprotofl("run", written, "--workers", 1, "--out", tmp_path / "run").code == 0
+
+    stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    again = refprotofl(*command, "--json")  # over its own file
+    assert again.code == 0, again.err
+    assert json.loads(again.out) == record
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == stamps
+
+
+def test_several_methods_get_a_table_each_and_ends_are_told(refprotofl: Any, tmp_path: Path) -> None:
+    written = tmp_path / "best.toml"
+    asked = "local,fedavg:share=full"
+    command = ("tune", "--methods", asked, "--search", "train.lr=0.001..0.1:log", "--strategy", "random", "--trials", 2)
+    outcome = refprotofl(*command, "--out", tmp_path / "tune", "--write", written, *TINY)
+    assert outcome.code == 0, outcome.err
+    found = read_tuned(written)
+    assert list(found) == ["local", "fedavg:share=full"]
+    record = json.loads((tmp_path / "tune" / "tune.json").read_text())
+    for method in record["methods"]:
+        best = max(method["trials"], key=lambda trial: trial["mean"])
+        assert method["chosen"] == best
+        assert found[method["name"]] == [f"train.lr={float(best['settings']['train.lr'])}"]
+        assert 0.001 <= float(best["settings"]["train.lr"]) <= 0.1
+
+
+def test_an_interrupt_keeps_what_was_tried_and_the_same_command_goes_on(
+    refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = simulation.run, []
+
+    def run(experiment: Any, **options: Any) -> Any:
+        begun.append(experiment.train.lr)
+        if len(begun) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(experiment, **options)
+
+    monkeypatch.setattr("refprotofl.grids.running.run", run)
+    options = ("--methods", "local", "--search", "train.lr=0.01,0.03,0.1", "--json", *TINY)
+    first = refprotofl("tune", *options, "--out", tmp_path / "tune", "--write", tmp_path / "best.toml")
+    assert first.code == 130
+    kept = f"Interrupted. What was tried is kept in {tmp_path / 'tune'}; the same command goes on from here."
+    assert kept in first.err
+    assert not (tmp_path / "best.toml").exists()
+    again = refprotofl("tune", *options, "--out", tmp_path / "tune")
+    assert again.code == 0, again.err
+    assert begun == [0.01, 0.03, 0.03, 0.1]
+    whole = refprotofl("tune", *options, "--out", tmp_path / "whole")
+    assert json.loads(again.out)["methods"] == json.loads(whole.out)["methods"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--search", "train.lr=0.1,fast"], "train.lr = 'fast'"),
+        (["--search", "train.lr=0.1,-1"], "train.lr = -1"),
+        (["--search", "train.rl=0.1,0.2"], "There is no key train.rl"),
+        (["--search", "train.lr=0.1", "--search", "train.lr=0.2"], "names train.lr twice"),
+        (["--search", "train.lr=0.001..0.1"], "a range can only be drawn from: use --strategy random or halving"),
+        (["--search", "train.lr=0.001..0.1", "--strategy", "grid"], "a range can only be drawn from"),
+        (["--search", "train.lr=0.1..0.001", "--strategy", "random"], "low < high"),
+        (["--search", "train.lr=,"], "there is no value"),
+        (["--search", "rounds=1,2"], "a search needs rounds to be the same everywhere"),
+        (["--search", "fedprox.mu=1,2"], "--search fedprox.mu is for method 'fedprox', which is not among local"),
+        (["--search", "train.lr=1", "--methods", "local,locl"], "did you mean 'local'?"),
+        (["--search", "train.lr=1", "--methods", "local,local"], "A method is named twice: local, local."),
+        (["--search", "train.lr=1", "--seeds", "1,1"], "A seed is named twice: 1, 1."),
+        (["--search", "train.lr=1", "--protocol", "globl"], "did you mean 'global'?"),
+        (["--search", "train.lr=1", "--methods", ","], "A search needs a method"),
+        (["--search", "train.lr=1", "--write", "there.toml"], "not written by a search; name another file"),
+        (["--search", "train.lr=1", "--write", "there.toml/x.toml"], "nothing can be written to"),
+        (["--search", "train.lr=1", "--methods", "local,fedprox", "--search", "fedprox.mu=1,2"], "the same budget"),
+    ],
+)
+def test_what_cannot_be_searched_is_said_before_anything_runs(
+    refprotofl: Any, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    Path("there.toml").write_text("rounds = 3")
+    outcome = refprotofl("tune", "--methods", "local", *TINY, *options, "--out", tmp_path / "tune")
+    assert outcome.code == 2, outcome.err
+    assert sentence in " ".join(outcome.err.split())
+    assert not (tmp_path / "tune").exists()
+    assert Path("there.toml").read_text() == "rounds = 3"
+
+
+def test_if_nothing_comes_to_a_result_the_reason_is_told(refprotofl: Any, tmp_path: Path) -> None:
+    outcome = refprotofl("tune", "--methods", "local", "--search", "train.lr=1e30", "--out", tmp_path / "tune", *TINY)
+    assert outcome.code == 4
+    assert "local: none of 1 trial came to a result: Round 1: no client is left" in " ".join(outcome.err.split())
