@@ -1,7 +1,7 @@
 """Messages to bytes and back.
 
     magic, version   (a byte each)
-    entries          (varint: how many)
+    entries          (varint: how many, 4096 at most)
     each entry:      name (length, UTF-8), type code (a byte), body
         dense tensor     0x00 + type: number of dimensions, dimensions, elements
         sparse tensor    0x10 + type: size, index code (indices.py), values (truth values a byte each)
@@ -26,6 +26,7 @@ from refprotofl.wire.tensors import DTYPES, data_bytes, dtype_code, read_data, r
 
 MAGIC = 0xF5  # never a first byte of UTF-8 text
 VERSION = 1
+MAX_FIELDS = 4096  # of a message: each costs whoever reads it far more than the few bytes that it takes to send
 
 _SPARSE, _INT, _FLOAT, _TEXT, _FALSE, _TRUE = 0x10, 0x20, 0x21, 0x22, 0x23, 0x24
 
@@ -34,6 +35,7 @@ def encode(message: Message) -> bytes:
     """The message as bytes: the same message, the same bytes."""
     if not isinstance(message, dict):
         raise WireError(f"a message is a dict, not a {type(message).__name__}")
+    _check_count(len(message))
     parts = [bytes([MAGIC, VERSION]), varint(len(message))]
     for name, value in message.items():
         if not isinstance(name, str):
@@ -56,7 +58,9 @@ def decode(data: bytes) -> Message:
     if version != VERSION:
         raise WireError(f"a message of version {version}; this program reads version {VERSION}")
     message: Message = {}
-    for _ in range(reader.varint()):
+    count = reader.varint()
+    _check_count(count)
+    for _ in range(count):
         name = reader.text()
         if name in message:
             raise WireError(f"malformed: field {name!r:.60} occurs twice")
@@ -67,6 +71,11 @@ def decode(data: bytes) -> Message:
     if reader.left:
         raise WireError(f"malformed: {reader.left} bytes after the end of the message")
     return message
+
+
+def _check_count(fields: int) -> None:
+    if fields > MAX_FIELDS:
+        raise WireError(f"a message of {fields} fields; {MAX_FIELDS} are the most")
 
 
 def _value_bytes(value: Value) -> bytes:
