@@ -41,6 +41,7 @@ def draw_curves(curves: Mapping[str, Sequence[Stop]], path: Path, protocol: str,
         by_bytes.set_xscale("log")
         by_bytes.xaxis.set_major_formatter(lambda place, _: f"{place:g}")
         by_bytes.xaxis.set_minor_formatter(lambda place, _: "")
+        # By the means: the interval of two seeds may be wider than all there is to see.
         by_round.set_ylim(*limits([100 * stop.accuracy.mean for stops in curves.values() for stop in stops]))
         by_round.locator_params(axis="x", integer=True)
         plain_axes(by_round, "round", f"accuracy, {protocol} (%)")

@@ -61,9 +61,9 @@ def plain_axes(axes: "Axes", across: str, up: str = "") -> None:
     remove_frame(axes)
 
 
-def limits(means: Sequence[float]) -> tuple[float, float]:
-    """Of an axis of accuracies in percent, by the means: an interval of two seeds may be wider than all there is."""
-    return max(0.0, min(means) - 5), min(100.0, max(means) + 5)
+def limits(shown: Sequence[float]) -> tuple[float, float]:
+    """Of an axis of accuracies in percent, with some room around these."""
+    return max(0.0, min(shown) - 5), min(100.0, max(shown) + 5)
 
 
 def end_of(title: str, most: int) -> str:

@@ -21,9 +21,12 @@ def draw_sweep(points: Mapping[float, Estimate], path: Path, key: str, protocol:
     widths = [100 * (points[place].half_width or 0) for place in places]
     with open_figure(path, 4.6, 3.4) as figure:
         axes = figure.subplots()
-        axes.errorbar(places, means, widths, color=BLUE, linewidth=1.6, marker="o", markersize=4, capsize=3)
+        axes.errorbar(
+            places, means, widths, color=BLUE, linewidth=1.6, elinewidth=0.8, marker="o", markersize=4, capsize=3
+        )
         _scale(axes, places)
-        axes.set_ylim(*limits(means))
+        ends = [mean + sign * width for mean, width in zip(means, widths, strict=True) for sign in (-1, 1)]
+        axes.set_ylim(*limits(ends))
         plain_axes(axes, key, f"accuracy, {protocol} (%)")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10)
     return f"{path}: {key} at {counted(len(points), 'value')}, mean over seeds, bars are 95 % intervals."
