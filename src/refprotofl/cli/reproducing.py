@@ -1,6 +1,7 @@
 """The command `reproduce`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,14 +21,15 @@ from refprotofl.cli.app import (
     read_path,
     read_seeds,
 )
-from refprotofl.cli.printing import complain, notes, say, warn
+from refprotofl.cli.printing import complain, explain, notes, say, warn
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
+from refprotofl.errors import RunError
 
 if TYPE_CHECKING:
     from refprotofl.grids.cells import Cell
     from refprotofl.grids.results import Result
-    from refprotofl.grids.running import Done
+    from refprotofl.grids.running import Failed
     from refprotofl.report.tables import Table
     from refprotofl.reproduction.planning import Grid
     from refprotofl.reproduction.studies import Scope
@@ -110,91 +112,117 @@ def reproduce(
         from refprotofl.reproduction.asking import VARIANTS, Asked, default_datasets, read_alphas, read_tuned_files
         from refprotofl.reproduction.studies import Scope
 
-        datasets = tuple(split_list(dataset)) if dataset else default_datasets(preset)
+        datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else default_datasets(preset)
         asked = Asked(
             what=what,
             preset=preset,
             scope=Scope(datasets, read_alphas(alpha), tuple(split_list(methods or ""))),
             variants=tuple(one for one in VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
-            seeds=tuple(read_seeds(seeds)),
+            seeds=tuple(dict.fromkeys(read_seeds(seeds))),
             tuned=read_tuned_files(tuned or []),
             out=out_dir,
         )
         count, grids = read_workers(workers), asked.grids()
-    results = _gather(grids, data, count, out_dir, no_runs)
-    _write(grids, results, last, out_dir)
-    _draw(grids, asked.scope, results, last, data, count, out_dir)
+    gathered = _gather(grids, data, count, out_dir, no_runs)
+    _write(grids, gathered.results, last, out_dir)
+    _draw(grids, asked.scope, gathered.results, last, data, out_dir)
+    if gathered.failed:
+        raise typer.Exit(RunError.exit_code)
 
 
-def _gather(
-    grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_dir: Path, no_runs: bool
-) -> "dict[str, Result]":
-    """All results that are there in the end, by the hash of what was asked for."""
+@dataclass(frozen=True)
+class _Gathered:
+    results: "dict[str, Result]"  # all that are there in the end, by the hash of what was asked for
+    failed: int = 0  # runs that came to none
+
+    def __add__(self, more: "_Gathered") -> "_Gathered":
+        return _Gathered(self.results | more.results, self.failed + more.failed)
+
+
+def _gather(grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_dir: Path, no_runs: bool) -> _Gathered:
     from refprotofl.grids.results import read_kept
     from refprotofl.grids.timing import Clock
 
-    tabled = [grid for name, grid in grids.items() if name != "tsne-figure"]
-    cells = {cell.experiment.hash: cell for grid in tabled for cell in grid.cells()}
+    cells = {cell.experiment.hash: cell for grid in grids.values() for cell in grid.cells()}
     kept = out_dir / "cells"
     found = {name: read_kept(kept, cell, data) for name, cell in cells.items()}
     results = {name: result for name, result in found.items() if result is not None}
-    left = [cell for name, cell in cells.items() if name not in results]
-    say(f"{counted(len(cells), 'run')}, {len(results)} of them finished before", notes)
-    if left and not no_runs:
-        finished = {name: result["summary"] for name, result in results.items()}
-        clock = Clock(list(cells.values()), finished, data, lambda words: say(words, notes))
-        say(f"The others take about {duration(clock.total)} in one process of this machine", notes)
-        done = _run(left, data, lambda cell: clock.workers(cell, workers), kept)
-        results |= {cell.experiment.hash: result for cell, result in done}
-    return results
+    drawn = {cell.experiment.hash: cell for cell in _without_model(grids, data)}
+    left = {name: cell for name, cell in cells.items() if name not in results or name in drawn}
+    if cells:
+        say(f"{counted(len(cells), 'run')}, {len(cells) - len(left)} of them finished before", notes)
+    if not left or no_runs:
+        return _Gathered(results)
+    finished = {name: result["summary"] for name, result in results.items() if name not in left}
+    clock = Clock(list(cells.values()), finished, data, lambda words: say(words, notes))
+    say(f"The others take about {duration(clock.total)} in one process of this machine", notes)
+    gathered = _Gathered(results)
+    for again in (False, True):  # a kept result is enough for tables, not for what is drawn of a model
+        asked = [cell for name, cell in left.items() if (name in results) is again]
+        gathered += _run(asked, data, lambda cell: clock.workers(cell, workers), None if again else kept)
+    return gathered
+
+
+def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Cell]":
+    """Cells whose model is drawn, and which have no finished run folder."""
+    from refprotofl.reproduction.figures import finished_runs
+
+    return finished_runs(grids["tsne-figure"], data)[1] if "tsne-figure" in grids else []
 
 
 def _run(
-    cells: "Sequence[Cell]", data: Path | None, workers: "Count | Callable[[Cell], Count]", kept: Path | None
-) -> "list[Done]":
+    cells: "Sequence[Cell]", data: Path | None, workers: "Callable[[Cell], Count]", kept: Path | None
+) -> _Gathered:
     from refprotofl.cli.display import GridWatcher
-    from refprotofl.grids.running import Failed, run_cells
+    from refprotofl.grids.running import run_cells
 
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     failures: list[Failed] = []
-    done = []
+    done: dict[str, Result] = {}
     try:
-        for one in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failures.append):
-            done.append(one)
+        for cell, result in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failures.append):
+            done[cell.experiment.hash] = result
     except KeyboardInterrupt:
         watcher.close()
-        complain(
-            f"Interrupted. {len(done)} of {counted(len(cells), 'run')} are done; the same command goes on from here."
-        )
+        finished = f"{len(done)} of {counted(len(cells), 'run')}"
+        complain(f"Interrupted. {finished} are done; the same command goes on from here.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.close()
     for failed in failures:
         warn(f"{for_terminal(failed.cell.name)}, seed {failed.cell.experiment.seed}: {for_terminal(failed.problem)}")
-    return done
+    return _Gathered(done, len(failures))
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
+    """All tables to files, and those that are to be read first to the screen."""
     from refprotofl.report.tables import write_table
     from refprotofl.reproduction.telling import tables_of
 
-    folder = out_dir / "tables"
+    folder, written = out_dir / "tables", 0
+    explained: set[str] = set()
     for name, grid in grids.items():
-        tables = tables_of(name, grid, results, last)
-        over_all = {study.name for study in grid.studies} & {table.name for table in tables}
-        for table in tables:
+        told = tables_of(name, grid, results, last)
+        for table in (*told.first, *told.details):
             write_table(folder, table)
-            if not over_all or table.name in over_all:  # details are for the files
-                _show(table)
-    if folder.exists():
-        say(f"Tables are in {for_terminal(folder)}, as Markdown, LaTeX, CSV and JSON")
+            written += 1
+        for table in told.first:
+            _show(table, [note for note in table.notes if note not in explained])
+            explained.update(table.notes)
+    if written:
+        say(f"{counted(written, 'table')} in {for_terminal(folder)}, each as Markdown, LaTeX, CSV and JSON")
 
 
-def _show(table: "Table") -> None:
+def _show(table: "Table", beneath: Sequence[str]) -> None:
+    """What is set in bold elsewhere has a star here."""
     words = [Column(heading, wraps=24) for heading in table.headings[: table.left]]
     numbers = [Column(heading, numbers=True) for heading in table.headings[table.left :]]
-    show([*words, *numbers], [[entry.text for entry in row] for row in table.rows], table.title)
+    shown = {"best": "{} *", "within noise": "{} †", "behind": "{}"}
+    rows = [[shown[entry.standing].format(entry.text) for entry in row] for row in table.rows]
+    show([*words, *numbers], rows, table.title)
+    for note in beneath:
+        explain(for_terminal(note.replace("Bold:", "*:")))
 
 
 def _draw(
@@ -203,19 +231,27 @@ def _draw(
     results: "dict[str, Result]",
     last: int,
     data: Path | None,
-    workers: "Count",
     out_dir: Path,
 ) -> None:
-    from refprotofl.reproduction.figures import curve_figures, partition_figure, tsne_figure
+    from refprotofl.reproduction.figures import (
+        curve_figures,
+        finished_runs,
+        partition_figure,
+        sweep_figures,
+        tsne_figure,
+    )
 
     folder, told = out_dir / "figures", []
     if "partition-figure" in grids:
         told += partition_figure(grids["partition-figure"], scope, data, folder)
     if "tsne-figure" in grids:
-        cells = grids["tsne-figure"].cells()
-        told += tsne_figure([cell for cell, _ in _run(cells, data, workers, kept=None)], data, folder)
-    for name in ("accuracy", "curves"):
+        runs, lacking = finished_runs(grids["tsne-figure"], data)
+        told += tsne_figure(grids["tsne-figure"], runs, data, folder)
+        if lacking:
+            names = ", ".join(for_terminal(cell.name) for cell in lacking)
+            warn(f"The t-SNE figure is without {names}: it takes their run folders.")
+    for name, draw in {"accuracy": curve_figures, "curves": curve_figures, "sweeps": sweep_figures}.items():
         if name in grids:
-            told += curve_figures(grids[name], results, last, folder)
+            told += draw(grids[name], results, last, folder)
     for sentence in told:
         say(for_terminal(sentence))

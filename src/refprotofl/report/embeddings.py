@@ -46,6 +46,11 @@ class Embedded:
         with threadpool_limits(1):
             return float(silhouette_score(self.embeddings, self.labels, metric="euclidean"))
 
+    @cached_property
+    def map(self) -> tuple[Vectors, Vectors]:
+        """Computed once, however many files it is drawn into."""
+        return map_of(self)
+
 
 def embed_run(run_folder: Path, data: Path | None = None, images: int = 2000, trust_code: bool = False) -> Embedded:
     """As many images of the test split, with balanced classes; of one data set the same for every run.

@@ -1,22 +1,19 @@
 """A comparison as text for people, papers, spreadsheets and programs."""
 
-import csv
-import io
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from refprotofl.basics.escapes import for_csv, for_latex, for_markdown
 from refprotofl.basics.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.report.comparison import Difference, OverSeeds, headline
 from refprotofl.report.plain import flat, nested
 from refprotofl.report.statistics import Estimate, Standing, standings
+from refprotofl.report.tables import Entry, Table, csv_of
+from refprotofl.report.tables import as_latex as table_as_latex
+from refprotofl.report.tables import as_markdown as table_as_markdown
 
 Cells = tuple[list[str], list[list[str]]]  # headings, and for each method what stands under them
-
-Marks = dict[Standing, str]  # what a cell is put into
 
 BYTES = {"uplink": "uplink", "downlink": "downlink", "one_off": "one-off", "total": "total"}
 
@@ -152,57 +149,25 @@ def as_json(rows: Sequence[OverSeeds], title: str = "") -> str:
 def as_csv(rows: Sequence[OverSeeds], title: str = "") -> str:
     """Plain numbers, shares of 1 and bytes."""
     lines = [{**flat(row, _protocols(rows)), "notes": "; ".join(footnotes([row]))} for row in rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: for_csv(cell) for name, cell in line.items()} for line in lines)
-    return text.getvalue()
+    return csv_of(lines)
 
 
 def as_markdown(rows: Sequence[OverSeeds], title: str) -> str:
-    headings, lines = _all_cells(rows)
-    rule = ["---", "---", *["--:"] * (len(headings) - 2)]
-    marks: Marks = {"best": "**{}**", "within noise": "{} †", "behind": "{}"}
-    table = [headings, rule, *_marked(rows, [[for_markdown(cell) for cell in line] for line in lines], marks)]
-    beneath = [f"- {for_markdown(note)}" for note in _beneath(rows)]
-    text = [for_markdown(title), "", *(f"| {' | '.join(line)} |" for line in table), "", *beneath]
-    return "\n".join(text).rstrip("\n") + "\n"
+    return table_as_markdown(_table(rows, title))
 
 
 def as_latex(rows: Sequence[OverSeeds], title: str) -> str:
-    """A table for the package booktabs."""
+    return table_as_latex(_table(rows, title))
+
+
+def _table(rows: Sequence[OverSeeds], title: str) -> Table:
+    """With the headline's cell, which is the third, marked by how the method stands."""
     headings, lines = _all_cells(rows)
-    marks: Marks = {"best": r"\textbf{{{}}}", "within noise": r"{}\textdagger{{}}", "behind": "{}"}
-    marked = _marked(rows, [[_latex_cell(cell) for cell in line] for line in lines], marks)
-    shown = [" & ".join(line) + r" \\" for line in ([for_latex(heading) for heading in headings], *marked)]
-    beneath = [rf"\par\footnotesize {for_latex(note)}" for note in _beneath(rows)]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            rf"\caption{{{for_latex(title)}}}",
-            rf"\begin{{tabular}}{{ll{'r' * (len(headings) - 2)}}}",
-            r"\toprule",
-            shown[0],
-            r"\midrule",
-            *shown[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            *beneath,
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _latex_cell(cell: str) -> str:
-    """A number's sign is a minus, not a hyphen."""
-    return re.sub(r"^-(?=\d)", "$-$", for_latex(cell))
-
-
-def _marked(rows: Sequence[OverSeeds], lines: Sequence[list[str]], marks: Marks) -> Iterator[list[str]]:
-    """With the headline's cell, which is the third, in the mark of how the method stands."""
-    for line, standing in zip(lines, _standings(rows), strict=True):
-        yield [*line[:2], marks[standing].format(line[2]), *line[3:]]
+    entries = [
+        tuple(Entry(cell, standing if place == 2 else "behind") for place, cell in enumerate(line))
+        for line, standing in zip(lines, _standings(rows), strict=True)
+    ]
+    return Table("comparison", title, tuple(headings), tuple(entries), notes=tuple(_beneath(rows)), left=2)
 
 
 def _standings(rows: Sequence[OverSeeds]) -> list[Standing]:

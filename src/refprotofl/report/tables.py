@@ -3,21 +3,24 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from refprotofl.basics.escapes import for_csv, for_latex, for_markdown
 from refprotofl.records.files import make_folders, write_whole
+from refprotofl.report.statistics import Standing
 
-LEVEL = "†"  # not to be told from the best
+_IN_MARKDOWN: dict[Standing, str] = {"best": "**{}**", "within noise": "{} †", "behind": "{}"}
+_IN_LATEX: dict[Standing, str] = {"best": r"\textbf{{{}}}", "within noise": r"{}\textdagger{{}}", "behind": "{}"}
 
 
 @dataclass(frozen=True)
 class Entry:
     text: str
-    mark: Literal["", "best", "level"] = ""
+    standing: Standing = "behind"  # the best is set in bold, what is within noise of it is marked
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Table:
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
-    records: tuple[dict[str, Any], ...]  # the same as plain numbers, one for each line of a spreadsheet
+    records: tuple[dict[str, Any], ...] = ()  # the same as plain numbers, one for each line of a spreadsheet
     notes: tuple[str, ...] = ()
     left: int = 1
     about: dict[str, Any] = field(default_factory=dict)  # what the numbers come from, for programs
@@ -36,20 +39,16 @@ class Table:
 
 def as_markdown(table: Table) -> str:
     rule = ["---"] * table.left + ["--:"] * (len(table.headings) - table.left)
-    rows = [[_in_markdown(entry) for entry in row] for row in table.rows]
+    rows = [[_IN_MARKDOWN[entry.standing].format(for_markdown(entry.text)) for entry in row] for row in table.rows]
     lines = [f"| {' | '.join(line)} |" for line in (list(map(for_markdown, table.headings)), rule, *rows)]
     beneath = [f"- {for_markdown(note)}" for note in table.notes]
     return "\n".join([for_markdown(table.title), "", *lines, "", *beneath]).rstrip("\n") + "\n"
 
 
-def _in_markdown(entry: Entry) -> str:
-    text = for_markdown(entry.text)
-    return f"**{text}**" if entry.mark == "best" else text + (f" {LEVEL}" if entry.mark == "level" else "")
-
-
 def as_latex(table: Table) -> str:
     """For the package booktabs."""
-    shown = [" & ".join(line) + r" \\" for line in (map(for_latex, table.headings), *map(_in_latex, table.rows))]
+    rows = [[_IN_LATEX[entry.standing].format(_signed(for_latex(entry.text))) for entry in row] for row in table.rows]
+    shown = [" & ".join(line) + r" \\" for line in (map(for_latex, table.headings), *rows)]
     beneath = [rf"\par\footnotesize {for_latex(note)}" for note in table.notes]
     columns = "l" * table.left + "r" * (len(table.headings) - table.left)
     return "\n".join(
@@ -70,17 +69,22 @@ def as_latex(table: Table) -> str:
     )
 
 
-def _in_latex(row: Sequence[Entry]) -> list[str]:
-    marks = {"best": r"\textbf{%s}", "level": r"%s$^\dagger$", "": "%s"}
-    return [marks[entry.mark] % for_latex(entry.text) for entry in row]
+def _signed(cell: str) -> str:
+    """A number's sign is a minus, not a hyphen."""
+    return re.sub(r"^-(?=\d)", "$-$", cell)
 
 
 def as_csv(table: Table) -> str:
-    headings = list(dict.fromkeys(name for record in table.records for name in record))
+    return csv_of(table.records)
+
+
+def csv_of(records: Sequence[Mapping[str, object]]) -> str:
+    """A line for each, a column for each name that any of them has."""
+    headings = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(headings)
-    for record in table.records:
+    for record in records:
         writer.writerow([for_csv(record.get(name)) for name in headings])
     return text.getvalue()
 

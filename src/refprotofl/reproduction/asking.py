@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from refprotofl.basics.plugins import is_reference
+from refprotofl.data.loading import NAMES, load_dataset, locate
 from refprotofl.errors import InputError
 from refprotofl.experiment.presets import PRESETS, load_experiment
+from refprotofl.grids.choices import read_switches
+from refprotofl.methods.catalogue import find_method
 from refprotofl.reproduction import paper
 from refprotofl.reproduction.planning import Grid, Tuned
-from refprotofl.reproduction.studies import Scope, Variant, studies_of
+from refprotofl.reproduction.studies import Scope, Variant, key_of, studies_of
 from refprotofl.tuning.records import read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
@@ -16,6 +20,11 @@ WHATS = (
     *("accuracy", "ablation", "communication", "sweeps", "compressors", "curves"),
     *("partition-figure", "tsne-figure"),
 )
+# What tables are named by, and what says it instead.
+_FIXED = {
+    **{"dataset": "--dataset", "alpha": "--alpha", "seed": "--seeds", "method": "--methods"},
+    **{"share": "--variant", "partition": "--alpha"},
+}
 
 
 @dataclass(frozen=True)
@@ -30,17 +39,41 @@ class Asked:
     out: Path
 
     def grids(self) -> dict[str, Grid]:
-        """By the table or figure that they are for."""
+        """By the table or figure that they are for; what is wrong is told here, before anything is run."""
+        self._check()
         tuned = {dataset: read_tuned(path) for dataset, path in self.tuned.items()}
-        return {what: self._grid(what, tuned) for what in (WHATS if self.what == "all" else (self.what,))}
+        for name in (*self.scope.methods, *(name for methods in tuned.values() for name in methods)):
+            find_method(read_switches(name)[0])
+        grids = {what: self._grid(what, tuned) for what in (WHATS if self.what == "all" else (self.what,))}
+        for grid in grids.values():
+            grid.check()
+        return grids
+
+    def _check(self) -> None:
+        for setting in self.settings:
+            if key_of(setting) in _FIXED:
+                key = key_of(setting)
+                raise InputError(f"--set {setting}: {key} is what the tables are made of; {_FIXED[key]} chooses it.")
+        for dataset in {*self.scope.datasets, *self.tuned}:
+            _check_dataset(dataset)
+        for alpha in self.scope.alphas:
+            load_experiment(None, self.preset, [*self.settings, f"alpha={alpha:g}"])
 
     def _grid(self, what: str, tuned: Tuned) -> Grid:
         rounds = load_experiment(None, self.preset, self.settings).rounds
-        studies = tuple(study for study in studies_of(what, self.scope, self.variants, rounds) if study.blocks)
+        built = studies_of(what, self.scope, rounds)
+        studies = tuple(study for study in built if study.blocks and study.variant in self.variants)
         if not studies and what != "partition-figure" and self.what != "all":
-            raise InputError(f"reproduce {what} has no run of the methods {', '.join(self.scope.methods)}.")
+            methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""
+            raise InputError(f"reproduce {what} has no run{methods} in the variant {' or '.join(self.variants)}.")
         seeds = self.seeds[:1] if what == "tsne-figure" else self.seeds
         return Grid(studies, self.preset, self.settings, seeds, self.out, tuned)
+
+
+def _check_dataset(name: str) -> None:
+    known = name in NAMES or name.startswith("hf:") or is_reference(name) or locate(name) is not None
+    if not known:
+        load_dataset(name)  # says what would be right
 
 
 def default_datasets(preset: str) -> tuple[str, ...]:

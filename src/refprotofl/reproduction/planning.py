@@ -1,16 +1,21 @@
-"""The runs that studies need, each once, and what came of them."""
+"""The runs that studies need, each once, and in which setting."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from refprotofl.experiment.presets import load_experiment
 from refprotofl.grids.cells import Cell, cell_of
 from refprotofl.grids.choices import read_switches
 from refprotofl.grids.results import Result
 from refprotofl.grids.running import Done
-from refprotofl.reproduction.studies import Block, Row, Study
+from refprotofl.report.comparable import check_settings
+from refprotofl.reproduction.studies import Block, Row, Study, key_of
+from refprotofl.reproduction.verdicts import PRESET, Setting
 
 Tuned = Mapping[str, Mapping[str, Sequence[str]]]  # settings by data set, then by method as it was asked for
+Results = Mapping[str, Result]  # by the hash of what was asked for
 
 
 @dataclass(frozen=True)
@@ -24,39 +29,68 @@ class Grid:
     out: Path
     tuned: Tuned = field(default_factory=dict)
 
+    @property
+    def setting(self) -> Setting:
+        """How it compares with the paper's."""
+        if self.preset != PRESET:
+            return "smaller"
+        hashes = {load_experiment(None, self.preset, settings).hash for settings in ((), self.settings)}
+        return "paper's" if len(hashes) == 1 else "changed"
+
     def cells(self) -> list[Cell]:
         """Seed by seed, so that an interrupted grid is complete for its first seeds."""
         found: dict[str, Cell] = {}
         for seed in self.seeds:
-            for study in self.studies:
-                for block in study.blocks:
-                    for row in block.rows:
-                        cell = self.cell(study, block, row, seed)
-                        found.setdefault(cell.experiment.hash, cell)
+            for study, block, row in self.rows():
+                cell = self.cell(study, block, row, seed)
+                found.setdefault(cell.experiment.hash, replace(cell, name=f"{block.label}: {row.label}"))
         return list(found.values())
 
-    def cell(self, study: Study, block: Block, row: Row, seed: int) -> Cell:
-        own = [f'dataset="{block.dataset}"', f"alpha={block.alpha:g}", *self.settings, *block.settings]
-        cell = cell_of(None, self.preset, [*own, *self.tuned_of(study, block, row)], row.asked, seed, self.out / "runs")
-        return replace(cell, name=f"{block.label}: {row.label}")
+    def rows(self) -> Iterator[tuple[Study, Block, Row]]:
+        for study in self.studies:
+            for block in study.blocks:
+                for row in block.rows:
+                    yield study, block, row
 
-    def tuned_of(self, study: Study, block: Block, row: Row) -> Sequence[str]:
-        """What a search chose for the method: the entry that has most of the row's switches and no others."""
+    def cell(self, study: Study, block: Block, row: Row, seed: int) -> Cell:
+        """Under the row's label."""
+        own = [f"dataset={json.dumps(block.dataset)}", f"alpha={block.alpha:g}", *block.settings]
+        settings = [*self.tuned_of(study, block, row), *self.settings, *own]
+        return replace(cell_of(None, self.preset, settings, row.asked, seed, self.out / "runs"), name=row.label)
+
+    def tuned_of(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
+        """What a search chose for the method: the entry that has most of the row's switches and no others.
+
+        Without what the row or the user sets.
+        """
         if study.variant != "standard":
             return ()
         method, switches = read_switches(row.asked)
-        fits = {}
+        fits: dict[int, Sequence[str]] = {}
         for name, settings in self.tuned.get(block.dataset, {}).items():
             known, needed = read_switches(name)
             if known == method and {*needed} <= {*switches}:
                 fits[len(needed)] = settings
-        return fits[max(fits)] if fits else ()
+        fixed = row.switched | {*map(key_of, self.settings)}
+        return tuple(one for one in (fits[max(fits)] if fits else ()) if key_of(one) not in fixed)
 
-    def done(self, study: Study, block: Block, results: Mapping[str, Result]) -> Iterator[Done]:
+    def may_differ(self, study: Study, block: Block) -> set[str]:
+        """The keys that a block's rows are named by, and what a search chose for their training."""
+        chosen = {key_of(one) for row in block.rows for one in self.tuned_of(study, block, row)}
+        return {key for row in block.rows for key in row.switched} | {key for key in chosen if key.startswith("train.")}
+
+    def check(self) -> None:
+        """InputError where rows of a block would not be comparable, before anything is run."""
+        for study in self.studies:
+            for block in study.blocks:
+                cells = [self.cell(study, block, row, self.seeds[0]) for row in block.rows]
+                check_settings([cell.experiment.plain() for cell in cells], self.may_differ(study, block))
+
+    def done(self, study: Study, block: Block, results: Results) -> Iterator[Done]:
         """The finished runs of a block, under their rows' labels."""
         for row in block.rows:
             for seed in self.seeds:
                 cell = self.cell(study, block, row, seed)
                 result = results.get(cell.experiment.hash)
                 if result is not None:
-                    yield replace(cell, name=row.label), result
+                    yield cell, result

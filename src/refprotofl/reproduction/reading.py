@@ -1,81 +1,97 @@
 """What came of a block's runs, row by row: as rows over seeds, and as plain numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from refprotofl.grids.choices import read_switches
 from refprotofl.grids.results import Result
-from refprotofl.grids.running import Done
 from refprotofl.report.comparable import check_comparable
 from refprotofl.report.comparison import OverSeeds, against, tabulate
+from refprotofl.report.statistics import Estimate
+from refprotofl.reproduction.planning import Grid, Results
 from refprotofl.reproduction.studies import Block, Row, Study
+from refprotofl.reproduction.verdicts import points_to_paper, verdict
 
 MEGABYTE = 1_000_000
-SEARCHED = ("train.lr", "train.weight-decay")  # keys of all methods that a search may choose
+NEGLIGIBLE = 1e-4  # share of FedAvg's bytes below which nothing is said of what they buy
 
 
 @dataclass(frozen=True)
 class Read:
     """A block with what is known of its rows."""
 
+    grid: Grid
     study: Study
     block: Block
-    seeds: tuple[int, ...]  # that were asked for
     rows: dict[str, OverSeeds]  # by label; a row without a finished run is absent
     results: dict[str, tuple[Result, ...]]
 
+    def estimate(self, row: Row) -> Estimate | None:
+        """By the headline's protocol; None where nothing is finished, or the method does not have it."""
+        return self.rows[row.label].accuracy.get(self.study.protocol) if row.label in self.rows else None
+
     def values(self, row: Row) -> dict[int, float]:
         """The headline's accuracy by seed."""
-        return self.rows[row.label].values[self.study.protocol] if self.has(row.label) else {}
+        return self.rows[row.label].values.get(self.study.protocol, {}) if row.label in self.rows else {}
 
-    def has(self, label: str) -> bool:
-        return label in self.rows and self.study.protocol in self.rows[label].accuracy
+    def missing(self, row: Row) -> int:
+        """How many of the runs that were asked for are not finished."""
+        return len(self.grid.seeds) - len(self.results.get(row.label, ()))
 
     def count(self, row: Row) -> str:
         """How many seeds there are, and of how many."""
-        known, asked = len(self.values(row)), len(self.seeds)
-        return str(known) if known == asked else f"{known} of {asked}"
+        asked = len(self.grid.seeds)
+        return f"{asked - self.missing(row)} of {asked}" if self.missing(row) else str(asked)
+
+    def tuned(self, row: Row) -> tuple[str, ...]:
+        return self.grid.tuned_of(self.study, self.block, row)
 
     @property
     def baseline(self) -> str:
         """The label of the row that the others are paired with: the study's, or the first that there is."""
-        return self.study.baseline if self.study.baseline in self.rows else next(iter(self.rows), "")
+        return self.study.baseline if self.study.baseline in self.rows else next(iter(self.rows), self.study.baseline)
+
+    @property
+    def plain_model(self) -> int:
+        """Parameters of the model without what a method adds to it, as VHL does."""
+        return min(one["summary"]["full_model"]["parameters"] for found in self.results.values() for one in found)
 
 
-def read_block(study: Study, block: Block, done: Sequence[Done], seeds: Sequence[int], last: int) -> Read:
-    """Refuses runs that are not comparable; what a row's switches or a search set may differ."""
-    results: dict[str, list[Result]] = {}
+def read_study(grid: Grid, study: Study, results: Results, last: int) -> list[Read]:
+    """Refuses runs that are not comparable; `last` evaluations are averaged beside the last."""
+    return [_read_block(grid, study, block, results, last) for block in study.blocks]
+
+
+def _read_block(grid: Grid, study: Study, block: Block, results: Results, last: int) -> Read:
+    done = list(grid.done(study, block, results))
+    by_label: dict[str, tuple[Result, ...]] = {}
     for cell, result in done:
-        results.setdefault(cell.name, []).append(result)
-    check_comparable([result for _, result in done], allowed=_may_differ(block))
-    by_label = {name: tuple(found) for name, found in results.items()}
-    read = Read(study, block, tuple(seeds), {row.name: row for row in tabulate(done, last)}, by_label)
-    if not read.rows:
-        return read
-    paired = against(list(read.rows.values()), read.baseline)
-    return Read(study, block, read.seeds, {row.name: row for row in paired}, by_label)
-
-
-def _may_differ(block: Block) -> set[str]:
-    switches = (switch for row in block.rows for switch in read_switches(row.asked)[1])
-    return {*SEARCHED, *(switch.partition("=")[0].strip() for switch in switches)}
+        by_label[cell.name] = (*by_label.get(cell.name, ()), result)
+    check_comparable([result for _, result in done], allowed=grid.may_differ(study, block))
+    read = Read(grid, study, block, {row.name: row for row in tabulate(done, last)}, by_label)
+    paired = against(list(read.rows.values()), read.baseline) if read.rows else []
+    return replace(read, rows={row.name: row for row in paired})
 
 
 def record(read: Read, row: Row) -> dict[str, Any]:
     """A row as plain numbers: shares of 1, bytes, percent only for what the paper prints."""
-    protocol, block = read.study.protocol, read.block
+    protocol, block, found = read.study.protocol, read.block, read.estimate(row)
     told: dict[str, Any] = {
         **{"dataset": block.dataset, "alpha": block.alpha, "method": row.label, "asked": row.asked},
-        **{"protocol": protocol, "paper": row.paper},
-        **{"seeds": len(read.values(row)), "missing_seeds": len(read.seeds) - len(read.values(row))},
+        **{"tuned": "; ".join(read.tuned(row)), "protocol": protocol, "paper": row.paper},
+        **{"seeds": len(read.grid.seeds) - read.missing(row), "missing_seeds": read.missing(row)},
     }
-    if not read.has(row.label):
+    if row.label not in read.rows:
         return told
-    known, results = read.rows[row.label], read.results[row.label]
-    others = {name: found.mean for name, found in known.accuracy.items() if name != protocol}
-    return told | _accuracy(known, protocol) | others | _traffic(known, results) | _effort(known, protocol)
+    if found is not None:
+        told |= _accuracy(read.rows[row.label], protocol)
+    if found is not None and row.paper is not None:
+        told |= {"points_to_paper": points_to_paper(found, row.paper)}
+        told |= {"verdict": verdict(found, row.paper, read.grid.setting)}
+    known = read.rows[row.label]
+    others = {name: one.mean for name, one in known.accuracy.items() if name != protocol}
+    return told | others | _traffic(read, row) | _effort(known)
 
 
 def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
@@ -97,30 +113,28 @@ def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
     }
 
 
-def _traffic(known: OverSeeds, results: Sequence[Result]) -> dict[str, Any]:
+def _traffic(read: Read, row: Row) -> dict[str, Any]:
+    known, results, found = read.rows[row.label], read.results[row.label], read.estimate(row)
     sent = [result["summary"]["communication"] for result in results]
+    total, fedavg = known.bytes["total"], _fedavg_bytes(read.plain_model, results)
+    share = total / fedavg if fedavg else None
+    bought = found is not None and share is not None and share > NEGLIGIBLE
     return {
         **{f"{name}_bytes": value for name, value in known.bytes.items()},
-        "share_of_fedavg": known.bytes["total"] / fmean(map(_fedavg_bytes, results)),
+        "share_of_fedavg": share,
         "parameters_up": fmean(one["uplink"]["parameters"] for one in sent),
         "parameters_down": fmean(one["downlink"]["parameters"] for one in sent),
         "prototype_values_up": fmean(one["uplink"]["prototype_values"] for one in sent),
         "prototype_values_down": fmean(one["downlink"]["prototype_values"] for one in sent),
         "messages": fmean(one["uplink"]["messages"] + one["downlink"]["messages"] for one in sent),
+        "points_per_megabyte": 100 * found.mean / (total / MEGABYTE) if found and bought else None,
     }
 
 
-def _fedavg_bytes(result: Result) -> float:
+def _fedavg_bytes(parameters: int, results: Sequence[Result]) -> float:
     """Whole models in float32 both ways, as often as clients took part."""
-    full = result["summary"]["full_model"]
-    return 2.0 * 4 * full["parameters"] * full["participations"]
+    return fmean(2 * 4 * parameters * result["summary"]["full_model"]["participations"] for result in results)
 
 
-def _effort(known: OverSeeds, protocol: str) -> dict[str, Any]:
-    total = known.bytes["total"] / MEGABYTE
-    return {
-        "points_per_megabyte": 100 * known.accuracy[protocol].mean / total if total else None,
-        "local_epochs": known.local_epochs,
-        "steps": known.steps,
-        "seconds": known.seconds,
-    }
+def _effort(known: OverSeeds) -> dict[str, Any]:
+    return {"local_epochs": known.local_epochs, "steps": known.steps, "seconds": known.seconds}

@@ -1,14 +1,16 @@
 """What each table consists of: blocks of runs that are paired, a row a method.
 
-The paper's first table comes in two variants that are never mixed. *standard*: methods that average weights share the
-whole model and are scored as one, `global`; the others by `personal`. *reconstruction*: what the paper most likely
-measured: all share the adapter alone and are scored straight after local training, `personal_before`.
+The paper's tables come in two variants that are never mixed. *standard*: methods that average weights share the whole
+model and are scored by it, `global`; the others by `personal`, which is the same where all clients hold one model.
+*reconstruction*: what the paper most likely measured: all share the adapter alone and are scored straight after local
+training, `personal_before`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from refprotofl.basics.escapes import for_file_name
 from refprotofl.grids.choices import read_switches
 from refprotofl.reproduction import paper
 
@@ -31,6 +33,16 @@ class Row:
     def method(self) -> str:
         return read_switches(self.asked)[0]
 
+    @property
+    def switched(self) -> set[str]:
+        """The keys that its switches set."""
+        return {key_of(switch) for switch in read_switches(self.asked)[1]}
+
+
+def key_of(setting: str) -> str:
+    """As the documentation spells it."""
+    return setting.partition("=")[0].strip().replace("_", "-")
+
 
 @dataclass(frozen=True)
 class Block:
@@ -47,7 +59,7 @@ class Block:
 
     @property
     def file_name(self) -> str:
-        return f"{self.dataset}-alpha{self.alpha:g}"
+        return f"{for_file_name(self.dataset)}-alpha{self.alpha:g}"
 
 
 @dataclass(frozen=True)
@@ -58,10 +70,11 @@ class Study:
     blocks: tuple[Block, ...]
     baseline: str  # the label of the row that the others are paired with
     notes: tuple[str, ...] = ()
+    swept: str = ""  # the key that the rows differ in, if it is one and takes numbers
 
     @property
     def protocol(self) -> str:
-        """The headline's. Of methods that share the whole model `personal` is `global`."""
+        """The headline's."""
         return "personal" if self.variant == "standard" else "personal_before"
 
 
@@ -74,39 +87,43 @@ class Scope:
     methods: tuple[str, ...] = ()  # all if empty
 
 
+_TITLES: dict[Variant, str] = {
+    "standard": "standard variant (whole models are shared where weights are averaged)",
+    "reconstruction": "reconstruction of the paper's setting (adapters are shared, scored before aggregation)",
+}
+_SAME = "LG-FedAvg is not listed: with a shared adapter FedAvg is the same"
+
+
 def accuracy(scope: Scope, variant: Variant) -> Study:
-    titles = {
-        "standard": "whole models shared, `global` or `personal`",
-        "reconstruction": "adapters shared, `personal_before`",
-    }
     blocks = [
         Block(dataset, alpha, _accuracy_rows(scope, variant, dataset, alpha))
         for alpha in scope.alphas
         for dataset in scope.datasets
     ]
-    return Study(
-        f"accuracy-{variant}", f"Top-1 accuracy, {variant}: {titles[variant]}", variant, _filled(blocks), "RefProtoFL"
-    )
+    title, notes = f"Top-1 accuracy, {_TITLES[variant]}", (_SAME,) if variant == "reconstruction" else ()
+    return Study(f"accuracy-{variant}", title, variant, _filled(blocks), "RefProtoFL", notes)
 
 
 def _accuracy_rows(scope: Scope, variant: Variant, dataset: str, alpha: float) -> tuple[Row, ...]:
     def asked(method: str) -> str:
         return method + _FULL * (variant == "standard" and method in _AVERAGING)
 
-    rows = [
-        Row(label, asked(method), paper.TABLE_1.get((dataset, alpha, method)))
-        for method, label in paper.METHODS.items()
-    ]
-    beside = dict(_BESIDE)
-    if variant == "reconstruction":
-        del beside["lg-fedavg"]  # it is FedAvg with a shared adapter
-    rows += [Row(label, method) for method, label in beside.items()]
+    printed = paper.TABLE_1
+    rows = [Row(label, asked(name), printed.get((dataset, alpha, name))) for name, label in paper.METHODS.items()]
+    beside = {name: label for name, label in _BESIDE.items() if variant == "standard" or name != "lg-fedavg"}
+    rows += [Row(label, name) for name, label in beside.items()]
     labels = {**paper.METHODS, **beside}
-    controls = [method for method in _WITH_CONTROL if method in labels] if variant == "standard" else []
-    rows += [Row(f"{labels[method]} + public images", asked(method) + TRAIN_ON) for method in controls]
-    known = {row.method for row in rows}
-    more = [Row(name, name) for name in scope.methods if read_switches(name)[0] not in known]
-    return (*_chosen(rows, scope), *more)
+    rows += [Row(f"{labels[name]} + public images", asked(name) + TRAIN_ON) for name in _WITH_CONTROL if name in labels]
+    return (*_chosen(rows, scope), *_added(rows, scope, variant))
+
+
+def _added(rows: Sequence[Row], scope: Scope, variant: Variant) -> list[Row]:
+    """What the user named beyond the paper's methods; in the reconstruction none that says what is shared."""
+    known = {name for row in rows for name in (row.method, row.asked)}
+    more = [Row(name, name) for name in scope.methods if name not in known]
+    if variant == "standard":
+        return more
+    return [row for row in more if row.method != "lg-fedavg" and "share" not in row.switched]
 
 
 def ablation(scope: Scope, variant: Variant) -> Study:
@@ -123,8 +140,7 @@ def ablation(scope: Scope, variant: Variant) -> Study:
         Block(dataset, alpha, _chosen(rows if (dataset, alpha) == printed_for else unprinted, scope))
         for dataset in scope.datasets
     ]
-    title = f"Ablation, {variant}: `{'personal' if variant == 'standard' else 'personal_before'}`"
-    return Study(f"ablation-{variant}", title, variant, _filled(blocks), "RefProtoFL")
+    return Study(f"ablation-{variant}", f"Ablation, {_TITLES[variant]}", variant, _filled(blocks), "RefProtoFL")
 
 
 SWEEPS: dict[str, tuple[str, ...]] = {
@@ -133,17 +149,25 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "public.coverage": ("0.0", "0.5", "1.0"),
     "public.per-class": ("5", "10", "20", "50"),
 }
+_BASELINES = {"refprotofl.keep": "0.1", "refprotofl.align": "1.0", "public.coverage": "1.0", "public.per-class": "50"}
+
+
+_OTHER_PARTITIONS = "The public set is taken out of the training images: other sizes of it leave other partitions"
 
 
 def sweep(scope: Scope, key: str) -> Study:
-    """RefProtoFL with one key at several values, on the first data set and alpha; other values are other partitions.
-
-    That is so for the public set, which is held out of the same images: there only means can be compared.
-    """
-    rows = tuple(Row(f"{key} = {value}", f"refprotofl:{key}={value}") for value in SWEEPS[key])
-    block = Block(scope.datasets[0], scope.alphas[0], rows)
-    middle = rows[len(rows) // 2].label
-    return Study(f"sweep-{key.replace('.', '-')}", f"RefProtoFL by {key}, `personal`", "standard", (block,), middle)
+    """RefProtoFL with one key at several values, on the first data set and alpha."""
+    rows = _chosen([Row(f"{key} = {value}", f"refprotofl:{key}={value}") for value in SWEEPS[key]], scope)
+    blocks = [Block(scope.datasets[0], scope.alphas[0], rows)]
+    return Study(
+        name=f"sweep-{key.replace('.', '-')}",
+        title=f"RefProtoFL by {key}",
+        variant="standard",
+        blocks=_filled(blocks),
+        baseline=f"{key} = {_BASELINES[key]}",
+        notes=(_OTHER_PARTITIONS,) if key.startswith("public.") else (),
+        swept=key,
+    )
 
 
 def compressors(scope: Scope) -> Study:
@@ -158,7 +182,7 @@ def compressors(scope: Scope) -> Study:
         Row("LG-FedAvg, QSGD 4 bits", "lg-fedavg:compress.name=qsgd:compress.bits=4"),
     )
     blocks = [Block(dataset, scope.alphas[0], _chosen(rows, scope)) for dataset in scope.datasets]
-    title = "Compressed averaging of the adapter, `personal`"
+    title = "Compressed averaging of the adapter"
     return Study("compressors", title, "standard", _filled(blocks), "RefProtoFL")
 
 
@@ -168,7 +192,7 @@ def curves(scope: Scope, rounds: int, every: int) -> Study:
     rows = _chosen([Row(label, name) for name, label in asked.items()], scope)
     settings = (f"rounds={rounds}", f"evaluate.every={every}")
     block = Block(scope.datasets[0], scope.alphas[0], rows, settings)
-    return Study("curves", f"Accuracy by round up to {rounds}", "standard", _filled([block]), "RefProtoFL")
+    return Study("curves", f"Accuracy after {rounds} rounds", "standard", _filled([block]), "RefProtoFL")
 
 
 def _chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
@@ -180,20 +204,28 @@ def _filled(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(block for block in blocks if block.rows)
 
 
-def studies_of(what: str, scope: Scope, variants: Sequence[Variant], rounds: int) -> list[Study]:
+def studies_of(what: str, scope: Scope, rounds: int) -> list[Study]:
     """The studies of one table or figure; `rounds` are those of a run in the chosen preset."""
     first = replace(scope, alphas=scope.alphas[:1])
-    built: dict[str, list[Study]] = {
-        "accuracy": [accuracy(scope, variant) for variant in variants],
-        "ablation": [ablation(_within(first, "cifar10", "fashion-mnist"), variant) for variant in variants],
-        "communication": [accuracy(first, "standard")],
-        "sweeps": [sweep(_within(first, "fashion-mnist"), key) for key in SWEEPS],
-        "compressors": [compressors(_within(first, "fashion-mnist", "cifar10"))],
-        "curves": [curves(_within(first, "fashion-mnist"), 5 * rounds, max(1, rounds // 4))],
-        "tsne-figure": [_without_controls(accuracy(_within(first, "fashion-mnist"), "standard"))],
-        "partition-figure": [],
-    }
-    return built[what]
+    fashion = _within(first, "fashion-mnist")
+    match what:
+        case "accuracy":
+            return [accuracy(scope, "standard"), accuracy(scope, "reconstruction")]
+        case "ablation":
+            both = _within(first, "cifar10", "fashion-mnist")
+            return [ablation(both, "standard"), ablation(both, "reconstruction")]
+        case "communication":
+            return [accuracy(first, "standard")]
+        case "sweeps":
+            return [sweep(fashion, key) for key in SWEEPS]
+        case "compressors":
+            return [compressors(_within(first, "fashion-mnist", "cifar10"))]
+        case "curves":
+            return [curves(fashion, 5 * rounds, max(1, rounds // 4))]
+        case "tsne-figure":
+            return [_without_controls(accuracy(fashion, "standard"))]
+        case _:  # the partition's figure takes no runs
+            return []
 
 
 def _without_controls(study: Study) -> Study:

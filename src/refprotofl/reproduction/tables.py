@@ -1,103 +1,113 @@
 """Blocks of runs as tables: each in detail, all of a study side by side, and what was sent."""
 
-from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from refprotofl.basics.units import percent, size
+from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.report.comparison import OverSeeds
 from refprotofl.report.formats import difference, points, with_interval
-from refprotofl.report.statistics import Standing, standings
+from refprotofl.report.statistics import Estimate, Standing, estimate, standings
 from refprotofl.report.tables import Entry, Table
+from refprotofl.reproduction.averages import average, average_record, printed_average
+from refprotofl.reproduction.planning import Grid
 from refprotofl.reproduction.reading import Read, record
-from refprotofl.reproduction.studies import Row, Study
-from refprotofl.reproduction.verdicts import RULE, verdict
+from refprotofl.reproduction.studies import Row, Study, key_of
+from refprotofl.reproduction.verdicts import RULE, Setting, verdict
 
 MISSING = "missing"
-_MARKS: Mapping[Standing, Literal["", "best", "level"]] = {"best": "best", "within noise": "level", "behind": ""}
 _MARKED = "Bold: the best mean; †: within noise of it by the paired interval"
 _BYTES = "Bytes of all clients and rounds; once: the public set and joining; evaluation is apart"
 _OF_FEDAVG = "Of FedAvg's: all bytes over those of whole models in float32 both ways, same clients and rounds"
-
-Told = Callable[[OverSeeds, dict[str, Any]], Sequence[Entry]]
-
-
-def _lines(read: Read, width: int, tell: Callable[[Row, OverSeeds], Sequence[Entry]]) -> tuple[tuple[Entry, ...], ...]:
-    """A line for each row; one without a finished run says so."""
-    return tuple(
-        (Entry(row.label), *(tell(row, read.rows[row.label]) if read.has(row.label) else [Entry(MISSING)] * width))
-        for row in read.block.rows
-    )
+_TRAFFIC = ("uplink", "downlink", "one_off", "total")
 
 
-def detail(read: Read, preset: str) -> Table:
+def detail(read: Read) -> Table:
     """One block: a row a method, everything that is known of it."""
-    study, protocol, block = read.study, read.study.protocol, read.block
-    places = standings([read.values(row) for row in block.rows])
-    marks = {row.label: _MARKS[standing] for row, standing in zip(block.rows, places, strict=True)}
-    printed = any(row.paper is not None for row in block.rows)
+    study, block, rows = read.study, read.block, read.block.rows
+    printed = any(row.paper is not None for row in rows)
     headings = (
-        *("method", "shares", protocol, "seeds", f"difference to {read.baseline}", "last evaluations", "worst client"),
-        *("spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
+        *("method", "shares", study.protocol, "seeds", f"difference to {read.baseline}", "last evaluations"),
+        *("worst client", "spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
         *(("paper", "against the paper") if printed else ()),
     )
-
-    def tell(row: Row, known: OverSeeds) -> list[Entry]:
-        found = known.accuracy[protocol]
-        against = known.against.differences.get(protocol) if known.against else None
-        cells = [
-            *(known.share, with_interval(found), read.count(row)),
-            "baseline" if known.against is None else difference(against),
-            with_interval(known.last.get(protocol)),
-            percent(known.worst.get(protocol)),
-            points(known.client_spread.get(protocol)),
-            *(size(known.bytes[name]) for name in ("uplink", "downlink", "one_off", "total")),
-            f"{record(read, row)['share_of_fedavg']:.3f}",
-            f"{known.local_epochs:,.0f}",
-            "-" if known.steps is None else f"{known.steps:,.0f}",
-        ]
-        if printed:
-            said = ("-", "-") if row.paper is None else (f"{row.paper:.2f} %", verdict(found, row.paper, preset))
-            cells += said
-        return [Entry(cell, marks[row.label] if place == 1 else "") for place, cell in enumerate(cells)]
-
+    lines = []
+    for row, standing in zip(rows, _standings([read.values(row) for row in rows]), strict=True):
+        told = [row.label, *_measured(read, row), *(_printed(read, row) if printed else ())]
+        lines.append(tuple(Entry(text, standing if place == 2 else "behind") for place, text in enumerate(told)))
     return Table(
         name=f"{study.name}-{block.file_name}",
-        title=f"{study.title}: {block.label}, preset {preset}",
+        title=f"{study.title}: {block.label}, preset {read.grid.preset}",
         headings=headings,
-        rows=_lines(read, len(headings) - 1, tell),
-        records=tuple(record(read, row) for row in block.rows),
-        notes=(*_setting(read), *_pairing(read), _BYTES, _OF_FEDAVG, *((RULE,) if printed else ())),
+        rows=tuple(lines),
+        records=tuple(record(read, row) for row in rows),
+        notes=(
+            *_setting([read]),
+            *_evaluations(read),
+            *(f"Differences are paired by seed, their p-values corrected by Holm within this table. {_MARKED}",),
+            *(_BYTES, _OF_FEDAVG, *study.notes, *_tuning([read]), *((RULE,) if printed else ())),
+        ),
         left=2,
-        about=_about(study, preset) | {"dataset": block.dataset, "alpha": block.alpha},
+        about=_about(read.grid, study) | {"dataset": block.dataset, "alpha": block.alpha},
     )
 
 
-def overview(study: Study, reads: Sequence[Read], preset: str) -> Table:
-    """All blocks side by side, a row a method; an average only where no block is missing."""
-    labels = list(dict.fromkeys(row.label for read in reads for row in read.block.rows))
-    columns = [_column(read, labels) for read in reads]
-    several = len(reads) > 1
-    rows = [
-        (Entry(label), *(column[place] for column in columns), *([_average(reads, label)] if several else []))
-        for place, label in enumerate(labels)
+def _measured(read: Read, row: Row) -> list[str]:
+    """A row without a finished run says so; what a method does not have is a dash."""
+    known, protocol = read.rows.get(row.label), read.study.protocol
+    if known is None:
+        return ["-", MISSING, read.count(row), *["-"] * 11]
+    against = known.against.differences.get(protocol) if known.against else None
+    return [
+        *(known.share, with_interval(known.accuracy.get(protocol)), read.count(row)),
+        "baseline" if known.against is None else difference(against),
+        with_interval(known.last.get(protocol)),
+        percent(known.worst.get(protocol)),
+        points(known.client_spread.get(protocol)),
+        *(size(known.bytes[name]) for name in _TRAFFIC),
+        *(_share(record(read, row)["share_of_fedavg"]), f"{known.local_epochs:,.0f}", _whole(known.steps)),
     ]
+
+
+def _printed(read: Read, row: Row) -> tuple[str, str]:
+    """What the paper has, and how ours stands to it."""
+    if row.paper is None:
+        return "-", "-"
+    found = read.estimate(row)
+    return f"{row.paper:.2f} %", "-" if found is None else verdict(found, row.paper, read.grid.setting)
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.3f}"
+
+
+def _whole(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.0f}"
+
+
+def overview(study: Study, reads: Sequence[Read]) -> Table:
+    """All blocks side by side, a row a method; several have an average, as the paper's table does."""
+    labels = list(dict.fromkeys(row.label for read in reads for row in read.block.rows))
+    grid, columns = reads[0].grid, {read.block.label: _column(read, labels) for read in reads}
+    records = [record(read, row) for read in reads for row in read.block.rows]
+    if len(reads) > 1:
+        columns["average"] = _average_column(reads, labels)
+        records += [average_record(reads, label) for label in labels]
     return Table(
         name=study.name,
-        title=f"{study.title}, preset {preset}",
-        headings=("method", *(read.block.label for read in reads), *(("average",) if several else ())),
-        rows=tuple(rows),
-        records=tuple(record(read, row) for read in reads for row in read.block.rows),
-        notes=(*study.notes, *_overview_notes(reads)),
-        about=_about(study, preset),
+        title=f"{study.title}, preset {grid.preset}",
+        headings=("method", *columns),
+        rows=tuple((Entry(label), *entries) for label, *entries in zip(labels, *columns.values(), strict=True)),
+        records=tuple(records),
+        notes=(*_setting(reads), *_beside(reads), *study.notes, *_tuning(reads), *_missing(reads)),
+        about=_about(grid, study),
     )
 
 
 def _column(read: Read, labels: Sequence[str]) -> list[Entry]:
     """A block's entries in the order of the labels."""
     by_label = {row.label: row for row in read.block.rows}
-    places = standings([read.values(by_label[label]) if label in by_label else {} for label in labels])
+    places = _standings([read.values(by_label[label]) if label in by_label else {} for label in labels])
     return [
         _entry(read, by_label[label], place) if label in by_label else Entry("-")
         for label, place in zip(labels, places, strict=True)
@@ -105,20 +115,39 @@ def _column(read: Read, labels: Sequence[str]) -> list[Entry]:
 
 
 def _entry(read: Read, row: Row, standing: Standing) -> Entry:
-    beside = "" if row.paper is None else f" [{row.paper:.2f}]"
-    if not read.has(row.label):
-        return Entry(f"{MISSING}{beside}")
-    found = read.rows[row.label].accuracy[read.study.protocol]
-    few = "" if found.count == len(read.seeds) else f" ({read.count(row)} seeds)"
-    return Entry(f"{with_interval(found)}{few}{beside}", _MARKS[standing])
+    if row.label not in read.rows:
+        return Entry(MISSING + _in_brackets(None, row.paper, read.grid.setting))
+    found = read.estimate(row)
+    few = f" ({read.count(row)} seeds)" if read.missing(row) else ""
+    return Entry(f"{with_interval(found)}{few}{_in_brackets(found, row.paper, read.grid.setting)}", standing)
 
 
-def _average(reads: Sequence[Read], label: str) -> Entry:
-    found = [read.rows[label].accuracy[read.study.protocol].mean for read in reads if read.has(label)]
-    return Entry(percent(fmean(found)) if len(found) == len(reads) else MISSING)
+def _in_brackets(found: Estimate | None, printed: float | None, setting: Setting) -> str:
+    """What the paper prints; a verdict only where there can be one."""
+    if printed is None:
+        return ""
+    said = f", {verdict(found, printed, setting)}" if found and setting == "paper's" else ""
+    return f" [{printed:.2f}{said}]"
 
 
-def communication(read: Read, preset: str) -> Table:
+def _average_column(reads: Sequence[Read], labels: Sequence[str]) -> list[Entry]:
+    averages, setting = [average(reads, label) for label in labels], reads[0].grid.setting
+    entries = []
+    for label, values, standing in zip(labels, averages, _standings(averages), strict=True):
+        found = estimate(list(values.values())) if values else None
+        asked = len(reads[0].grid.seeds)
+        few = f" ({found.count} of {asked} seeds)" if found and found.count < asked else ""
+        shown = with_interval(found) if found else MISSING
+        entries.append(Entry(f"{shown}{few}{_in_brackets(found, printed_average(reads, label), setting)}", standing))
+    return entries
+
+
+def _standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
+    """Of two or more: one alone is not the best of anything."""
+    return standings(rivals) if len(rivals) > 1 else ["behind"] * len(rivals)
+
+
+def communication(read: Read) -> Table:
     """What the paper only describes: values and bytes, and what a megabyte buys."""
     counts = ("parameters_up", "parameters_down", "prototype_values_up", "prototype_values_down")
     headings = (
@@ -126,59 +155,85 @@ def communication(read: Read, preset: str) -> Table:
         *("bytes in all", "messages", "of FedAvg's", read.study.protocol, "points a megabyte"),
     )
 
-    def tell(row: Row, known: OverSeeds) -> list[Entry]:
-        told = record(read, row)
+    def sent(row: Row) -> list[str]:
+        if row.label not in read.rows:
+            return [MISSING, *["-"] * (len(headings) - 2)]
+        told, found = record(read, row), read.estimate(row)
         bought = told["points_per_megabyte"]
-        cells = (
-            *(f"{told[name]:,.0f}" for name in counts),
-            *(size(known.bytes[name]) for name in ("uplink", "downlink", "one_off", "total")),
-            *(f"{told['messages']:,.0f}", f"{told['share_of_fedavg']:.3f}", percent(told["mean"])),
-            "-" if bought is None else f"{bought:.3g}",
-        )
-        return list(map(Entry, cells))
+        return [
+            *(_whole(told[name]) for name in counts),
+            *(size(told[f"{name}_bytes"]) for name in _TRAFFIC),
+            *(_whole(told["messages"]), _share(told["share_of_fedavg"]), with_interval(found)),
+            "-" if bought is None else f"{bought:,.2f}",
+        ]
 
     return Table(
         name=f"communication-{read.block.file_name}",
-        title=f"What was sent, {read.study.variant}: {read.block.label}, preset {preset}",
+        title=f"What was sent, {read.study.variant} variant: {read.block.label}, preset {read.grid.preset}",
         headings=headings,
-        rows=_lines(read, len(headings) - 1, tell),
+        rows=tuple(tuple(map(Entry, (row.label, *sent(row)))) for row in read.block.rows),
         records=tuple(record(read, row) for row in read.block.rows),
         notes=(
-            *(*_setting(read), _BYTES, _OF_FEDAVG),
-            "Points a megabyte: accuracy in percent over all bytes in megabytes",
+            *(*_setting([read]), _BYTES, _OF_FEDAVG),
+            "Points a megabyte: accuracy in percent over megabytes in all, where more than next to nothing is sent",
+            *(*_tuning([read]), *_missing([read])),
         ),
-        about=_about(read.study, preset) | {"dataset": read.block.dataset, "alpha": read.block.alpha},
+        about=_about(read.grid, read.study) | {"dataset": read.block.dataset, "alpha": read.block.alpha},
     )
 
 
-def _about(study: Study, preset: str) -> dict[str, Any]:
-    return {"study": study.name, "variant": study.variant, "protocol": study.protocol, "preset": preset}
+def _about(grid: Grid, study: Study) -> dict[str, Any]:
+    return {
+        **{"study": study.name, "variant": study.variant, "protocol": study.protocol},
+        **{"preset": grid.preset, "settings": list(grid.settings), "seeds": list(grid.seeds)},
+    }
 
 
-def _setting(read: Read) -> list[str]:
-    """What the runs have in common."""
-    some = next((one for results in read.results.values() for one in results), None)
+def _setting(reads: Sequence[Read]) -> list[str]:
+    """What the runs have in common, and how they are scored."""
+    protocol = reads[0].study.protocol
+    same = "; of methods that share the whole model it is global" if protocol == "personal" else ""
+    said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
+    settings = {key_of(one): one for one in (*reads[0].grid.settings, *reads[0].block.settings)}
+    if settings:
+        said.append(f"Set beside the preset: {', '.join(settings.values())}")
+    some = next((one for read in reads for found in read.results.values() for one in found), None)
     if some is None:
-        return []
+        return said
     ran = Experiment.parse(some["summary"]["experiment"])
     limit = f"{ran.train_limit:,} training images" if ran.train_limit else "all training images"
-    return [
-        f"{ran.clients} clients, {ran.rounds} rounds, {ran.model.name}, {limit}; mean over seeds with 95 % interval"
-    ]
+    return [*said, f"{ran.clients} clients, {ran.rounds} rounds, {ran.model.name}, {limit}"]
 
 
-def _pairing(read: Read) -> list[str]:
-    said = [f"Differences are paired by seed, their p-values corrected by Holm within this table. {_MARKED}"]
+def _evaluations(read: Read) -> list[str]:
     counts = {row.evaluations for row in read.rows.values() if row.evaluations > 1}
-    return [*said, *(f"Last evaluations: the mean of the last {count}, never the best round" for count in counts)]
+    return [f"Last evaluations: the mean of the last {count}, never the best round" for count in counts]
 
 
-def _overview_notes(reads: Sequence[Read]) -> list[str]:
-    said = [f"Mean over seeds with 95 % interval; in brackets what the paper prints. {_MARKED}, in each column"]
-    missing = [
+def _beside(reads: Sequence[Read]) -> list[str]:
+    """What the signs beside the numbers mean."""
+    said = [f"{_MARKED}, in each column"]
+    if len(reads) > 1:
+        said.append("Average: over the columns, where none is missing, of the seeds that all of them have")
+    if not any(row.paper is not None for read in reads for row in read.block.rows):
+        return said
+    if reads[0].grid.setting == "paper's":
+        return [*said, f"In brackets what the paper prints. {RULE}"]
+    return [*said, f"In brackets what the paper prints, for a {reads[0].grid.setting} setting: no verdict"]
+
+
+def _tuning(reads: Sequence[Read]) -> list[str]:
+    """Which rows a search chose settings for, and which: what it takes to run them again."""
+    tuned = [(read.block.dataset, row.label, ", ".join(read.tuned(row))) for read in reads for row in read.block.rows]
+    told = dict.fromkeys(f"{dataset}, {label}: {settings}" for dataset, label, settings in tuned if settings)
+    return [f"Tuned on validation data, the others as the preset has them: {'; '.join(told)}"] if told else []
+
+
+def _missing(reads: Sequence[Read]) -> list[str]:
+    lacking = [
         f"{row.label} on {read.block.label} ({read.count(row)} seeds)"
         for read in reads
         for row in read.block.rows
-        if len(read.values(row)) < len(read.seeds)
+        if read.missing(row)
     ]
-    return [*said, f"Missing so far: {'; '.join(missing)}"] if missing else said
+    return [f"Missing so far: {'; '.join(lacking)}"] if lacking else []

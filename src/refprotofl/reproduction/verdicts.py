@@ -1,6 +1,10 @@
 """How a number of ours stands to the one that the paper prints."""
 
+from typing import Literal
+
 from refprotofl.report.statistics import Estimate
+
+Setting = Literal["paper's", "changed", "smaller"]
 
 PRESET = "paper"  # the only one that is the paper's setting
 LEAST_SEEDS = 3
@@ -8,19 +12,24 @@ CLOSE = 0.5  # points
 
 RULE = (
     f"Against the paper: 'matches' within {CLOSE} points, else 'within noise' if its value lies in our 95 % interval, "
-    f"else 'differs'; said only in the preset {PRESET} with {LEAST_SEEDS} seeds or more"
+    f"else 'differs'; said only in the preset {PRESET} as it is, with {LEAST_SEEDS} seeds or more"
 )
 
 
-def verdict(ours: Estimate, printed: float, preset: str) -> str:
+def verdict(ours: Estimate, printed: float, setting: Setting) -> str:
     """`printed` is in percent."""
-    if preset != PRESET:
-        return "smaller setting"
-    difference = 100 * ours.mean - printed
+    if setting != "paper's":
+        return f"{setting} setting"
+    difference = points_to_paper(ours, printed)
     if ours.count < LEAST_SEEDS or ours.half_width is None:
-        return f"{difference:+.2f}"
+        return f"{difference:+z.2f}"
     if abs(difference) <= CLOSE:
         return "matches"
     if abs(difference) <= 100 * ours.half_width:
         return "within noise"
-    return f"differs by {difference:+.2f}"
+    return f"differs by {difference:+z.2f}"
+
+
+def points_to_paper(ours: Estimate, printed: float) -> float:
+    """As exact as the paper prints: what is shown as 0.50 is 0.50."""
+    return round(100 * ours.mean - printed, 2)

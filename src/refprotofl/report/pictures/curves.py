@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refprotofl.basics.units import counted
-from refprotofl.report.pictures.style import GRID, INK, open_figure, remove_frame, shortened
+from refprotofl.report.pictures.style import INK, limits, open_figure, plain_axes, shortened
 from refprotofl.report.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -41,20 +41,15 @@ def draw_curves(curves: Mapping[str, Sequence[Stop]], path: Path, protocol: str,
         by_bytes.set_xscale("log")
         by_bytes.xaxis.set_major_formatter(lambda place, _: f"{place:g}")
         by_bytes.xaxis.set_minor_formatter(lambda place, _: "")
-        by_round.set_ylim(*_limits(curves))
-        _label(by_round, "round")
-        _label(by_bytes, "megabytes of all clients, both ways and once")
-        by_round.set_ylabel(f"accuracy, {protocol} (%)")
+        # By the means: the interval of two seeds may be wider than all there is to see.
+        by_round.set_ylim(*limits([100 * stop.accuracy.mean for stops in curves.values() for stop in stops]))
+        by_round.locator_params(axis="x", integer=True)
+        plain_axes(by_round, "round", f"accuracy, {protocol} (%)")
+        plain_axes(by_bytes, "megabytes of all clients, both ways and once")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
         names = [shortened(name, 30) for name in curves]
         figure.legend(by_round.get_lines(), names, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return f"{path}: {counted(len(curves), 'method')}, mean over seeds, bands are 95 % intervals."
-
-
-def _limits(curves: Mapping[str, Sequence[Stop]]) -> tuple[float, float]:
-    """By the means: the interval of two seeds may be wider than all there is to see."""
-    means = [100 * stop.accuracy.mean for stops in curves.values() for stop in stops]
-    return max(0.0, min(means) - 5), min(100.0, max(means) + 5)
 
 
 def _draw(axes: "Axes", places: Sequence[float], stops: Sequence[Stop], colour: str, dashes: str) -> None:
@@ -63,10 +58,3 @@ def _draw(axes: "Axes", places: Sequence[float], stops: Sequence[Stop], colour: 
     axes.plot(places, means, color=colour, linestyle=dashes, linewidth=1.6, marker="o", markersize=3)
     low, high = ([mean + sign * width for mean, width in zip(means, widths, strict=True)] for sign in (-1, 1))
     axes.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
-
-
-def _label(axes: "Axes", words: str) -> None:
-    axes.set_xlabel(words)
-    axes.set_axisbelow(True)
-    axes.grid(color=GRID, linewidth=0.8)
-    remove_frame(axes)

@@ -11,7 +11,7 @@ import numpy as np
 from refprotofl.basics.units import counted
 from refprotofl.data.dataset import Labels
 from refprotofl.errors import InputError
-from refprotofl.report.embeddings import Embedded, map_of
+from refprotofl.report.embeddings import Embedded
 from refprotofl.report.pictures.style import INK, check_suffix, end_of, open_figure, remove_frame, shortened
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ MARKERS = "os^DvP<X>p"  # one for each ten classes, then over again
 PANEL, LEAST, ENTRY = 2.6, 4.2, 1.35
 
 
-def draw_embeddings(panels: Mapping[str, Embedded], path: Path) -> str:
-    """Draw models by their titles into a .png, .pdf or .svg; gives a caption that says what is to be seen."""
+def draw_embeddings(panels: Mapping[str, Embedded], path: Path, samples: str = "") -> str:
+    """Draw models by their titles into a .png, .pdf or .svg; gives a caption that says what is to be seen.
+
+    `samples` says what the images are of.
+    """
     check_suffix(path)  # before the maps, which take their time
     first = _same_samples(panels)
     rows = math.ceil(len(panels) / 4)
@@ -43,8 +46,8 @@ def draw_embeddings(panels: Mapping[str, Embedded], path: Path) -> str:
             axes = figure.add_subplot(rows, columns, place)
             _draw_map(axes, embedded)
             _entitle(axes, title, embedded)
-        _explain(figure, panels, across, fill(_sentence(first), int(14 * width)))
-    return f"{path}: {_sentence(first)}"
+        _explain(figure, panels, across, fill(_sentence(first, samples), int(14 * width)))
+    return f"{path}: {_sentence(first, samples)}"
 
 
 def _same_samples(panels: Mapping[str, Embedded]) -> Embedded:
@@ -53,17 +56,17 @@ def _same_samples(panels: Mapping[str, Embedded]) -> Embedded:
     return next(iter(panels.values()))
 
 
-def _sentence(embedded: Embedded) -> str:
-    images = counted(len(embedded.labels), "test image")
+def _sentence(embedded: Embedded, samples: str) -> str:
+    images, of = counted(len(embedded.labels), "test image"), f" ({samples})" if samples else ""
     return (
-        f"t-SNE of the embeddings of {images}, the same for every model. "
+        f"t-SNE of the embeddings of {images}{of}, the same for every model. "
         "Silhouettes are of the embeddings (Euclidean), not of the maps."
     )
 
 
 def _draw_map(axes: "Axes", embedded: Embedded) -> None:
     """In the order of the images, so that no class lies on top of the others."""
-    images, anchors = map_of(embedded)
+    images, anchors = embedded.map
     size = float(np.clip(8000 / len(images), 4, 20))
     for group, marker in enumerate(MARKERS):
         drawn = _groups(embedded.labels) == group

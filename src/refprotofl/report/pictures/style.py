@@ -1,6 +1,6 @@
 """How all our pictures look, and how they become files: the suffix decides, the same picture gives the same bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,21 @@ def remove_frame(axes: "Axes") -> None:
     """Ticks and frame say nothing that numbers and grid do not."""
     axes.tick_params(length=0, colors=INK)
     axes.spines[:].set_visible(False)
+
+
+def plain_axes(axes: "Axes", across: str, up: str = "") -> None:
+    """Labelled, with a grid instead of ticks and frame."""
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_axisbelow(True)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.tick_params(which="minor", length=0)
+    remove_frame(axes)
+
+
+def limits(shown: Sequence[float]) -> tuple[float, float]:
+    """Of an axis of accuracies in percent, with some room around these."""
+    return max(0.0, min(shown) - 5), min(100.0, max(shown) + 5)
 
 
 def end_of(title: str, most: int) -> str:
