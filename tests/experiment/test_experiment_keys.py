@@ -173,6 +173,8 @@ COMPANY: dict[str, dict[str, Any]] = {
     "refprotofl.uplink-budget": {"refprotofl.keep": None},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
+    "trim": {"aggregate": "trimmed"},
+    "clip": {"aggregate": "clipped"},
 }
 
 
