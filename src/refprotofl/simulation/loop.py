@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from refprotofl.records.machine import describe_machine
 from refprotofl.records.manifest import Origin
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
-from refprotofl.simulation.draws import draw_cohort, draw_evaluated
+from refprotofl.simulation.draws import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.simulation.watching import Event, Watcher
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Purpose
@@ -134,7 +135,10 @@ class Loop:
 
     def cohort(self, round: int, clients: list[int], purpose: Purpose = "training") -> EngineCohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
-        return EngineCohort(self.engine, self.ledger, kinds, round, clients, self.watcher.crossed, purpose, deadline)
+        drops = self.experiment.dropout > 0 and purpose == "training"
+        lost = partial(draw_lost, self.experiment, round) if drops else None
+        tap = self.watcher.crossed
+        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost)
 
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""
