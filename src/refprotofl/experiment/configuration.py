@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_mode
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Compress, Evaluate, Input, Model, Public, Train, dealt
+from refprotofl.experiment.tables import Attack, Compress, Evaluate, Input, Model, Public, Train, dealt
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
@@ -67,6 +67,7 @@ class _Keys(Table):
     )
     compress: Compress = Field(default_factory=lambda: Compress())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
+    attack: Attack = Field(default_factory=lambda: Attack())
     input: Input | None = Field(None, description="filled in from the data set")
 
     def __init__(self, **values: Any) -> None:
@@ -88,6 +89,7 @@ class _Keys(Table):
         if 0 < self.resize < self.crop:
             raise ValueError(f"has resize = {self.resize}, which leaves too little for crop = {self.crop}")
         self._check_aggregate()
+        self._check_attack()
         if self.counts_clients:
             self.check_clients()
         elif "clients" in self.model_fields_set:
@@ -106,6 +108,24 @@ class _Keys(Table):
                     f'has {name} = {getattr(self, name):g}, which is for aggregate = "{rule}", not "{self.aggregate}"'
                 )
 
+    def _check_attack(self) -> None:
+        """A key of [attack] that the kind does not read would be without effect."""
+        table = self.attack
+        if table.kind == "none" and table != Attack():
+            raise ValueError('has keys of [attack] but attack.kind = "none", so that nobody is hostile')
+        if table.target and table.kind != "backdoor":
+            raise ValueError(f'has attack.target = {table.target}, which is for attack.kind = "backdoor"')
+        if table.strength and table.kind in ("labelflip", "backdoor"):
+            raise ValueError(f'has attack.strength = {table.strength:g}, but attack.kind = "{table.kind}" has none')
+
+    def _check_attackers(self, number: int) -> None:
+        least = 2 if self.attack.kind == "alie" else 1  # who hides in a spread needs one
+        if not least <= number < self.clients:
+            raise ValueError(
+                f"has attack.fraction = {self.attack.fraction:g}, which makes {number} of {self.clients} clients "
+                f'hostile; attack.kind = "{self.attack.kind}" needs {least} to {self.clients - 1}'
+            )
+
     @property
     def aggregates_plainly(self) -> bool:
         """Whether no key says otherwise than that the clients' changes are averaged as the method's paper has it."""
@@ -122,6 +142,8 @@ class _Keys(Table):
         if names and len(names) != self.clients:
             raise ValueError(f"has input.client-names for {len(names)} clients, but clients = {self.clients}")
         self._check_names_fit_clients()
+        if self.attack.kind != "none":
+            self._check_attackers(self.attack.number(self.clients))
         if self.min_senders > self.cohort_size:
             raise ValueError(
                 f"has min-senders = {self.min_senders}, but only {self.cohort_size} clients take part in a round"

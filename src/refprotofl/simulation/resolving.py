@@ -40,7 +40,7 @@ def check_compressor(experiment: Experiment) -> None:
 
 
 def check_aggregate(experiment: Experiment) -> None:
-    """Whoever chooses how to aggregate, or loses clients, gets that, or is told why not."""
+    """Whoever chooses how to aggregate, or has clients lost or hostile, gets that, or is told why not."""
     method, compressor = find_method(experiment.method), experiment.compress.name
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
@@ -53,6 +53,8 @@ def check_aggregate(experiment: Experiment) -> None:
             f"compress.name = {compressor!r} takes what it does not send for unchanged, so that with aggregate = "
             f"{experiment.aggregate!r} hardly anything would move: use clipped, geometric-median or another compressor."
         )
+    if experiment.attack.kind != "none" and method.pooled:
+        raise InputError(f"attack.kind = {experiment.attack.kind!r}: {experiment.method!r} asks no clients.")
     if experiment.dropout and method.pooled:
         raise InputError(
             f"dropout = {experiment.dropout:g} loses nobody: method = {experiment.method!r} asks no clients."

@@ -3,13 +3,15 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from refprotofl.basics.plugins import blame
+from refprotofl.basics.state import State
 from refprotofl.engines.engine import FATAL, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.errors import RefProtoFLError
-from refprotofl.methods.core.client import Client, Seat
-from refprotofl.wire import decode, encode
+from refprotofl.methods.core.client import Seat
+from refprotofl.wire import Message, decode, encode
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,20 @@ class Outcome:
     location: Location | None = None
 
 
+class Answering(Protocol):
+    """What lives in a place: a method's client, or who plays one."""
+
+    @property
+    def state(self) -> State: ...
+
+    def answer(self, verb: str, round: int, message: Message) -> Message: ...
+
+
 class ClientHost:
-    def __init__(self, client_class: type[Client], seat: Callable[[int], Seat], store: ClientStore) -> None:
-        self._client_class = client_class
+    def __init__(
+        self, make: Callable[[Seat, State], Answering], seat: Callable[[int], Seat], store: ClientStore
+    ) -> None:
+        self._make = make
         self._seat = seat
         self._store = store
 
@@ -52,7 +65,7 @@ class ClientHost:
     def _answer(self, request: Request, location: Location) -> Outcome:
         number, round = request.client, request.round
         loaded = self._store.load(number, location)
-        client = self._client_class(self._seat(number), dict(loaded.state))
+        client = self._make(self._seat(number), dict(loaded.state))
         result = Result(encode(client.answer(request.verb, round, decode(request.payload))))
         if not request.keeps:
             return Outcome(result)
