@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -395,3 +396,64 @@ def test_a_run_takes_the_rule_for_adapter_and_anchors(simulated: Any, aggregate:
     assert same_bits(went.adapter(), moved(reference, fold(rule, len(reference), sent)))
     public = torch.stack([one.message.tensor("public_prototypes") for one in went.tap.select("up", "prototypes")])
     assert torch.equal(went.server_state()["anchors"], merge_public(named(aggregate), public))
+
+
+FROZEN = """
+from torch import nn
+
+def backbone(shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], 24), nn.ReLU()).requires_grad_(False)
+"""
+AVERAGING = [name for name, method in METHODS.items() if method.server.averages]
+
+
+@pytest.mark.parametrize("method", AVERAGING)
+def test_every_method_that_averages_runs_by_another_rule_and_under_a_quorum(
+    simulate: Any, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "frozen_here.py").write_text(FROZEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    model = {"model": {"name": "frozen_here:backbone"}} if method == "fedpcl" else {}
+    keys: list[dict[str, Any]] = [
+        {},
+        {"aggregate": "median"},
+        {"min-senders": 4},
+        {"aggregate": "geometric-median", "min-senders": 2},
+    ]
+    runs = [simulate({"method": method, "rounds": 2, "public": {"classes": [0, 1]}, **model, **one}) for one in keys]
+    assert all(not one.events("client-failed") for one in runs)
+    digests = {one.finished.summary["state_digest"] for one in runs}
+    whole = METHODS[method].server.sends_weights and method not in ("refprotofl", "fedpac", "fedproc")
+    assert len(digests) == (3 if whole else 4)  # who sends whole vectors alone always has all four senders
+
+
+@pytest.mark.parametrize("aggregate", [name for name in ROBUST if name != "clipped"])
+@pytest.mark.parametrize("switches", [{"error_feedback": "ef21"}, {"error_feedback": "ef"}, {"timing": "post-train"}])
+def test_rules_go_with_the_switches_of_refprotofl(simulate: Any, aggregate: str, switches: dict[str, Any]) -> None:
+    more = {"normalise": "participants"} if "error_feedback" in switches else {}
+    went = simulate({"aggregate": aggregate, "rounds": 2}, **switches, **more)
+    assert not went.events("client-failed")
+    assert bool(went.adapter().isfinite().all())
+
+
+def test_a_method_with_a_rule_of_its_own_refuses_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulate: Any
+) -> None:
+    (tmp_path / "ruled.py").write_text(
+        "from refprotofl.methods import FedAvgClient, FedAvgServer, Mean\n"
+        "class Ruled(FedAvgServer):\n"
+        "    def __init__(self, desk):\n"
+        "        super().__init__(desk)\n"
+        "        self.rule = Mean('participants')\n"
+        "class Method:\n"
+        "    server, client = Ruled, FedAvgClient\n"
+        "class Plain:\n"
+        "    server, client = FedAvgServer, FedAvgClient\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="a rule of its own"):
+        simulate({"method": "ruled:Method", "aggregate": "median"})
+    assert simulate({"method": "ruled:Method", "rounds": 1}).finished is not None
+    assert simulate({"method": "ruled:Plain", "rounds": 1, "aggregate": "median"}).finished is not None
