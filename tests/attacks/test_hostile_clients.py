@@ -110,7 +110,7 @@ def test_what_would_be_without_effect_is_refused(attack: dict[str, Any], sentenc
         (tiny("signflip", method="fedproto"), "sends none up"),
         (tiny("squat", method="fedavg"), "chosen coordinates"),
         (tiny("prototype-shift", method="fedavg"), "class prototypes"),
-        (tiny("scaling", method="fedavg", compress={"name": "qsgd"}), "uncompressed changes"),
+        (tiny("scaling", method="fedavg", compress={"name": "qsgd"}), "changes of weights in float32"),
         (tiny("scaling", refprotofl={"value-type": "int8"}), "in float32"),
         (tiny("labelflip", method="centralised"), "asks no clients"),
         (tiny(attack={"kind": "backdoor", "fraction": 0.4, "target": 10}), "classes are 0 to 9"),
@@ -153,6 +153,16 @@ def test_a_squatter_has_the_same_places_every_round_and_moves_them_far(tapped: A
         assert torch.allclose(change, torch.full_like(change, 10 * largest), rtol=1e-4)
     one, other = (set(attacked.change(client)[0].tolist()) for client in HOSTILE)
     assert one != other
+
+
+def test_what_a_compressor_chose_is_squatted_on_too(tapped: Any) -> None:
+    changed = {"method": "fedavg", "compress": {"name": "top-k"}}
+    honest, attacked = tapped(**changed), tapped("squat", **changed)
+    for client in range(5):
+        before, after = (tap.up("train", client).sparse("change") for tap in (honest, attacked))
+        assert torch.equal(before.indices, after.indices) is (client in HONEST)
+        if client in HOSTILE:
+            assert after.values.eq(10 * before.values.abs().max()).all()
 
 
 def test_a_free_rider_sends_back_what_it_got_but_for_noise(tapped: Any) -> None:

@@ -34,15 +34,18 @@ def check_reach(experiment: Experiment, messages: Exchanges) -> None:
     if kind == "none":
         return
     fields = [(name, field) for verb, one in messages.items() if verb not in SPARED for name, field in one.up.items()]
-    sparse = any(isinstance(field, SparseVector) and field.dtype == torch.float32 for _, field in fields)
+    sparse = any(
+        name in updates.MASKED and isinstance(field, SparseVector) and field.dtype == torch.float32
+        for name, field in fields
+    )
     found = {
         "mask": sparse,
-        "update": sparse or any(name == "shared" and isinstance(field, Dense) for name, field in fields),
+        "update": sparse or any(name == updates.WHOLE and isinstance(field, Dense) for name, field in fields),
         "prototypes": any(field.kind == "prototype_values" for _, field in fields),
         "data": True,
     }
     if not found[KINDS[kind].alters]:
-        what = {"mask": "chosen coordinates in float32", "update": "uncompressed changes of weights in float32"}
+        what = {"mask": "chosen coordinates in float32", "update": "changes of weights in float32"}
         raise InputError(
             f"attack.kind = {kind!r} alters {what.get(KINDS[kind].alters, 'class prototypes')}, of which "
             f"method = {experiment.method!r} with these settings sends none up."
@@ -115,19 +118,24 @@ class HostileClient:
         """All prototypes of the answer, those of a class in a direction that all hostile clients have in common."""
         fields = self._seat.messages[verb].up if verb in self._seat.messages else {}
         rows = {name: answer.get(name) for name, field in fields.items() if field.kind == "prototype_values"}
-        experiment, named = self._seat.experiment, answer.get("classes")
+        experiment = self._seat.experiment
         shape = (experiment.known_input.num_classes, experiment.model.embedding)
-        ways = torch.from_numpy(stream(experiment.seed, "prototype-shift").standard_normal(shape)).float()  # (C, m)
-        moved: Message = {}
-        for name, value in rows.items():
-            if isinstance(value, Tensor):
-                fits = isinstance(named, Tensor) and len(named) == len(value) and name != "public_prototypes"
-                classes = named.long() if isinstance(named, Tensor) and fits else torch.arange(len(value)) % shape[0]
-                moved[name] = updates.shifted(value, self._strength, functional.normalize(ways)[classes])
-        return moved
+        drawn = torch.from_numpy(stream(experiment.seed, "prototype-shift").standard_normal(shape)).float()
+        ways = functional.normalize(drawn)  # (C, m)
+        return {
+            name: updates.shifted(value, self._strength, ways[classes_of(name, answer, len(value)) % len(ways)])
+            for name, value in rows.items()
+            if isinstance(value, Tensor)
+        }
 
     def draw(self, purpose: str, round: int | None = None) -> np.random.Generator:
         return stream(self._seat.experiment.seed, purpose, client=self._seat.number, round=round)
+
+
+def classes_of(name: str, answer: Message, rows: int) -> Tensor:
+    """The class of each row of prototypes, (rows,); where the answer does not name them they are in order."""
+    named = answer.get("classes") if name in ("prototypes", "local_prototypes") else None
+    return named.long() if isinstance(named, Tensor) else torch.arange(rows)
 
 
 def poison(seat: Seat) -> Samples:

@@ -11,6 +11,8 @@ from refprotofl.basics.state import State, tensor_of
 from refprotofl.methods.core.fields import Received
 from refprotofl.wire import Message, Sparse
 
+WHOLE, MASKED = "shared", ("adapter", "change")  # the fields that an update is found in
+
 
 @dataclass(frozen=True)
 class Update:
@@ -39,16 +41,15 @@ class Update:
 
 def find_update(request: Message, answer: Message, state: State) -> Update | None:
     """`state` is the client's after its answer; there it keeps an adapter that it was sent before."""
-    shared, sparse = answer.get("shared"), answer.get("adapter", answer.get("change"))
-    if isinstance(shared, Tensor):
-        reference = Received(request).tensor("shared")
-        return Update("shared", shared - reference, reference, len(shared))
-    if not isinstance(sparse, Sparse):
-        return None
-    if "change" in answer:
-        return Update("change", sparse.values, None, sparse.size, sparse.indices)
-    reference = tensor_of(state, "adapter")
-    return Update("adapter", sparse.values - reference[sparse.indices], reference, sparse.size, sparse.indices)
+    if isinstance(trained := answer.get(WHOLE), Tensor):
+        reference = Received(request).tensor(WHOLE)
+        return Update(WHOLE, trained - reference, reference, len(trained))
+    for name in MASKED:
+        if isinstance(sent := answer.get(name), Sparse):
+            base = tensor_of(state, name) if name == "adapter" else None
+            change = sent.values if base is None else sent.values - base[sent.indices]
+            return Update(name, change, base, sent.size, sent.indices)
+    return None
 
 
 def hidden(changes: Sequence[Tensor], deviations: float) -> Tensor:

@@ -22,7 +22,7 @@ from refprotofl.methods.core.aggregation import Mean, Normalise, Rule, Upload, f
 
 BLOCK = 1 << 22  # values that are laid out and sorted at a time
 STEPS = 1000  # of Weiszfeld's iteration, at most
-NEAR = 1e-6  # share of the median distance below which Weiszfeld takes a distance for that: it would divide by 0
+NEAR = 1e-6  # share of the median norm that Weiszfeld takes shorter distances for: it would divide by 0
 TINY = 1e-150  # a distance whose inverse still adds up
 STILL = 1e-10  # relative change of its weights at which it ends: a far vector's is small, but counts
 
@@ -130,8 +130,8 @@ class Trimmed(Median):
 class Clipped:
     """Each client's whole change shortened to the norm `clip`, then the weighted mean of Eq. (7).
 
-    With a clip of 0 the norm is the median of the round's. Fewer than half cannot set it, and each moves the vector by
-    no more than its share of it; so this one does depend on the numbers of samples.
+    With a clip of 0 the norm is the median of the round's, which fewer than half cannot set. Nobody moves the vector
+    further than that; how far depends on the numbers of samples, and on who else sent a coordinate.
     """
 
     holds: ClassVar[bool] = True
