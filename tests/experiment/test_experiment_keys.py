@@ -173,6 +173,12 @@ COMPANY: dict[str, dict[str, Any]] = {
     "refprotofl.uplink-budget": {"refprotofl.keep": None},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
+    "trim": {"aggregate": "trimmed"},
+    "clip": {"aggregate": "clipped"},
+    "attack.kind": {"attack.fraction": 0.2},
+    "attack.fraction": {"attack.kind": "signflip"},
+    "attack.strength": {"attack.fraction": 0.2, "attack.kind": "scaling"},
+    "attack.target": {"attack.fraction": 0.2, "attack.kind": "backdoor"},
 }
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from refprotofl.errors import InputError, RunError
+from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods import Refused
@@ -131,16 +132,16 @@ def test_with_ten_classes_of_128_fedproto_sends_1280_values_and_fedgh_1290(scope
 def test_two_clients_average_to_2_uniformly_and_to_3_by_count() -> None:
     uploads = [means([[0.0], [0.0]], [1, 0]), means([[4.0], [0.0]], [3, 0])]
     anchors, defined = torch.tensor([[9.0], [7.0]]), torch.tensor([True, True])
-    assert learning.average(uploads, "uniform", anchors, defined)[0].tolist() == [[2.0], [7.0]]
-    assert learning.average(uploads, "count", anchors, defined)[0].tolist() == [[3.0], [7.0]]
+    assert learning.average(Experiment(), uploads, "uniform", anchors, defined)[0].tolist() == [[2.0], [7.0]]
+    assert learning.average(Experiment(), uploads, "count", anchors, defined)[0].tolist() == [[3.0], [7.0]]
 
 
 def test_a_class_that_nobody_holds_keeps_its_prototype_only_if_retained() -> None:
     uploads, anchors = [means([[4.0], [0.0]], [3, 0])], torch.tensor([[9.0], [7.0]])
     for retain in (True, False):
-        known = learning.average(uploads, "uniform", anchors, torch.tensor([True, True]), retain)[1]
+        known = learning.average(Experiment(), uploads, "uniform", anchors, torch.tensor([True, True]), retain)[1]
         assert known.tolist() == [True, retain]
-    never = learning.average(uploads, "uniform", anchors, torch.tensor([True, False]))[1]
+    never = learning.average(Experiment(), uploads, "uniform", anchors, torch.tensor([True, False]))[1]
     assert never.tolist() == [True, False]
 
 

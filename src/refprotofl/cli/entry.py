@@ -12,7 +12,18 @@ from click.exceptions import ClickException
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.plugins import blame
-from refprotofl.cli import bench, bench_parts, bench_runs, comparing, data, reproducing, results, running, tuning  # noqa: F401 - register
+from refprotofl.cli import (  # noqa: F401 - register
+    attacking,
+    bench,
+    bench_parts,
+    bench_runs,
+    comparing,
+    data,
+    reproducing,
+    results,
+    running,
+    tuning,
+)
 from refprotofl.cli.app import INTERRUPTED, app
 from refprotofl.cli.printing import complain, emit, flush, take_any_character
 from refprotofl.errors import RefProtoFLError, RunError

@@ -18,6 +18,7 @@ from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
 
 AHEAD = 64  # requests under way beyond the answer that is waited for: enough to choose from, and memory stays bounded
 LOGS_TELL = " The clients' logs tell more: those of this machine are in the run folder, under logs."
+LOST_AT_RANDOM = "lost (dropout)"
 RECENT = 8  # different requests of a phase that are remembered in their encoded form
 
 Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
@@ -70,7 +71,10 @@ class _Requests:
 
 
 class EngineCohort:
-    """A `Cohort` over any engine. `deadline`: the seconds that a client has for an answer."""
+    """A `Cohort` over any engine. `deadline`: the seconds that a client has for an answer.
+
+    `lost` tells which of the clients that are still there cannot be reached in a phase, by its name.
+    """
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class EngineCohort:
         tap: Tap,
         purpose: Purpose = "training",
         deadline: float | None = None,
+        lost: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
     ) -> None:
         self.round = round
         self.failures: list[dict[str, Any]] = []
@@ -95,6 +100,7 @@ class EngineCohort:
         self._purpose = purpose
         self._keeps = purpose != "evaluation"  # who is only scored stays as it was
         self._deadline = deadline
+        self._lost = lost
         self._sent: dict[int, int] = {}
 
     @property
@@ -110,6 +116,8 @@ class EngineCohort:
     def _drop(self, client: int, reason: str, code: str) -> None:
         """`code` is the client's own, or `answer` if it is its answer that does not count."""
         self._clients.remove(client)
+        for by_client in self.norms.values():
+            by_client.pop(client, None)  # what does not count tells nothing of what is usual
         if self._keeps:
             self._engine.discard(client)
         failure = {"event": "client-failed", "round": self.round, "client": client, "code": code, "reason": reason}
@@ -142,6 +150,9 @@ class EngineCohort:
     def _ask(
         self, verb: str, message: Message | Callable[[int], Message], to: set[int] | None, purpose: Purpose
     ) -> Iterator[tuple[int, Message]]:
+        for client in self._lost(verb, self.clients) if self._lost else ():
+            if to is None or client in to:
+                self.drop(client, LOST_AT_RANDOM)
         asked = iter([client for client in self._clients if to is None or client in to])
         requests, asked_for = _Requests(message), 0
         ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order

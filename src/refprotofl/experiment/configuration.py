@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_mode
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Compress, Evaluate, Input, Model, Public, Train, dealt
+from refprotofl.experiment.tables import Attack, Compress, Evaluate, Input, Model, Public, Train, dealt
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
@@ -40,6 +40,21 @@ class _Keys(Table):
     crop: Annotated[Count, at_most(4096)] = key(
         0, "side in pixels of the square cut out of the middle, after resize; 0 cuts nothing", enters="changed"
     )
+    aggregate: Literal["mean", "median", "trimmed", "clipped", "geometric-median"] = key(
+        "mean", "how the clients' changes and class prototypes become one", enters="changed"
+    )
+    trim: Annotated[float, Field(gt=0, lt=0.5)] = key(
+        0.2, "share of a coordinate's senders cut off at each end, above 0 and below 0.5", enters="changed"
+    )
+    clip: Annotated[float, Field(ge=0)] = key(
+        0.0, "norm that a client's change is shortened to; 0 for the median of the round's norms", enters="changed"
+    )
+    min_senders: PositiveInt = key(
+        1, "clients that must have sent a coordinate for it to change, 1 or more", enters="changed"
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = key(
+        0.0, "share of the asked clients that is lost at random in each phase, from 0 to below 1", enters="changed"
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
@@ -58,6 +73,7 @@ class _Keys(Table):
     )
     compress: Compress = Field(default_factory=lambda: Compress())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
+    attack: Attack = Field(default_factory=lambda: Attack())
     input: Input | None = Field(None, description="filled in from the data set")
 
     def __init__(self, **values: Any) -> None:
@@ -78,6 +94,8 @@ class _Keys(Table):
     def _fits_together(self) -> Self:
         if 0 < self.resize < self.crop:
             raise ValueError(f"has resize = {self.resize}, which leaves too little for crop = {self.crop}")
+        self._check_aggregate()
+        self._check_attack()
         if self.counts_clients:
             self.check_clients()
         elif "clients" in self.model_fields_set:
@@ -86,6 +104,38 @@ class _Keys(Table):
                 "leave clients out"
             )
         return self
+
+    def _check_aggregate(self) -> None:
+        """A key of another rule than the chosen one would be without effect."""
+        for name, rule in (("trim", "trimmed"), ("clip", "clipped")):
+            default = type(self).model_fields[name].default
+            if getattr(self, name) != default and self.aggregate != rule:
+                raise ValueError(
+                    f'has {name} = {getattr(self, name):g}, which is for aggregate = "{rule}", not "{self.aggregate}"'
+                )
+
+    def _check_attack(self) -> None:
+        """A key of [attack] that the kind does not read would be without effect."""
+        table = self.attack
+        if table.kind == "none" and table != Attack():
+            raise ValueError('has keys of [attack] but attack.kind = "none", so that nobody is hostile')
+        if table.target and table.kind != "backdoor":
+            raise ValueError(f'has attack.target = {table.target}, which is for attack.kind = "backdoor"')
+        if table.strength and table.kind in ("labelflip", "backdoor"):
+            raise ValueError(f'has attack.strength = {table.strength:g}, but attack.kind = "{table.kind}" has none')
+
+    def _check_attackers(self, number: int) -> None:
+        least = 2 if self.attack.kind == "alie" else 1  # who hides in a spread needs one
+        if not least <= number < self.clients:
+            raise ValueError(
+                f"has attack.fraction = {self.attack.fraction:g}, which makes {number} of {self.clients} clients "
+                f'hostile; attack.kind = "{self.attack.kind}" needs {least} to {self.clients - 1}'
+            )
+
+    @property
+    def aggregates_plainly(self) -> bool:
+        """Whether no key says otherwise than that the clients' changes are averaged as the method's paper has it."""
+        return self.aggregate == "mean" and self.min_senders == 1
 
     @property
     def counts_clients(self) -> bool:
@@ -98,6 +148,12 @@ class _Keys(Table):
         if names and len(names) != self.clients:
             raise ValueError(f"has input.client-names for {len(names)} clients, but clients = {self.clients}")
         self._check_names_fit_clients()
+        if self.attack.kind != "none":
+            self._check_attackers(self.attack.number(self.clients))
+        if self.min_senders > self.cohort_size:
+            raise ValueError(
+                f"has min-senders = {self.min_senders}, but only {self.cohort_size} clients take part in a round"
+            )
         if isinstance(self.evaluate.clients, int) and self.evaluate.clients > self.clients:
             raise ValueError(
                 f"has evaluate.clients = {self.evaluate.clients}, but there are only clients = {self.clients}"

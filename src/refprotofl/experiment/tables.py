@@ -114,6 +114,34 @@ class Evaluate(Table):
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
 
+AttackKind = Literal[
+    "none",
+    "signflip",
+    "scaling",
+    "alie",
+    "ipm",
+    "squat",
+    "freerider",
+    "prototype-shift",
+    "labelflip",
+    "backdoor",
+]
+
+
+class Attack(Table):
+    """Hostile clients, in simulation; the room `attacks` holds what they do."""
+
+    kind: AttackKind = key("none", "what hostile clients do", enters="changed")
+    fraction: Annotated[float, Field(ge=0, lt=1)] = key(
+        0.0, "share of the clients that are hostile, from 0 to below 1", enters="changed"
+    )
+    strength: Weight = key(0.0, "how hard they hit, 0 for what the kind does by itself", enters="changed")
+    target: Count = key(0, "class that a backdoor leads to, by number", enters="changed")
+
+    def number(self, clients: int) -> int:
+        return round(self.fraction * clients)
+
+
 class Input(Table):
     """What the data look like: filled in from the data set, so that a node can check its own against it."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from refprotofl.basics.state import State
-from refprotofl.engines.local.host import ClientHost
+from refprotofl.engines.local.host import Answering, ClientHost
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.engines.local.store import ClientStore
@@ -36,11 +36,13 @@ def build_client_side(
     *,
     store: Callable[[Path, Callable[[int], State]], ClientStore] = ClientStore,
     shelf: Callable[[Path], DiskShelf] = DiskShelf,
+    make: Callable[[Seat, State], Answering] | None = None,
 ) -> ClientHost:
     """A place for one client or for many, whose private states lie in `folder`.
 
     `experiment` is resolved; `data` gives what a client of this place has, `models` those that they need. `store` and
-    `shelf` keep the clients' states and the messages that they were given.
+    `shelf` keep the clients' states and the messages that they were given. `make` makes who plays a client, if it is
+    not the method's own.
     """
     method, names = find_method(experiment.method), experiment.backbones
     parts, options, feedback = method.shared(experiment), options_of(experiment), method.feedback(experiment)
@@ -67,4 +69,4 @@ def build_client_side(
         )
 
     states = store(folder, lambda number: models.initial[names[number]])
-    return ClientHost(method.client, seat, states, ClientLogs(folder.parent).write)
+    return ClientHost(make or method.client, seat, states, ClientLogs(folder.parent).write)

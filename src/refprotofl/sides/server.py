@@ -6,6 +6,7 @@ from functools import cached_property
 
 from torch import Tensor
 
+from refprotofl.errors import InputError
 from refprotofl.evaluation.scoring import accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method, options_of
@@ -77,4 +78,10 @@ def build_server_side(
         desk.model.load_state_dict(untouched)  # whoever computes in this process has written into it since
         return method.server(desk)
 
-    return ServerSide(experiment, build(), test, models, build)
+    server = build()
+    if not experiment.aggregates_plainly and server.rule is not server.named_rule:
+        raise InputError(
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"method = {experiment.method!r}, which has a rule of its own: leave both out."
+        )
+    return ServerSide(experiment, server, test, models, build)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.attacks.client import check_reach, recruited
 from refprotofl.basics.state import State
 from refprotofl.compute.devices import CPU
 from refprotofl.data import FederatedData, federate, load_dataset
@@ -83,7 +84,7 @@ def server_side(federation: Federation) -> ServerSide:
     experiment = federation.experiment
     pooled = pooled_samples(federation) if find_method(experiment.method).pooled else None
     test = federation.test_images, federation.test_labels
-    return build_server_side(
+    side = build_server_side(
         experiment,
         federation.models,
         public=public_samples(federation.data),
@@ -91,6 +92,8 @@ def server_side(federation: Federation) -> ServerSide:
         pooled=pooled,
         most_samples=max(training_sizes(federation)),
     )
+    check_reach(experiment, side.server.messages)
+    return side
 
 
 def client_side(
@@ -101,7 +104,10 @@ def client_side(
 ) -> ClientHost:
     """A place for all clients, whose private states lie in `folder`."""
     experiment, models = federation.experiment, federation.models
-    return build_client_side(experiment, models, federation.client, folder, store=store, shelf=shelf)
+    make = None
+    if experiment.attack.kind != "none":
+        make = recruited(experiment, find_method(experiment.method).client, lambda one: federation.client(one).samples)
+    return build_client_side(experiment, models, federation.client, folder, store=store, shelf=shelf, make=make)
 
 
 def training_sizes(federation: Federation) -> list[int]:

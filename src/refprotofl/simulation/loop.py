@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +21,7 @@ from refprotofl.records.machine import describe_machine
 from refprotofl.records.manifest import Origin
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
-from refprotofl.simulation.draws import draw_cohort, draw_evaluated
+from refprotofl.simulation.draws import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.simulation.gate import Moves, judge
 from refprotofl.simulation.watching import Event, Watcher
 from refprotofl.wire import Ledger
@@ -147,7 +148,7 @@ class Loop:
                 cohort.failures[:0] = out
                 return cohort, told.moves
             self.undo(asked)
-            if not set(told.clients) & set(cohort.clients):
+            if not told.clients:
                 raise RunError(
                     f"Round {round} was not committed: {told.reason}, and no client stands out. The run can be gone on "
                     f"with by --resume; max-step = {self.experiment.max_step:g} is what is out of proportion."
@@ -171,7 +172,10 @@ class Loop:
 
     def cohort(self, round: int, clients: list[int], purpose: Purpose = "training") -> EngineCohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
-        return EngineCohort(self.engine, self.ledger, kinds, round, clients, self.watcher.crossed, purpose, deadline)
+        drops = self.experiment.dropout > 0 and purpose == "training"
+        lost = partial(draw_lost, self.experiment, round) if drops else None
+        tap = self.watcher.crossed
+        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost)
 
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""

@@ -7,12 +7,15 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Input
 from refprotofl.methods.catalogue import find_method, with_options
 
+SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
+
 
 def prepare(experiment: Experiment) -> Experiment:
     """All that can be filled in and checked before there are data."""
     experiment = with_options(experiment)
     check_backbones(experiment)
     check_compressor(experiment)
+    check_aggregate(experiment)
     return experiment
 
 
@@ -33,6 +36,28 @@ def check_compressor(experiment: Experiment) -> None:
         raise InputError(
             f"compress.name = {experiment.compress.name!r} has nothing to shorten: "
             f"method = {experiment.method!r} sends no weights up; leave compress out."
+        )
+
+
+def check_aggregate(experiment: Experiment) -> None:
+    """Whoever chooses how to aggregate, or has clients lost or hostile, gets that, or is told why not."""
+    method, compressor = find_method(experiment.method), experiment.compress.name
+    if not experiment.aggregates_plainly and not method.server.averages:
+        raise InputError(
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by a rule: "
+            "leave both out."
+        )
+    if experiment.aggregate in ("median", "trimmed") and compressor in SPARSE:
+        raise InputError(
+            f"compress.name = {compressor!r} takes what it does not send for unchanged, so that with aggregate = "
+            f"{experiment.aggregate!r} hardly anything would move: use clipped, geometric-median or another compressor."
+        )
+    if experiment.attack.kind != "none" and method.pooled:
+        raise InputError(f"attack.kind = {experiment.attack.kind!r}: {experiment.method!r} asks no clients.")
+    if experiment.dropout and method.pooled:
+        raise InputError(
+            f"dropout = {experiment.dropout:g} loses nobody: method = {experiment.method!r} asks no clients."
         )
 
 

@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
+from refprotofl.basics.state import State
 from refprotofl.engines.engine import Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.errors import DataError, GuardError, InputError, MachineError, RefProtoFLError
-from refprotofl.methods.core.client import Client, Seat
+from refprotofl.methods.core.client import Seat
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.training import Diverged
-from refprotofl.wire import decode, encode
+from refprotofl.wire import Message, decode, encode
 
 Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, what happened
 
@@ -37,13 +39,26 @@ class Outcome:
     location: Location | None = None
 
 
+class Answering(Protocol):
+    """What lives in a place: a method's client, or who plays one."""
+
+    @property
+    def state(self) -> State: ...
+
+    def answer(self, verb: str, round: int, message: Message) -> Message: ...
+
+
 class ClientHost:
     """`failed` is told of a client's failures; what they say stays on this machine."""
 
     def __init__(
-        self, client_class: type[Client], seat: Callable[[int], Seat], store: ClientStore, failed: Failed | None = None
+        self,
+        make: Callable[[Seat, State], Answering],
+        seat: Callable[[int], Seat],
+        store: ClientStore,
+        failed: Failed | None = None,
     ) -> None:
-        self._client_class = client_class
+        self._make = make
         self._seat = seat
         self._store = store
         self._failed = failed or (lambda client, round, verb, problem: None)
@@ -66,7 +81,7 @@ class ClientHost:
         number, round = request.client, request.round
         loaded, asked = self._store.load(number, location), decode(request.payload)
         try:
-            client = self._client_class(self._seat(number), dict(loaded.state))
+            client = self._make(self._seat(number), dict(loaded.state))
             result = Result(encode(client.answer(request.verb, round, asked)))
         except (MachineError, MemoryError):
             raise

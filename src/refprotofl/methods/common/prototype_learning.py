@@ -11,8 +11,10 @@ from torch.nn import functional
 
 from refprotofl.compute.devices import CPU
 from refprotofl.errors import RunError
+from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods import erpa
+from refprotofl.methods.common.anchors import merge, with_quorum
 from refprotofl.methods.common.prototypes import ClassMeans
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
@@ -79,15 +81,20 @@ def train_towards(
 
 
 def average(
-    uploads: Iterable[ClassMeans], weighting: str, anchors: Tensor, defined: Tensor, retain: bool = True
+    experiment: Experiment,
+    uploads: Iterable[ClassMeans],
+    weighting: str,
+    anchors: Tensor,
+    defined: Tensor,
+    retain: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Mean of each class over the clients that hold it, (C, m) and (C,).
+    """Mean of each class over the clients that hold it, or what `aggregate` says instead: (C, m) and (C,).
 
     A class that nobody holds keeps the prototype it had, or with `retain` off loses it.
     """
     means, counts = zip(*((one.means, one.counts) for one in uploads), strict=True)
-    held = torch.stack(counts)  # (clients, C)
-    fresh, found = erpa.global_prototypes(torch.stack(means), held if weighting == "count" else held.clamp(max=1))
+    held = with_quorum(experiment, torch.stack(counts))  # (clients, C)
+    fresh, found = merge(experiment, torch.stack(means), held if weighting == "count" else held.clamp(max=1))
     kept = defined & ~found if retain else torch.zeros_like(defined)
     merged, known = torch.where(kept.unsqueeze(1), anchors, fresh), found | kept
     guards.anchors_cover(merged, known, [], held)

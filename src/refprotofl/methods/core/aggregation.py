@@ -26,7 +26,9 @@ class Upload:
 class Rule(Protocol):
     """From uploads to the move (P,) in float64; where nobody sent anything it is -0.0, which changes no value."""
 
-    holds: ClassVar[bool]  # whether it must have the round's uploads all at once, as a median must
+    @property
+    def holds(self) -> bool:
+        """Whether it must have the round's uploads all at once, as a median must."""
 
     def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor: ...
 

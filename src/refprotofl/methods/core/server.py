@@ -12,12 +12,13 @@ from torch import Tensor
 from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.aggregation import Mean, Rule
+from refprotofl.methods.core.aggregation import Normalise, Rule
 from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
 from refprotofl.methods.core.messages import Scope, class_ids, declare, read_scores
 from refprotofl.methods.core.refusal import LOST, Refused
 from refprotofl.methods.core.remembered import remember
+from refprotofl.methods.core.robust import choose_rule
 from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
@@ -63,6 +64,8 @@ class Server(ABC):
     kinds: ClassVar[Mapping[str, Kind | Counted]] = {}
     # Whether clients send up how far the shared weights moved, which [compress] can shorten.
     sends_weights: ClassVar[bool] = False
+    # Whether what clients send is averaged by `rule`, or as class prototypes, so that `aggregate` has a say.
+    averages: ClassVar[bool] = False
     options: Any
 
     def __init__(self, desk: Desk) -> None:
@@ -75,7 +78,8 @@ class Server(ABC):
         self.num_classes = desk.experiment.known_input.num_classes
         self.messages = self.exchanges(desk.scope)
         self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
-        self.rule: Rule = Mean()  # how the clients' changes become one
+        self.named_rule = choose_rule(desk.experiment, self.normalise)  # by the experiment's keys
+        self.rule: Rule = self.named_rule  # how the clients' changes become one
         # Its tensors are part of the state.
         self.remembered = remember(desk.experiment, desk.feedback, desk.scope.shared)
 
@@ -120,6 +124,11 @@ class Server(ABC):
     def counted_as(self) -> dict[str, Kind | Counted]:
         """What the ledger counts the fields of all messages as."""
         return {**self.kinds, **kinds(self.messages)}
+
+    @property
+    def normalise(self) -> Normalise:
+        """Whom a coordinate that not all sent is averaged over."""
+        return "senders"
 
     @property
     def ships_public_set(self) -> bool:

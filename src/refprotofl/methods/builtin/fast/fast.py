@@ -36,6 +36,7 @@ from refprotofl.wire import Message
 
 class FASTServer(Server):
     sends_weights: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:

@@ -19,6 +19,7 @@ from refprotofl.wire import Message
 
 class FedAvgServer(Server):
     sends_weights: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)

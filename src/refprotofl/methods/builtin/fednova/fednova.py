@@ -37,6 +37,7 @@ def progress(steps: int, momentum: float, lr: float = 0.0, mu: float = 0.0) -> f
 
 class FedNovaServer(Server):
     sends_weights: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:

@@ -38,6 +38,7 @@ class Beside:
 
 class FedPACServer(Server):
     sends_weights: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:
@@ -72,7 +73,12 @@ class FedPACServer(Server):
         changes = set_aside(answers, uploads)
         self.shared = weights.step(self, cohort.round, self.shared, changes)  # the body, by data size
         self.anchors, self.defined = learning.average(
-            [upload.prototypes for upload in uploads.values()], "count", self.anchors, self.defined, retain=False
+            self.experiment,
+            [upload.prototypes for upload in uploads.values()],
+            "count",
+            self.anchors,
+            self.defined,
+            retain=False,
         )  # common class prototypes, by class counts
         heads = self.mixtures(uploads)  # classifier collaboration
         for _ in self.ask(cohort, "mixed_head", lambda client: {"head": heads[client]}, lambda _, answer: answer):

@@ -25,6 +25,7 @@ from refprotofl.wire import Message
 
 
 class FedPCLServer(Server):
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:
@@ -64,7 +65,7 @@ class FedPCLServer(Server):
         for client, one in uploads:
             self.local[client], self.held[client] = one.means, one.counts > 0
         known = [prototypes.ClassMeans(*pair) for pair in zip(self.local, self.held.long(), strict=True)]
-        anchors, self.defined = learning.average(known, "uniform", self.anchors, self.defined)
+        anchors, self.defined = learning.average(self.experiment, known, "uniform", self.anchors, self.defined)
         self.anchors = functional.normalize(anchors)
 
     def broadcast(self) -> Message:

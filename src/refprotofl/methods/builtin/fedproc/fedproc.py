@@ -23,6 +23,7 @@ from refprotofl.wire import Message
 
 class FedProcServer(Server):
     sends_weights: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:
@@ -48,7 +49,7 @@ class FedProcServer(Server):
         requests = weights.requests(self, cohort.round, self.shared, anchors)
         changes = set_aside(self.ask(cohort, "train", requests, partial(self.read, cohort.round)), uploads)
         self.shared = weights.step(self, cohort.round, self.shared, changes)
-        means, self.defined = learning.average(uploads.values(), "uniform", self.anchors, self.defined)
+        means, self.defined = learning.average(self.experiment, uploads.values(), "uniform", self.anchors, self.defined)
         self.anchors = functional.normalize(means)  # so that the nearest is the one of the least angle
 
     def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, prototypes.ClassMeans]:

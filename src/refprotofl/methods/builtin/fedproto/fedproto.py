@@ -1,6 +1,7 @@
 """FedProto (Tan et al. 2022): nothing but class prototypes is exchanged; every client keeps its whole model."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 
@@ -16,6 +17,7 @@ from refprotofl.wire import Message
 
 
 class FedProtoServer(Server):
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:
@@ -38,7 +40,7 @@ class FedProtoServer(Server):
         anchors = prototypes.write_anchors(self.anchors, self.defined)  # none in the first round
         uploads = [held for _, held in self.ask(cohort, "train", anchors, self.read)]  # Algorithm 1, local update
         self.anchors, self.defined = learning.average(
-            uploads, self.options.weighting, self.anchors, self.defined, self.options.retain
+            self.experiment, uploads, self.options.weighting, self.anchors, self.defined, self.options.retain
         )  # Eq. (6)
 
     def read(self, client: int, answer: Received) -> prototypes.ClassMeans:

@@ -12,14 +12,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods import erpa
 from refprotofl.methods.apud import upload
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.budget import check_least_budget
 from refprotofl.methods.common import prototypes, weights
+from refprotofl.methods.common.anchors import merge, merge_public, with_quorum
 from refprotofl.methods.common.prototypes import Prototypes, no_anchors, write_anchors
 from refprotofl.methods.core import guards
-from refprotofl.methods.core.aggregation import Mean, Upload, fold, moved
+from refprotofl.methods.core.aggregation import Normalise, Upload, fold, moved
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Dense, Either, Exchange, Exchanges, Received, SparseVector, Whole
 from refprotofl.methods.core.messages import Scope, declare
@@ -33,6 +33,7 @@ Updates = Iterable[tuple[int, tuple[masked.Update, Prototypes | None]]]
 
 class RefProtoServer(Server):
     sends_weights: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     options: Options
 
     def __init__(self, desk: Desk) -> None:
@@ -42,7 +43,6 @@ class RefProtoServer(Server):
         self.anchors, self.defined = no_anchors(desk.experiment)
         self.previous = self.adapter  # the last broadcast before this one
         self.remembered.holds = nobody(desk.experiment.clients)
-        self.rule = Mean(self.options.normalise)
         check_least_budget(desk.experiment, self.options, len(self.adapter))
 
     @classmethod
@@ -65,6 +65,10 @@ class RefProtoServer(Server):
     def state_names(self) -> Sequence[str]:
         names = ["adapter", "samples", "anchors", "defined"]
         return names + (["previous"] if self.options.downlink == "sparse" else [])
+
+    @property
+    def normalise(self) -> Normalise:
+        return self.options.normalise
 
     @property
     def ships_public_set(self) -> bool:
@@ -110,11 +114,13 @@ class RefProtoServer(Server):
     def set_anchors(self, uploads: Mapping[int, Prototypes]) -> None:
         """The class anchors of Eq. (16): external where there is public data, else global."""
         uploaded = list(uploads.values())
-        counts = torch.stack([one.counts for one in uploaded])  # (clients, C)
-        anchors, defined = erpa.global_prototypes(torch.stack([one.local for one in uploaded]), counts)  # Eq. (15)
-        anchors[self.public_classes] = erpa.external_prototypes(torch.stack([one.public for one in uploaded]))  # (14)
-        defined[self.public_classes] = True
-        guards.anchors_cover(anchors, defined, self.public_classes, counts)
+        counts = with_quorum(self.experiment, torch.stack([one.counts for one in uploaded]))  # (clients, C)
+        anchors, defined = merge(self.experiment, torch.stack([one.local for one in uploaded]), counts)  # Eq. (15)
+        external = self.public_classes if len(uploaded) >= self.experiment.min_senders else []
+        if external:
+            anchors[external] = merge_public(self.experiment, torch.stack([one.public for one in uploaded]))  # Eq. (14)
+            defined[external] = True
+        guards.anchors_cover(anchors, defined, external, counts)
         kept = self.defined & ~defined if self.options.retain else torch.zeros_like(defined)
         self.anchors, self.defined = torch.where(kept.unsqueeze(1), self.anchors, anchors), defined | kept
 

@@ -1,0 +1,1 @@
+"""What hostile clients do, in simulation: who they are, and how their data or answers are altered."""

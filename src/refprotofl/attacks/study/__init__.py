@@ -1,0 +1,1 @@
+"""Attacks against defences: many runs, one table, one figure."""
