@@ -108,6 +108,26 @@ def test_a_guard_that_trips_at_half_of_the_clients_stops_the_run(
         assert run(experiment, out=tmp_path / "run").summary["full_model"]["participations"] == 3
 
 
+def test_a_client_that_is_asked_alone_is_not_half_of_all(
+    monkeypatch: pytest.MonkeyPatch, uneven: Callable[..., Experiment], tmp_path: Path
+) -> None:
+    """It says that its store is lost, is asked once more, and then claims a broken promise."""
+    honest = RefProtoClient.answer
+    said: list[str] = []
+
+    def answer(self: RefProtoClient, verb: str, round: int, message: Message) -> Message:
+        if self.seat.number != 1 or verb != "train":
+            return honest(self, verb, round, message)
+        said.append(verb)
+        if len(said) == 1:
+            return {"lost": True}
+        raise GuardError("nothing moved")
+
+    monkeypatch.setattr(RefProtoClient, "answer", answer)
+    finished = run(uneven(clients=4, fraction=1.0, rounds=1), out=tmp_path / "run")
+    assert finished.summary["full_model"]["participations"] == 3
+
+
 def test_a_full_disk_is_no_clients_fault(
     fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:

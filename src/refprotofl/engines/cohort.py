@@ -96,6 +96,7 @@ class EngineCohort:
         self._ledger = ledger
         self._kinds = kinds
         self._clients = sorted(clients)
+        self._size = len(self._clients)
         self._tap = tap
         self._purpose = purpose
         self._keeps = purpose != "evaluation"  # who is only scored stays as it was
@@ -124,7 +125,7 @@ class EngineCohort:
         self.failures.append(failure)
         if not self._clients:
             codes = {one["code"] for one in self.failures}
-            kind = KINDS.get(code, RunError) if len(codes) == 1 else RunError  # type: ignore[call-overload]
+            kind = KINDS.get(code, RunError) if len(codes) == 1 else RunError
             raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}).{LOGS_TELL}")
 
     def _reasons(self, failures: Sequence[dict[str, Any]]) -> str:
@@ -154,7 +155,7 @@ class EngineCohort:
             if to is None or client in to:
                 self.drop(client, LOST_AT_RANDOM)
         asked = iter([client for client in self._clients if to is None or client in to])
-        requests, asked_for = _Requests(message), 0
+        requests = _Requests(message)
         ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order
         while True:
             for client in islice(asked, AHEAD - len(ahead)):
@@ -163,17 +164,16 @@ class EngineCohort:
                 ticket = self._engine.submit(Request(client, verb, self.round, data, self._keeps))
                 ahead.append((client, ticket))
             if not ahead:
-                return self._stop_at_guards(verb, asked_for)
+                return self._stop_at_guards(verb)
             client, ticket = ahead.popleft()
             answer = self._read(client, verb, purpose, self._engine.result(ticket, self._deadline))
-            asked_for += 1
             if answer is not None:
                 yield client, answer
 
-    def _stop_at_guards(self, verb: str, asked: int) -> None:
-        """A promise that is broken at half of the clients or more is the experiment's, not theirs."""
+    def _stop_at_guards(self, verb: str) -> None:
+        """A promise that is broken at half of the round's clients or more is the experiment's, not theirs."""
         broken = [one for one in self.failures if one["code"] == "guard" and one["reason"].startswith(f"{verb}:")]
-        if broken and 2 * len(broken) >= asked:
+        if broken and 2 * len(broken) >= self._size:
             raise GuardError(f"Round {self.round}: {self._reasons(broken)}.{LOGS_TELL}")
 
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:

@@ -17,7 +17,7 @@ MEANINGS: dict[Code, str] = {
     "failed": "its code failed",
 }
 # What the run ends with if it is the reason of all clients.
-KINDS: dict[Code, type[RefProtoFLError]] = {"input": InputError, "data": DataError, "guard": GuardError}
+KINDS: dict[str, type[RefProtoFLError]] = {"input": InputError, "data": DataError, "guard": GuardError}
 # An engine's own trouble, which is no client's fault: a damaged store, a full disk, no memory.
 STOPS = {kind.__name__: kind for kind in (DataError, MachineError)}
 
