@@ -190,3 +190,15 @@ def test_a_refused_folder_is_free_again(finished_copy: Path, tiny: Callable[...,
     with pytest.raises(InputError, match="holds a run already"):
         run(tiny(), out=finished_copy)
     assert run(tiny(), out=finished_copy, resume=True).summary["rounds_done"] == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no umask")
+def test_nobody_else_can_write_to_a_run_whatever_the_umask(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = run(tiny(), out=tmp_path / "run").folder
+    finally:
+        os.umask(before)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"experiment.json", "events.jsonl", "summary.json", "manifest.json"} <= {path.name for path in files}
+    assert [path.name for path in files if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)] == []

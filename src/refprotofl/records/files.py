@@ -4,12 +4,14 @@ import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from refprotofl.errors import InputError, MachineError
 from refprotofl.records.inside import check_folder, remove_named
 
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 PARTS = re.compile(r"\..+\.-?\d+\.part|\.tmp\w+")  # ours, and what safetensors has begun
 
 
@@ -30,6 +32,7 @@ def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> Non
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(part)
+        _close_to_others(part)
         if sync:
             _sync(part)
         part.replace(path)
@@ -39,6 +42,13 @@ def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> Non
         raise write_error(path, problem) from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _close_to_others(path: Path) -> None:
+    """Whatever the umask says, only the owner writes to what a run is gone on with from."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & OTHERS_WRITE and os.name != "nt":
+        path.chmod(mode & ~OTHERS_WRITE)
 
 
 def remove_parts(folder: Path) -> None:
@@ -86,6 +96,8 @@ def make_folders(folder: Path) -> list[Path]:
     try:
         made = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
         folder.mkdir(parents=True, exist_ok=True)
+        for path in made:
+            sync_folder(path.parent)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, "it is not writable")
     except OSError as problem:

@@ -29,7 +29,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = filelock.FileLock(path / ".lock", blocking=False)
+        self._lock = filelock.FileLock(path / ".lock", mode=0o644, blocking=False)
         self.events = EventLog(path / "events.jsonl")
         self._made: list[Path] = []  # folders that were not there before
 

@@ -63,7 +63,7 @@ def open_file(path: Path, mode: Literal["rb", "ab"] = "rb") -> BinaryIO:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
 
 
 def read_file(path: Path) -> bytes:
