@@ -135,7 +135,7 @@ def test_seeds_that_were_not_asked_for_are_refused(scope):
         (write_seeds(rows, torch.tensor([0, 3, 0]), 3), "labels has a number above 2"),
         (write_seeds(rows[:2], labels[:2], 3), "the labels are not of the classes that were asked for"),
         (write_seeds(rows[:2], labels, 3), "the labels are not of the classes that were asked for"),
-        (write_seeds(rows[:, :3], labels, 3), "embeddings are not as wide as those of others"),
+        (write_seeds(rows[:, :3], labels, 3), "embeddings are 3 wide, not 4"),
         (write_seeds(rows.double(), labels, 3), "embeddings is not a float32 matrix of any x any"),
         (write_seeds(rows, labels, 3) | {"labels": labels.float()}, "labels is not a whole vector"),
         (write_seeds(rows, labels, 3) | {"name": "x"}, "the field 'name' was not asked for"),
@@ -155,7 +155,8 @@ def test_counts_of_nothing_and_of_other_classes_are_refused(scope):
     assert server_reads(torch.tensor([1, 0, 3]).int()).tolist() == [1, 0, 3]
     for counts, sentence in (
         (torch.tensor([1, -1, 3]).int(), "counts has a number below 0"),
-        (torch.tensor([0, 0, 0]).int(), "all counts are 0"),
+        (torch.tensor([0, 0, 0]).int(), "the counts do not add up to the samples"),
+        (torch.tensor([1, 1, 3]).int(), "the counts do not add up to the samples"),
         (torch.tensor([1, 2]).int(), "counts is not an int32 vector of 3 values"),
         (torch.tensor([1, 2, 3]), "counts is not an int32 vector of 3 values"),
     ):

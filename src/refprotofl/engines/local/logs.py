@@ -5,6 +5,7 @@ import traceback
 from datetime import datetime
 from pathlib import Path
 
+from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.plugins import blame
 from refprotofl.errors import DataError, MachineError, RefProtoFLError
 from refprotofl.records.files import ensure_folder
@@ -25,7 +26,7 @@ class ClientLogs:
         return self.folder / f"client-{client}.log"
 
     def write(self, client: int, round: int, verb: str, problem: Exception) -> None:
-        head = f"{datetime.now():%Y-%m-%d %H:%M:%S} round {round}, {verb}: {told(problem)}"
+        head = f"{datetime.now():%Y-%m-%d %H:%M:%S} round {round}, {verb}: {for_terminal(told(problem))}"
         entry = f"{head}\n{''.join(traceback.format_exception(problem))}\n"
         try:
             ensure_folder(self.folder, private=True)
