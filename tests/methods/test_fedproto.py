@@ -95,9 +95,7 @@ def test_with_few_clients_a_round_classes_are_retained_or_forgotten(simulated: A
 
 def test_a_prototype_loss_that_is_always_zero_stops_the_run(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erpa, "alignment_loss", lambda embeddings, *_: 0.0 * embeddings.sum())
-    with pytest.raises(
-        RunError, match=r"Round 2: .*client 0: train: .* 0.0 although anchors exist and fedproto.weight = 1.0"
-    ):
+    with pytest.raises(RunError, match=r"Round 2: .*client 0: .* 0.0 although anchors exist and fedproto.weight = 1.0"):
         simulate({"method": "fedproto"})
 
 
