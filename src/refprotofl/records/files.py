@@ -11,6 +11,7 @@ from pathlib import Path
 from refprotofl.errors import InputError, MachineError
 from refprotofl.records.inside import check_folder, remove_named
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 PARTS = re.compile(r"\..+\.-?\d+\.part|\.tmp\w+")  # ours, and what safetensors has begun
 
@@ -57,7 +58,7 @@ def remove_parts(folder: Path) -> None:
 
 
 def write_error(path: Path, problem: OSError) -> MachineError:
-    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+    if problem.errno in FULL:
         return MachineError(
             f"The disk is full: cannot write {path}. Free some space; a run then goes on with --resume."
         )
@@ -101,6 +102,8 @@ def make_folders(folder: Path) -> list[Path]:
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, "it is not writable")
     except OSError as problem:
+        if problem.errno in FULL:
+            raise write_error(folder, problem) from None
         raise InputError(f"Cannot use {folder} as the run folder: {problem.strerror or problem}.") from None
     return made
 
