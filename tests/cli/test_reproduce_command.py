@@ -166,7 +166,8 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
     )
     outcome = refprotofl(*command)
     assert outcome.code == 130
-    assert "Interrupted. 2 of 4 runs are done; the same command goes on from here." in outcome.err
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'out'}: 2 of 4 runs; the same command goes on from here."
+    assert kept in outcome.err
     assert len(list((tmp_path / "out/cells").iterdir())) == 2
     outcome = refprotofl(*command)
     assert outcome.code == 0, outcome.err

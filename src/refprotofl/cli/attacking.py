@@ -8,7 +8,6 @@ import typer
 from refprotofl.basics.escapes import for_file_name, for_terminal
 from refprotofl.basics.units import counted
 from refprotofl.cli.app import (
-    INTERRUPTED,
     DataDir,
     Device,
     File,
@@ -21,14 +20,13 @@ from refprotofl.cli.app import (
     read_seeds,
 )
 from refprotofl.cli.comparing import Format
-from refprotofl.cli.printing import complain, emit, explain, notes, say, warn
+from refprotofl.cli.grids import run_grid, show_table, warn_of
+from refprotofl.cli.printing import emit, notes, say
 from refprotofl.cli.running import read_workers, with_device
-from refprotofl.cli.tables import Column, show
 
 if TYPE_CHECKING:
     from refprotofl.attacks.study.grid import Planned
     from refprotofl.attacks.study.results import Fared
-    from refprotofl.report.tables import Table
     from refprotofl.simulation.run import Workers as Count
 
 SUFFIXES = {Format.markdown: "md", Format.latex: "tex", Format.csv: "csv", Format.json: "json"}
@@ -96,7 +94,7 @@ def attack(
     table = tabulated(fared, fraction, title)
     written = write_table(out_dir / "tables", table)
     if table_format is Format.table:
-        _show(table)
+        show_table(table, table.notes)
     else:
         emit(WRITERS[SUFFIXES[table_format]](table))
     say(f"Tables are in {for_terminal(written[0].parent)}, as Markdown, LaTeX, CSV and JSON", notes)
@@ -109,32 +107,14 @@ def _fared(
 ) -> "list[Fared]":
     """Runs what is not finished; of each run how its honest clients fare."""
     from refprotofl.attacks.study.results import by_place, outcome_of
-    from refprotofl.cli.display import GridWatcher
-    from refprotofl.grids.running import Failed, run_cells
+    from refprotofl.grids.running import Failed
 
     cells, plans = [one.cell for one in planned], {one.cell.name: one for one in planned}
-    watcher, failures, done = GridWatcher(notes, [cell.experiment.rounds for cell in cells]), list[Failed](), []
-    try:
-        for cell, result in run_cells(cells, data, workers, watcher.watch, failed=failures.append):
-            done.append(outcome_of(plans[cell.name], cell, result, fraction, data))
-    except KeyboardInterrupt:
-        watcher.close()
-        kept = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
-        complain(f"Interrupted. Finished and kept in {kept}; the same command goes on from here.")
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        watcher.close()
-    for failed in failures:
-        warn(f"{for_terminal(failed.cell.name)}, seed {failed.cell.experiment.seed}: {for_terminal(failed.problem)}")
+    failures: list[Failed] = []
+    runs = run_grid(cells, data, workers, out_dir, failed=failures.append)
+    warn_of(failures)
+    done = [outcome_of(plans[cell.name], cell, result, fraction, data) for cell, result in runs]
     return by_place(planned, done, [failed.cell for failed in failures])
-
-
-def _show(table: "Table") -> None:
-    words = [Column(heading, wraps=24) for heading in table.headings[: table.left]]
-    numbers = [Column(heading, numbers=True) for heading in table.headings[table.left :]]
-    show([*words, *numbers], [[entry.text for entry in row] for row in table.rows], table.title)
-    for note in table.notes:
-        explain(for_terminal(note))
 
 
 def _draw(fared: "list[Fared]", title: str, folder: Path) -> list[str]:

@@ -10,7 +10,6 @@ from rich.console import Console
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted
 from refprotofl.cli.app import (
-    INTERRUPTED,
     DataDir,
     Device,
     File,
@@ -22,16 +21,15 @@ from refprotofl.cli.app import (
     read_path,
     read_seeds,
 )
-from refprotofl.cli.printing import complain, emit, explain, notes, out, say
+from refprotofl.cli.grids import run_grid
+from refprotofl.cli.printing import emit, explain, notes, out, say
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
-    from refprotofl.grids.cells import Cell
-    from refprotofl.grids.results import Result
+    from refprotofl.grids.running import Done
     from refprotofl.report.comparison import OverSeeds
-    from refprotofl.simulation.run import Workers as Count
 
 
 class Format(StrEnum):
@@ -93,7 +91,8 @@ def compare(
         cells = plan(file, preset, chosen, names, read_seeds(seeds), out_dir)
         baseline, switched = _read_baseline(against, names), _switched(names)
         check_settings([cell.experiment.plain() for cell in cells], switched)
-    done = _run_grid(cells, data, count, out_dir)
+    done = run_grid(cells, data, count, out_dir)
+    _tell_reused(done)
     check_comparable([result for _, result in done], switched)
     rows = tabulate(done, last)
     if baseline is not None:
@@ -108,26 +107,10 @@ def compare(
     say(f"Runs are in {for_terminal(out_dir)}")
 
 
-def _run_grid(cells: "list[Cell]", data: Path | None, workers: "Count", out_dir: Path) -> "list[tuple[Cell, Result]]":
-    from refprotofl.cli.display import GridWatcher
-    from refprotofl.grids.running import run_cells
-
-    watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
-    done = []
-    try:
-        for result in run_cells(cells, data, workers, watcher.watch):
-            done.append(result)
-    except KeyboardInterrupt:
-        watcher.close()
-        kept = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
-        complain(f"Interrupted. Finished and kept in {kept}; the same command goes on from here.")
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        watcher.close()
+def _tell_reused(done: "list[Done]") -> None:
     reused = sum(cell.reused for cell, _ in done)
     if reused:
         say(f"{reused} of {len(done)} runs are reused: they were finished before", notes)
-    return done
 
 
 @app.command(epilog="Example: refprotofl methods --preset paper --set share=full, or refprotofl methods fedprox")

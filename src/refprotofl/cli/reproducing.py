@@ -11,7 +11,6 @@ import typer
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted, duration
 from refprotofl.cli.app import (
-    INTERRUPTED,
     DataDir,
     Device,
     Settings,
@@ -21,16 +20,15 @@ from refprotofl.cli.app import (
     read_path,
     read_seeds,
 )
-from refprotofl.cli.printing import complain, explain, notes, say, warn
+from refprotofl.cli.grids import run_grid, show_table, warn_of
+from refprotofl.cli.printing import notes, say, warn
 from refprotofl.cli.running import read_workers, with_device
-from refprotofl.cli.tables import Column, show
 from refprotofl.errors import RunError
 
 if TYPE_CHECKING:
     from refprotofl.grids.cells import Cell
     from refprotofl.grids.results import Result
     from refprotofl.grids.running import Failed
-    from refprotofl.report.tables import Table
     from refprotofl.reproduction.planning import Grid
     from refprotofl.reproduction.studies import Scope
     from refprotofl.simulation.run import Workers as Count
@@ -160,7 +158,7 @@ def _gather(grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_d
     gathered = _Gathered(results)
     for again in (False, True):  # a kept result is enough for tables, not for what is drawn of a model
         asked = [cell for name, cell in left.items() if (name in results) is again]
-        gathered += _run(asked, data, lambda cell: clock.workers(cell, workers), None if again else kept)
+        gathered += _run(asked, data, lambda cell: clock.workers(cell, workers), out_dir, None if again else kept)
     return gathered
 
 
@@ -172,27 +170,16 @@ def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Cell]":
 
 
 def _run(
-    cells: "Sequence[Cell]", data: Path | None, workers: "Callable[[Cell], Count]", kept: Path | None
+    cells: "Sequence[Cell]",
+    data: Path | None,
+    workers: "Callable[[Cell], Count]",
+    out_dir: Path,
+    kept: Path | None,
 ) -> _Gathered:
-    from refprotofl.cli.display import GridWatcher
-    from refprotofl.grids.running import run_cells
-
-    watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     failures: list[Failed] = []
-    done: dict[str, Result] = {}
-    try:
-        for cell, result in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failures.append):
-            done[cell.experiment.hash] = result
-    except KeyboardInterrupt:
-        watcher.close()
-        finished = f"{len(done)} of {counted(len(cells), 'run')}"
-        complain(f"Interrupted. {finished} are done; the same command goes on from here.")
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        watcher.close()
-    for failed in failures:
-        warn(f"{for_terminal(failed.cell.name)}, seed {failed.cell.experiment.seed}: {for_terminal(failed.problem)}")
-    return _Gathered(done, len(failures))
+    done = run_grid(cells, data, workers, out_dir, kept=kept, failed=failures.append)
+    warn_of(failures)
+    return _Gathered({cell.experiment.hash: result for cell, result in done}, len(failures))
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
@@ -208,21 +195,10 @@ def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, ou
             write_table(folder, table)
             written += 1
         for table in told.first:
-            _show(table, [note for note in table.notes if note not in explained])
+            show_table(table, [note for note in table.notes if note not in explained])
             explained.update(table.notes)
     if written:
         say(f"{counted(written, 'table')} in {for_terminal(folder)}, each as Markdown, LaTeX, CSV and JSON")
-
-
-def _show(table: "Table", beneath: Sequence[str]) -> None:
-    """What is set in bold elsewhere has a star here."""
-    words = [Column(heading, wraps=24) for heading in table.headings[: table.left]]
-    numbers = [Column(heading, numbers=True) for heading in table.headings[table.left :]]
-    shown = {"best": "{} *", "within noise": "{} †", "behind": "{}"}
-    rows = [[shown[entry.standing].format(entry.text) for entry in row] for row in table.rows]
-    show([*words, *numbers], rows, table.title)
-    for note in beneath:
-        explain(for_terminal(note.replace("Bold:", "*:")))
 
 
 def _draw(

@@ -1,0 +1,63 @@
+"""What commands over grids of runs have in common: doing the runs, and showing a table of what came of them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import counted
+from refprotofl.cli.app import INTERRUPTED
+from refprotofl.cli.printing import complain, explain, notes, warn
+from refprotofl.cli.tables import Column, show
+
+if TYPE_CHECKING:
+    from refprotofl.grids.cells import Cell
+    from refprotofl.grids.running import Done, Failed
+    from refprotofl.report.tables import Table
+    from refprotofl.simulation.run import Workers
+
+
+def run_grid(
+    cells: "Sequence[Cell]",
+    data: Path | None,
+    workers: "Workers | Callable[[Cell], Workers]",
+    out_dir: Path,
+    *,
+    kept: Path | None = None,
+    failed: "Callable[[Failed], None] | None" = None,
+) -> "list[Done]":
+    """Does the runs with a bar; who interrupts them is told what is there. As `run_cells` has it otherwise."""
+    from refprotofl.cli.display import GridWatcher
+    from refprotofl.grids.running import run_cells
+
+    watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+    done = []
+    try:
+        for one in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failed):
+            done.append(one)
+    except KeyboardInterrupt:
+        watcher.close()
+        there = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
+        complain(f"Interrupted. Finished and kept in {there}; the same command goes on from here.")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        watcher.close()
+    return done
+
+
+def warn_of(failures: "Sequence[Failed]") -> None:
+    for one in failures:
+        warn(f"{for_terminal(one.cell.name)}, seed {one.cell.experiment.seed}: {for_terminal(one.problem)}")
+
+
+def show_table(table: "Table", beneath: Sequence[str]) -> None:
+    """What is set in bold elsewhere has a star here."""
+    words = [Column(heading, wraps=24) for heading in table.headings[: table.left]]
+    numbers = [Column(heading, numbers=True) for heading in table.headings[table.left :]]
+    shown = {"best": "{} *", "within noise": "{} †", "behind": "{}"}
+    rows = [[shown[entry.standing].format(entry.text) for entry in row] for row in table.rows]
+    show([*words, *numbers], rows, table.title)
+    for note in beneath:
+        explain(for_terminal(note.replace("Bold:", "*:")))
