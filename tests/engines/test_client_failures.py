@@ -9,6 +9,7 @@ from refprotofl.errors import DataError, GuardError, InputError, MachineError, R
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.folder import read_events
+from refprotofl.records.rounds import read_messages
 from refprotofl.simulation.run import run
 from refprotofl.wire import Message
 
@@ -50,7 +51,7 @@ def test_a_client_that_fails_is_absent_and_on_record(
     assert "ValueError" in log
     rounds = [event for event in events if event["event"] == "round"]
     assert [event["participants"] for event in rounds] == [[0, 2], [0, 2]]
-    assert all("1" not in event["messages"]["train"].get("up", {}) for event in rounds)
+    assert all(1 not in read_messages(event)["train"].get("up", {}) for event in rounds)
     assert finished.summary["full_model"]["participations"] == 4
 
 

@@ -91,9 +91,9 @@ class Machines:
     def settle(self, round: int) -> dict[int, Record]:
         return {client: record for one in self.machines for client, record in one.settle(round).items()}
 
-    def committed(self, round: int) -> None:
+    def committed(self, round: int, oldest: int) -> None:
         for one in self.machines:
-            one.committed(round)
+            one.committed(round, oldest)
 
     def close(self) -> None:
         for one in self.machines:

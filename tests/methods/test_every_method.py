@@ -9,6 +9,7 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
+from refprotofl.records.rounds import read_traffic
 from refprotofl.report.costs import cost_rows
 from refprotofl.simulation.engine import OpenEngine
 from refprotofl.simulation.run import Finished, run
@@ -78,7 +79,7 @@ def test_the_formula_is_what_the_ledger_counts(play: Any, method: str) -> None:
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     last = next(event for event in events if event["event"] == "round" and event["round"] == 3)
     counted = {(client, direction): 0 for client in range(3) for direction in ("up", "down")}
-    for row in last["traffic"]:
+    for row in read_traffic(last):
         if row["purpose"] == "training":
             values = row["parameters"] + row["prototype_values"] + row["other_values"]
             counted[row["client"], row["direction"]] += values

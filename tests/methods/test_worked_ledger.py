@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refprotofl.records.rounds import read_traffic
+
 CLIENTS, ROUNDS = 2, 2
 
 
@@ -36,7 +38,7 @@ def test_a_round_costs_6695_parameters_and_1280_prototype_values_up_and_66954_an
         },
         keep=0.1,
     )  # fmt: skip
-    rows = [row for event in paid.events("round") for row in event["traffic"] if row["purpose"] == "training"]
+    rows = [row for event in paid.events("round") for row in read_traffic(event) if row["purpose"] == "training"]
     for client in range(CLIENTS):
         for number in range(1, ROUNDS + 1):
             of_round = [row for row in rows if (row["client"], row["round"]) == (client, number)]

@@ -102,7 +102,7 @@ def test_another_experiment_beside_the_manifest_is_found(finished_copy: Path, ti
 
 def test_a_resume_does_not_make_an_edited_line_one_of_ours(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
     events = read_events(cut_off)
-    events[0]["workers"] = 99
+    events[0]["workers"] = 9  # as long as it was
     write_events(cut_off, events)
     run(tiny(), out=cut_off, resume=True)
     with pytest.raises(DataError, match="line 1 does not follow"):
@@ -111,10 +111,12 @@ def test_a_resume_does_not_make_an_edited_line_one_of_ours(cut_off: Path, tiny: 
 
 def as_of_an_older_version(folder: Path) -> None:
     manifest = read_manifest(folder / "checkpoint")
-    for name in ("run", "origin", "initial", "chain"):
+    for name in ("run", "origin", "initial", "chain", "told"):
         del manifest[name]
     for event in manifest["events"]:
         del event["chain"]
+    for copy in (folder / "checkpoint").glob("manifest-*"):
+        copy.unlink()
     (folder / "checkpoint" / "manifest.json").write_bytes(signed(manifest))
     newer = {"chain", "run", "summary"}
     kept = [{name: event[name] for name in event if name not in newer} for event in read_events(folder)]

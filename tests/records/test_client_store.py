@@ -201,7 +201,7 @@ def test_what_moved_is_settled_into_one_file_each_and_told_with_its_digest(tmp_p
     }  # fmt: skip
     assert all(digest_state(read_state(tmp_path, record)) == record["digest"] for record in records.values())
     assert place.settle(1) == records  # it was not committed
-    place.committed(1)
+    place.committed(1, 1)
     assert names(tmp_path) == ["000000-1.safetensors", "000001-1.safetensors"]
     assert place.settle(2) == {}
 
@@ -210,7 +210,7 @@ def test_the_last_committed_round_stays_until_the_next_one_is(tmp_path: Path) ->
     place = engine(tmp_path)
     ask(place, 0, "train", 1)
     first = place.settle(1)
-    place.committed(1)
+    place.committed(1, 1)
     ask(place, 0, "train", 2)
     second = place.settle(2)
     assert names(tmp_path) == ["000000-1.safetensors", "000000-2.safetensors"]
@@ -219,7 +219,7 @@ def test_the_last_committed_round_stays_until_the_next_one_is(tmp_path: Path) ->
     assert names(tmp_path) == ["000000-1.safetensors"]
     ask(again, 0, "train", 2)
     assert again.settle(2) == second
-    again.committed(2)
+    again.committed(2, 2)
     assert names(tmp_path) == ["000000-2.safetensors"]
 
 
@@ -228,7 +228,7 @@ def test_a_state_that_is_not_to_be_kept_or_whose_answer_nobody_took_leaves_no_tr
     ask(place, 0, "train", 1, keeps=False)
     place.submit(Request(1, "train", 1, encode({})))
     assert place.settle(1) == {}
-    place.committed(1)
+    place.committed(1, 1)
     assert names(tmp_path) == []
 
 

@@ -9,6 +9,7 @@ import pytest
 from refprotofl.errors import DataError
 from refprotofl.experiment import Experiment
 from refprotofl.records.folder import read_events
+from refprotofl.records.manifest import read_manifest, signed
 from refprotofl.simulation.run import run
 
 Told = list[tuple[str, int | None]]
@@ -27,7 +28,7 @@ def test_the_order_of_events(cut_off: Path, tiny: Callable[..., Experiment]) -> 
     assert told(cut_off) == [*FIRST, ("resume", None), *SECOND]
 
 
-@pytest.mark.parametrize("lines", [0, 1, 2])
+@pytest.mark.parametrize("lines", [1, 2])
 @pytest.mark.parametrize("torn", [False, True])
 def test_what_a_committed_round_told_comes_back(
     cut_off: Path, tiny: Callable[..., Experiment], lines: int, torn: bool
@@ -36,9 +37,41 @@ def test_what_a_committed_round_told_comes_back(
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:lines]) + (whole[lines][:-7] if torn else b""))
     run(tiny(), out=cut_off, resume=True)
-    kept = FIRST if lines else FIRST[1:]  # the manifest knows of its round, not of the start
-    assert told(cut_off) == [*kept, ("resume", None), *SECOND]
-    assert path.read_bytes().splitlines(keepends=True)[len(kept) - 1] == whole[2]
+    assert told(cut_off) == [*FIRST, ("resume", None), *SECOND]
+    assert path.read_bytes().splitlines(keepends=True)[2] == whole[2]
+
+
+@pytest.mark.parametrize("lost", ["all", "the start", "half a line", "the file"])
+def test_truncated_events_are_refused_and_left_alone(cut_off: Path, tiny: Callable[..., Experiment], lost: str) -> None:
+    path = cut_off / "events.jsonl"
+    start, *others = path.read_bytes().splitlines(keepends=True)
+    left = {"all": b"", "the start": b"".join(others), "half a line": start[: len(start) // 2], "the file": None}[lost]
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    with pytest.raises(DataError, match=r"events\.jsonl is (shorter|missing|not the one)"):
+        run(tiny(), out=cut_off, resume=True)
+    assert (path.read_bytes() if path.exists() else None) == left
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_truncated_events_of_an_older_version_are_refused(
+    finished_copy: Path, tiny: Callable[..., Experiment], rounds: int
+) -> None:
+    """Its manifest does not say how long they are."""
+    manifest = read_manifest(finished_copy / "checkpoint")
+    del manifest["told"]
+    (finished_copy / "checkpoint" / "manifest.json").write_bytes(signed(manifest))
+    (finished_copy / "summary.json").unlink()
+    path = finished_copy / "events.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines if rounds == 2 else lines[:1]))
+    if rounds == 2:
+        run(tiny(), out=finished_copy, resume=True)
+        assert told(finished_copy) == [*FIRST, *SECOND[:2], ("resume", None), ("end", None)]
+    else:
+        with pytest.raises(DataError, match=r"events\.jsonl tells of 0 rounds before round 2: it was truncated"):
+            run(tiny(), out=finished_copy, resume=True)
 
 
 def test_what_a_round_told_that_was_not_committed_goes(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
@@ -62,7 +95,7 @@ def test_a_damaged_line_in_the_middle_is_told_and_left_alone(
     path = cut_off / "events.jsonl"
     path.write_text(damage + "\n" + path.read_text())
     before = path.read_bytes()
-    with pytest.raises(DataError, match=r"events\.jsonl has a damaged line"):
+    with pytest.raises(DataError, match=r"events\.jsonl is not the one that the checkpoint's manifest goes with"):
         run(tiny(), out=cut_off, resume=True)
     assert path.read_bytes() == before
 

@@ -11,6 +11,7 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.records.folder import read_events
+from refprotofl.records.rounds import read_messages, read_traffic
 from refprotofl.simulation.draws import draw_cohort
 from refprotofl.simulation.run import Finished, run
 
@@ -73,7 +74,7 @@ def test_accuracies_are_shares_of_the_test_set(some: Finished) -> None:
 def test_totals_are_the_sums_of_what_the_rounds_tell(some: Finished) -> None:
     sums: dict[str, Counter[str]] = {name: Counter() for name in some.summary["communication"]}
     for event in events_of(some, "round"):
-        for row in event["traffic"]:
+        for row in read_traffic(event):
             assert row["round"] == event["round"]
             training = {"up": "uplink", "down": "downlink"}[row["direction"]]
             sums[training if row["purpose"] == "training" else row["purpose"]].update(
@@ -126,7 +127,7 @@ def test_round_events_name_cohort_and_digests(some: Finished) -> None:
         assert len(event["asked"]) == 3
         assert list(event["clients"]) == [str(client) for client in event["participants"]]
         for phase in ("prototypes", "train"):
-            assert set(event["messages"][phase]["up"]) == set(event["clients"])
+            assert set(read_messages(event)[phase]["up"]) == {int(client) for client in event["clients"]}
 
 
 def test_without_prototypes_there_is_no_prototype_accuracy(tiny: Callable[..., Experiment], tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class ReplayEngine:
     def settle(self, round: int) -> dict[int, Record]:
         return {}
 
-    def committed(self, round: int) -> None:
+    def committed(self, round: int, oldest: int) -> None:
         """Nothing is kept."""
 
     def close(self) -> None:

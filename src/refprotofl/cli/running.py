@@ -50,6 +50,12 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out; --set rounds=… makes it longer.")
     ] = False,
+    from_round: Annotated[
+        int | None,
+        typer.Option(
+            "--from-round", metavar="N", min=1, help="With --resume: go back to round N, one of the last that are kept."
+        ),
+    ] = None,
     trust_code: TrustCode = False,
     workers: Workers = "auto",
     device: Device = None,
@@ -69,6 +75,8 @@ def run(
         count = read_workers(workers)
         if resume and out_dir is None:
             raise InputError("--resume needs --out with the folder of the run to go on with.")
+        if from_round is not None and not resume:
+            raise InputError("--from-round goes back in a run that is there: it needs --resume and --out.")
         if resume and out_dir is not None and file is None and preset is None:
             experiment = _resumed(out_dir, settings or [], device, trust_code)
         else:
@@ -81,7 +89,15 @@ def run(
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
     try:
-        finished = run_experiment(experiment, out=folder, data=data, workers=count, resume=resume, watcher=watcher)
+        finished = run_experiment(
+            experiment,
+            out=folder,
+            data=data,
+            workers=count,
+            resume=resume,
+            from_round=from_round,
+            watcher=watcher,
+        )
     except KeyboardInterrupt:
         _tell_what_is_kept(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None

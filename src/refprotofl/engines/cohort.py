@@ -21,7 +21,7 @@ LOGS_TELL = " The clients' logs tell more: those of this machine are in the run 
 LOST_AT_RANDOM = "lost (dropout)"
 RECENT = 8  # different requests of a phase that are remembered in their encoded form
 
-Digests = dict[str, dict[str, dict[str, dict[str, str]]]]  # phase, direction, client, field
+Digests = dict[str, dict[str, dict[int, dict[str, str]]]]  # phase, direction, client, field
 Norms = dict[tuple[str, str], dict[int, float]]  # of the tensors in answers: by phase and field, then by client
 
 
@@ -220,4 +220,4 @@ class EngineCohort:
             kinds=self._kinds,
             purpose=purpose,
         )
-        self.digests.setdefault(phase, {}).setdefault(direction, {})[str(client)] = digests
+        self.digests.setdefault(phase, {}).setdefault(direction, {})[client] = digests

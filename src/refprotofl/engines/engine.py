@@ -64,8 +64,8 @@ class Engine(Protocol):
         Results that were not called for are forgotten.
         """
 
-    def committed(self, round: int) -> None:
-        """The round exists: what earlier ones left may go. Until then all that they need must stay."""
+    def committed(self, round: int, oldest: int) -> None:
+        """The round exists: what only rounds before `oldest` need may go. Until then all that they need must stay."""
 
     def explain(self, client: int) -> str:
         """What is known here of its last failure, for people and never on record; nothing where it lives elsewhere."""

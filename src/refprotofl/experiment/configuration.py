@@ -59,6 +59,11 @@ class _Keys(Table):
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )
+    keep_checkpoints: Annotated[PositiveInt, at_most(1000)] = key(
+        3,
+        "committed rounds that are kept to go back to, 1 or more; each takes the disk space of its states",
+        enters="never",
+    )
     max_samples: Count = key(
         0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
     )

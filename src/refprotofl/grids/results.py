@@ -18,6 +18,7 @@ from refprotofl.records.events import Event, read_events
 from refprotofl.records.files import make_folders, write_whole
 from refprotofl.records.inside import CHECKPOINT, read_json
 from refprotofl.records.manifest import Origin, read_manifest
+from refprotofl.records.rounds import read_traffic
 from refprotofl.records.summary import Summary, check_summary, read_summary
 from refprotofl.simulation.origin import changes, origin_of
 from refprotofl.simulation.resolving import prepare, resolve_alike
@@ -52,7 +53,7 @@ def result_of(folder: Path, asked: Experiment, summary: Summary | None = None, c
     told = summary or read_summary(folder / "summary.json")
     try:
         curve = [point for point in curve_of(events) if point["round"] <= told["rounds_done"]]
-    except (LookupError, TypeError):
+    except (LookupError, TypeError, ValueError):
         raise DataError(f"{folder / 'events.jsonl'} does not tell what its evaluations belong to.") from None
     return {
         "schema": 1,
@@ -68,10 +69,12 @@ def result_of(folder: Path, asked: Experiment, summary: Summary | None = None, c
 def curve_of(events: list[Event]) -> list[Point]:
     """Its points in the order of rounds; an evaluation stands before the round that it belongs to.
 
-    LookupError or TypeError if the events are not those of a run of ours.
+    LookupError, TypeError or ValueError if the events are not those of a run of ours.
     """
     rounds = [event for event in events if event["event"] == "round"]
-    sent = [sum(row["payload_bytes"] for row in event["traffic"] if row["purpose"] != "evaluation") for event in rounds]
+    sent = [
+        sum(row["payload_bytes"] for row in read_traffic(event) if row["purpose"] != "evaluation") for event in rounds
+    ]
     until = dict(zip((event["round"] for event in rounds), accumulate(sent), strict=True))
     scored = [event for event in events if event["event"] == "evaluation"]
     return [{"round": one["round"], "accuracy": one["accuracy"], "bytes": until[one["round"]]} for one in scored]

@@ -1,7 +1,11 @@
-"""A checkpoint: the server's state, clients' records and a manifest. A round exists only if the manifest says so."""
+"""A checkpoint: the server's state, clients' records and a manifest. A round exists only if `manifest.json` says so.
+
+Those of the last few rounds are kept, each under a manifest of its own.
+"""
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,8 @@ from refprotofl.basics.state import State, digest_run, digest_state
 from refprotofl.errors import DataError
 from refprotofl.records.files import ensure_folder, remove_parts, write_whole
 from refprotofl.records.inside import remove_named
-from refprotofl.records.manifest import SCHEMA, Marks, read_manifest, signed
+from refprotofl.records.kept import KEPT, kept_rounds
+from refprotofl.records.manifest import CURRENT, SCHEMA, Marks, Rollback, kept_name, read_manifest, signed
 from refprotofl.records.states import load_state, save_state
 
 __all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"]
@@ -41,15 +46,52 @@ class Progress:
 
 
 class Checkpoint:
-    def __init__(self, folder: Path, initial_digests: Sequence[str]) -> None:
+    def __init__(self, folder: Path, initial_digests: Sequence[str], keep: int = 1) -> None:
+        """`keep`: how many committed rounds can be gone back to, the last one among them."""
         self.folder = ensure_folder(folder)
+        self._keep = keep
         self._initial_digests = initial_digests  # of each client before it ever trained
         self._manifest = read_manifest(folder)
         self.records: Records = {int(client): record for client, record in self._manifest.get("clients", {}).items()}
         self.marks: Marks = {name: self._manifest[name] for name in Marks.__annotations__ if name in self._manifest}  # type: ignore[assignment]
         place_digests(folder, self._initial_digests, self.records)
+        self._kept = self._read_kept()
         remove_parts(self.folder)
         self._remove_others()
+
+    def _read_kept(self) -> dict[int, dict[str, Any]]:
+        """Manifests by round, up to the current one; one that cannot be read is not kept any longer."""
+        kept = {}
+        last = self._manifest["progress"]["round"] if self._manifest else 0
+        for round in kept_rounds(self.folder):
+            with suppress(DataError):
+                if round < last:
+                    kept[round] = _kept_part(read_manifest(self.folder, kept_name(round)))
+        if last:
+            kept[last] = _kept_part(self._manifest)
+        return dict(sorted(kept.items())[-self._keep :])
+
+    @property
+    def oldest(self) -> int:
+        """The oldest round that is kept, 0 before the first."""
+        return min(self._kept, default=0)
+
+    @property
+    def kept_records(self) -> dict[int, Records]:
+        """The clients' records by round, of every round that can be gone back to."""
+        return {
+            round: {int(client): record for client, record in one["clients"].items()}
+            for round, one in self._kept.items()
+        }
+
+    @property
+    def rollback(self) -> Rollback | None:
+        return self._manifest.get("rollback")
+
+    @property
+    def told(self) -> int | None:
+        """The size of events.jsonl with the round's events; None in a manifest of an older version."""
+        return self._manifest.get("told") if self._manifest else 0
 
     @property
     def progress(self) -> Progress:
@@ -78,9 +120,18 @@ class Checkpoint:
         return digest_run(digest_state(server), digests)
 
     def commit(
-        self, server: State, moved: Records, state_digest: str, progress: Progress, events: list[dict[str, Any]]
+        self,
+        server: State,
+        moved: Records,
+        state_digest: str,
+        progress: Progress,
+        events: list[dict[str, Any]],
+        told: int,
     ) -> None:
-        """Makes the round exist: the manifest is replaced last, in one step, when all that it names is safe."""
+        """Makes the round exist: the manifest is replaced last, in one step, when all that it names is safe.
+
+        `told` is the size that events.jsonl will have with these events in it.
+        """
         file = f"server-{progress.round}.safetensors"
         save_state(self.folder / file, server)
         records = self.records | moved
@@ -92,15 +143,27 @@ class Checkpoint:
             "server": {"file": file, "digest": digest_state(server)},
             "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
+            "told": told,
             **self.marks,
         }
-        write_whole(self.folder / "manifest.json", signed(manifest))
+        data = signed(manifest)
+        if self._keep > 1:
+            write_whole(self.folder / kept_name(progress.round), data)
+        write_whole(self.folder / CURRENT, data)
         self._manifest, self.records = manifest, records
+        self._kept[progress.round] = _kept_part(manifest)
+        self._kept = dict(list(self._kept.items())[-self._keep :])
         self._remove_others()
 
     def _remove_others(self) -> None:
-        """The server's states of earlier rounds, and of a round that never became one."""
-        remove_named(self.folder, _SERVER, {self._manifest["server"]["file"]} if self._manifest else ())
+        """Manifests and the server's states of rounds that are no longer kept, or that never became one."""
+        remove_named(self.folder, KEPT, {kept_name(round) for round in self._kept} if self._keep > 1 else ())
+        remove_named(self.folder, _SERVER, {one["server"]["file"] for one in self._kept.values()})
+
+
+def _kept_part(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What of a manifest names files."""
+    return {name: manifest[name] for name in ("server", "clients")}
 
 
 def place_digests(folder: Path, initial: Sequence[str], records: Records) -> list[str]:

@@ -76,7 +76,7 @@ class RunFolder:
         stored = read_experiment(self.path) if self._holds_run else experiment
         longer = is_longer(stored, experiment)
         if longer:
-            self._drop_summary()  # first, as it would be that of a run which is not finished
+            self.drop_summary()  # first, as it would be that of a run which is not finished
         else:
             self.refuse_other(stored, experiment)
         if longer or not self._holds_run:
@@ -90,7 +90,7 @@ class RunFolder:
             return {}
         return {SEEN_FROM: str(seen_from(self.path) or Path.cwd())}
 
-    def _drop_summary(self) -> None:
+    def drop_summary(self) -> None:
         (self.path / "summary.json").unlink(missing_ok=True)
         sync_folder(self.path)
 

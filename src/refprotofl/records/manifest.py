@@ -87,6 +87,15 @@ class Marks(TypedDict, total=False):
     chain: Digest  # of the round's last event
 
 
+class Rollback(TypedDict):
+    """That the run went back to this round: said by its manifest until the next one is committed."""
+
+    round: Annotated[int, Field(ge=1)]
+    before: Annotated[int, Field(ge=1)]  # the round that it stood at
+    events: Annotated[str, Field(pattern=r"^events\.\d{1,9}\.jsonl$")]  # where what was told since then is now
+    reason: str
+
+
 class Manifest(Marks):
     schema: int
     progress: Passed
@@ -94,15 +103,25 @@ class Manifest(Marks):
     server: ServerFile
     clients: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], ClientRecord]
     events: Annotated[list[Told], Field(min_length=1)]
+    told: NotRequired[Count]  # size of events.jsonl with the round's own events in it
+    rollback: NotRequired[Rollback]
 
 
 _MANIFEST = TypeAdapter(Manifest)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+CURRENT = "manifest.json"
+
+
+def kept_name(round: int) -> str:
+    """Of the same manifest, beside later ones."""
+    return f"manifest-{round}.json"
+
+
+def read_manifest(folder: Path, name: str = CURRENT) -> dict[str, Any]:
     """The manifest in this checkpoint, or nothing before the first committed round."""
     check_folder(folder)
-    path = folder / "manifest.json"
+    path = folder / name
     try:
         manifest: dict[str, Any] = parse_json(read_file(path))
         intact = manifest.pop("sha256", None) == sha256(json.dumps(manifest).encode())

@@ -21,13 +21,13 @@ LIMIT = (
 
 def check_told(folder: Path, experiment: Experiment, manifest: dict[str, Any], events: Sequence[Event]) -> list[str]:
     """DataError where they disagree; else what the answer rests on."""
-    _check_experiment(folder, experiment, manifest)
+    check_experiment(folder, experiment, manifest)
     _check_rounds(folder, manifest, events)
     _check_summary(folder, experiment, manifest, events)
     return list(_notes(folder, manifest, events))
 
 
-def _check_experiment(folder: Path, experiment: Experiment, manifest: dict[str, Any]) -> None:
+def check_experiment(folder: Path, experiment: Experiment, manifest: dict[str, Any]) -> None:
     """A run that is being extended has more rounds than when its last round was committed."""
     run = manifest.get("run")
     if run is not None:

@@ -20,6 +20,7 @@ from refprotofl.records.events import read_events
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.inside import check_run_folder
 from refprotofl.records.manifest import read_manifest
+from refprotofl.records.rounds import read_messages
 from refprotofl.records.states import load_state
 from refprotofl.records.telling import check_told
 
@@ -37,7 +38,7 @@ class _Round(TypedDict):
     round: Annotated[int, Field(ge=1)]
     state_digest: str
     asked: list[int]
-    messages: dict[str, dict[str, dict[str, dict[str, str]]]]  # by phase, direction, client, field
+    messages: dict[str, dict[str, dict[str, Any]]]  # by phase and direction, what `read_messages` reads
     server: dict[str, str]
     clients: dict[str, str]
 
@@ -99,7 +100,11 @@ def rounds(folder: Path) -> Iterator[dict[str, Any]]:
             except ValidationError as error:
                 where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
                 raise DataError(f"{folder / 'events.jsonl'}: a round's {where} is not what it must be.") from None
-            yield event
+            try:
+                messages = read_messages(event)
+            except (ValueError, TypeError, AttributeError):
+                raise DataError(f"{folder / 'events.jsonl'}: a round's messages are not what they must be.") from None
+            yield {**event, "messages": messages}
 
 
 def _paired(left: dict[str, Any], right: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

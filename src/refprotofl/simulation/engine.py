@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -27,6 +27,7 @@ class Site:
     folder: Path  # where it may keep its clients' states
     data_dir: Path | None
     workers: int
+    kept: Mapping[int, Mapping[int, Record]] = field(default_factory=dict)  # records of rounds that may be gone back to
 
 
 OpenEngine = Callable[[Site], Engine]
@@ -39,14 +40,14 @@ def open_engine(site: Site, *, patient: bool = False) -> LocalEngine:
     """
     here = client_side(site.federation, site.folder)
     if site.workers == 1:
-        return LocalEngine(lambda: InProcess(here), site.folder, site.records)
+        return LocalEngine(lambda: InProcess(here), site.folder, site.records, site.kept)
     sizes = [len(indices) for indices in site.federation.data.client_indices]
     meanwhile = None if patient else here
 
     def start() -> WorkerProcesses:
         return WorkerProcesses(build_worker_host, worker_specifications(site), sizes, meanwhile)
 
-    return LocalEngine(start, site.folder, site.records)
+    return LocalEngine(start, site.folder, site.records, site.kept)
 
 
 def worker_specifications(site: Site) -> list[bytes]:

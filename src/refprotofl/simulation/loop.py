@@ -19,6 +19,7 @@ from refprotofl.records.files import sha256
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.manifest import Origin
+from refprotofl.records.rounds import write_messages, write_traffic
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation.draws import draw_cohort, draw_evaluated, draw_lost
@@ -52,7 +53,7 @@ class Loop:
 
     def begin(self, origin: Origin, planned: int, workers: int, device: str, partition: dict[str, Any]) -> None:
         """`planned` is the number of rounds that the run in the folder had before."""
-        told = self.folder.events.mend(self.progress.round, self.checkpoint.events)
+        told = self.folder.events.mend(self.progress.round, self.checkpoint.events, self.checkpoint.told)
         before = self.checkpoint.marks.get("run")
         run = before["id"] if before else next((str(event["run"]) for event in told if "run" in event), uuid4().hex)
         self.folder.events.tell(
@@ -66,6 +67,7 @@ class Loop:
                 "machine": describe_machine(),
             }
         )
+        self._tell_rollback(told)
         self._tell_extension(before["rounds"] if before else planned, told)
         experiment, names = self.experiment, self.experiment.backbones
         self.checkpoint.marks |= {
@@ -74,6 +76,12 @@ class Loop:
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
         self.watcher.started(experiment, self.folder.path, workers, self.progress.round)
+
+    def _tell_rollback(self, told: list[Event]) -> None:
+        """Once, though a crash may come before the next commit."""
+        rollback = self.checkpoint.rollback
+        if rollback is not None and not any(one["event"] == "rollback" for one in told):
+            self.folder.events.tell({"event": "rollback", **rollback})
 
     def _tell_extension(self, planned: int, told: list[Event]) -> None:
         """Once, though a crash may come between the telling and the next commit."""
@@ -123,15 +131,15 @@ class Loop:
             "state_digest": digest,
             "asked": asked,
             "participants": list(cohort.clients),
-            "messages": cohort.digests,
+            "messages": write_messages(cohort.digests),
             "server": {name: digest_value(state[name])[:16] for name in sorted(state)},
             "clients": {str(client): record["digest"][:16] for client, record in moved.items()},
-            "traffic": self.ledger.close(round),
+            "traffic": write_traffic(self.ledger.close(round)),
             "seconds": time.perf_counter() - begin,
         }
         lines = self.folder.events.chained([*events, event])
-        self.checkpoint.commit(state, moved, digest, self.progress, lines)
-        self.engine.committed(round)
+        self.checkpoint.commit(state, moved, digest, self.progress, lines, self.folder.events.size_with(lines))
+        self.engine.committed(round, self.checkpoint.oldest)
         self.folder.events.append(lines)
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 

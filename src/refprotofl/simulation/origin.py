@@ -10,7 +10,8 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
 from refprotofl.records import folder as folders
 from refprotofl.records.inside import CHECKPOINT
-from refprotofl.records.manifest import Origin, read_manifest
+from refprotofl.records.kept import readable_manifest
+from refprotofl.records.manifest import Origin
 
 RESULTS = 1  # raised when a pinned digest changes, and only then: what was computed before is not reused
 
@@ -40,7 +41,7 @@ def changes(stored: Origin, now: Origin, experiment: Experiment) -> list[str]:
 
 def changed_since(folder: Path, experiment: Experiment, data_dir: Path | None) -> list[str]:
     """What has changed since the run in this folder, of this experiment; nothing where that is not on record."""
-    stored = read_manifest(folder / CHECKPOINT).get("origin")
+    stored = readable_manifest(folder / CHECKPOINT).get("origin")
     return (
         []
         if stored is None

@@ -14,12 +14,16 @@ import torch
 from refprotofl.basics.escapes import for_file_name
 from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
+from refprotofl.engines.local.store import check_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, is_longer, seen_from
+from refprotofl.records.manifest import kept_name
+from refprotofl.records.rollback import choose, go_back
 from refprotofl.records.summary import Summary
+from refprotofl.records.telling import check_experiment
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation import assembly
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
@@ -49,13 +53,15 @@ def run(
     data: Path | str | None = None,
     workers: Workers = 1,
     resume: bool = False,
+    from_round: int | None = None,
     watcher: Watcher | None = None,
     engine: OpenEngine = open_engine,
 ) -> Finished:
     """Runs an experiment, or goes on with one, and gives its summary.
 
     The result does not depend on `workers`. Without `out` a new folder under runs/ is made. `watcher` is told of what
-    happens, such as `refprotofl.ProgressWatcher()`. `engine` opens what asks the clients.
+    happens, such as `refprotofl.ProgressWatcher()`. `engine` opens what asks the clients. `from_round` goes back to a
+    round whose checkpoint is kept.
     """
     started = time.perf_counter()
     watcher = watcher or Watcher()
@@ -69,7 +75,7 @@ def run(
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
         cleanup.callback(folder.close)
-        finished = enter(folder, experiment, resume, data_dir)
+        finished = enter(folder, experiment, resume, data_dir, from_round)
         if finished is not None:
             return finished
         federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
@@ -78,10 +84,13 @@ def run(
             watcher.noted(note)
         side = assembly.server_side(federation)
         planned = folder.take(federation.experiment)
-        checkpoint = Checkpoint(folder.checkpoint, side.initial_digests)
+        stand(folder, federation.experiment, from_round, watcher)
+        checkpoint = Checkpoint(folder.checkpoint, side.initial_digests, federation.experiment.keep_checkpoints)
         restore(side, checkpoint)
         count = worker_count(workers, federation.experiment, device)
-        opened = engine(Site(federation, checkpoint.records, checkpoint.folder, data_dir, count))
+        opened = engine(
+            Site(federation, checkpoint.records, checkpoint.folder, data_dir, count, checkpoint.kept_records)
+        )
         cleanup.callback(opened.close)
         loop = Loop(side, opened, checkpoint, folder, watcher, partial(assembly.steps_of_round, federation))
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path))
@@ -89,10 +98,14 @@ def run(
         return Finished(loop.run(started), folder.path)
 
 
-def enter(folder: RunFolder, experiment: Experiment, resume: bool, data_dir: Path | None) -> Finished | None:
+def enter(
+    folder: RunFolder, experiment: Experiment, resume: bool, data_dir: Path | None, from_round: int | None
+) -> Finished | None:
     """Opens the folder, if it may be used for this experiment. A run that is finished needs no more."""
     stored = folder.open(resume)
     if stored is None:
+        if from_round is not None:
+            raise InputError(f"--from-round {from_round} goes back in a run, but there is none in {folder.path}.")
         return None
     wanted = resolve_alike(experiment, stored)
     longer = is_longer(stored, wanted)
@@ -101,7 +114,7 @@ def enter(folder: RunFolder, experiment: Experiment, resume: bool, data_dir: Pat
     else:
         folder.refuse_other(stored, wanted)
     refuse_changed(folder.path, stored, data_dir)
-    summary = None if longer else folder.read_summary()
+    summary = None if longer or from_round is not None else folder.read_summary()
     return None if summary is None else Finished(summary, folder.path, reused=True)
 
 
@@ -112,6 +125,26 @@ def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) 
             f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot go on to {wanted.rounds}: "
             f"what method = {stored.method!r} does in a round depends on the number of all rounds. Use another --out."
         )
+
+
+def stand(folder: RunFolder, experiment: Experiment, from_round: int | None, watcher: Watcher) -> None:
+    """Brings the folder to the checkpoint that the run goes on from; tells if that is not the newest."""
+    chosen = choose(folder, from_round, check_state)
+    if not chosen.manifest:
+        return
+    check_experiment(folder.path, experiment, chosen.manifest)
+    if not chosen.reason:
+        return
+    rollback = go_back(folder, chosen)
+    round = chosen.manifest["progress"]["round"]
+    if rollback is not None:
+        why = "" if from_round is not None else f"{chosen.reason} "
+        watcher.noted(
+            f"{why}The run goes on from round {round}, not {rollback['before']}; what was told of later "
+            f"rounds is in {rollback['events']}."
+        )
+    elif from_round is None:
+        watcher.noted(f"{chosen.reason} Its copy, {kept_name(round)}, is whole and was put in its place.")
 
 
 def restore(side: ServerSide, checkpoint: Checkpoint) -> None:

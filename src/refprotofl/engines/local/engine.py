@@ -1,6 +1,7 @@
 """The engine of this machine: tasks for whoever computes, and where every client's newest state lies."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from refprotofl.engines.engine import STOPS, Record, Request, Result
@@ -15,13 +16,20 @@ from refprotofl.errors import RunError
 class LocalEngine:
     """Knows committed states and those of the present round, so that any process can go on with any client.
 
-    `records` are those of the last committed round. Files in `folder` that none of them names are removed; then `start`
-    is called for whoever computes.
+    `records` are those of the last committed round, `kept` by round those that may be gone back to. Files in `folder`
+    that none of them names are removed; then `start` is called for whoever computes.
     """
 
-    def __init__(self, start: Callable[[], Executor], folder: Path, records: Mapping[int, Record]) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Executor],
+        folder: Path,
+        records: Mapping[int, Record],
+        kept: Mapping[int, Mapping[int, Record]] | None = None,
+    ) -> None:
         self._folder = folder
         self._records = dict(records)
+        self._kept = dict(kept or {})
         self._settled: dict[int, dict[int, Record]] = {}  # by round, not committed yet
         self._newest = {client: Location.recorded(record) for client, record in records.items()}
         self._committed = dict(self._newest)
@@ -31,7 +39,7 @@ class LocalEngine:
         self._logs = ClientLogs(folder.parent)
         prepare_states(folder)
         prepare_shelf(folder)
-        remove_others(folder, self._records.values())
+        remove_others(folder, self._named())
         self._executor = start()
 
     def submit(self, request: Request) -> int:
@@ -63,11 +71,17 @@ class LocalEngine:
         self._settled[round] = records
         return records
 
-    def committed(self, round: int) -> None:
+    def committed(self, round: int, oldest: int) -> None:
         self._records |= self._settled.pop(round)
         self._committed |= {client: self._newest[client] for client in self._moved}
         self._moved.clear()
-        remove_others(self._folder, self._records.values())
+        self._kept = {one: records for one, records in self._kept.items() if one >= oldest}
+        self._kept[round] = dict(self._records)
+        remove_others(self._folder, self._named())
+
+    def _named(self) -> Iterator[Record]:
+        """Of the last round, and of those that may be gone back to."""
+        return chain(self._records.values(), *(records.values() for records in self._kept.values()))
 
     def explain(self, client: int) -> str:
         return self._logs.last(client)

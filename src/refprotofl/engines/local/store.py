@@ -105,6 +105,12 @@ def read_state(folder: Path, record: Record) -> State:
     return load_state(folder / CLIENTS / _file_of(record), record["digest"])
 
 
+def check_state(folder: Path, record: Record) -> None:
+    """DataError if the state that a record names is damaged. What another engine keeps elsewhere is not looked for."""
+    if "file" in record:
+        read_state(folder, record)
+
+
 def _file_of(record: Record) -> str:
     """A name of our own form: a record may come from anyone, and no other path is followed."""
     file = record.get("file")

@@ -1,0 +1,122 @@
+"""Which checkpoint a run goes on from, and how it goes back to one that is not the newest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refprotofl.errors import DataError, InputError
+from refprotofl.records.events import as_text, whole_lines
+from refprotofl.records.files import write_whole
+from refprotofl.records.folder import RunFolder
+from refprotofl.records.inside import check_file, read_file
+from refprotofl.records.kept import kept_rounds
+from refprotofl.records.manifest import CURRENT, Rollback, kept_name, read_manifest, signed
+from refprotofl.records.states import load_state
+
+MOVED = "events.{}.jsonl"
+
+CheckClient = Callable[[Path, dict[str, Any]], object]  # of a checkpoint's folder, by its record; DataError if damaged
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The checkpoint to go on from, nothing where no round is committed; and why, if it is not the newest."""
+
+    manifest: dict[str, Any]
+    reason: str = ""
+
+
+def choose(run: RunFolder, wanted: int | None, check_client: CheckClient) -> Chosen:
+    """The newest checkpoint that is whole, or that of round `wanted`; DataError if there is none."""
+    folder = run.checkpoint
+    if wanted is not None:
+        return Chosen(_wanted(folder, wanted, check_client), "asked for by --from-round")
+    rounds, first = kept_rounds(folder), None
+    try:
+        current = read_manifest(folder)
+        if not current and not _tells_rounds(run):
+            return Chosen({})
+        if not current:
+            raise DataError(
+                f"The checkpoint's {folder / CURRENT} is missing, though {run.events.path} tells of rounds."
+            )
+        rounds = [round for round in rounds if round < current["progress"]["round"]]  # later ones were never committed
+        check_whole(folder, current, check_client)
+        return Chosen(current)
+    except DataError as problem:
+        first = problem
+    for round in rounds:
+        try:
+            manifest = read_manifest(folder, kept_name(round))
+            check_whole(folder, manifest, check_client)
+        except DataError:
+            continue
+        return Chosen(manifest, str(first))
+    raise first
+
+
+def _tells_rounds(run: RunFolder) -> bool:
+    return any(event["event"] == "round" for event in whole_lines(run.events.later(0)))
+
+
+def _wanted(folder: Path, wanted: int, check_client: CheckClient) -> dict[str, Any]:
+    rounds = kept_rounds(folder)
+    if wanted not in rounds:
+        there = f"kept are {', '.join(map(str, sorted(rounds)))}" if rounds else "none is kept"
+        raise InputError(f"--from-round {wanted}: there is no checkpoint of that round to go back to; {there}.")
+    manifest = read_manifest(folder, kept_name(wanted))
+    check_whole(folder, manifest, check_client)
+    return manifest
+
+
+def check_whole(folder: Path, manifest: dict[str, Any], check_client: CheckClient) -> None:
+    """DataError if a state that the manifest names is missing or damaged."""
+    load_state(folder / manifest["server"]["file"], manifest["server"]["digest"])
+    for record in manifest["clients"].values():
+        check_client(folder, record)
+
+
+def go_back(run: RunFolder, chosen: Chosen) -> Rollback | None:
+    """Makes the chosen checkpoint the one that the run stands at; gives what was left behind, if it was anything.
+
+    What was told since goes into a file of its own first, so that a crash at any time loses nothing.
+    """
+    manifest = chosen.manifest
+    round = manifest["progress"]["round"]
+    later = _told_after(run, manifest)
+    left = [event["round"] for event in whole_lines(later) if event["event"] == "round"]
+    rollback: Rollback | None = None
+    if left:
+        run.drop_summary()
+        moved = _put_aside(run.path, later)
+        rollback = {"round": round, "before": max(left), "events": moved, "reason": chosen.reason}
+    elif "rollback" in manifest:
+        rollback = manifest["rollback"]
+    bare = {name: value for name, value in manifest.items() if name != "rollback"}
+    write_whole(run.checkpoint / CURRENT, signed({**bare, "rollback": rollback} if rollback else bare))
+    return rollback
+
+
+def _told_after(run: RunFolder, manifest: dict[str, Any]) -> bytes:
+    """What later rounds told, that of a round which was committed and not told yet too."""
+    later = run.events.later(manifest["told"]) if "told" in manifest else b""
+    try:
+        newest = read_manifest(run.checkpoint)
+    except DataError:
+        return later
+    if not newest or newest["progress"]["round"] <= manifest["progress"]["round"]:
+        return later
+    last = as_text(newest["events"])
+    return later if last in later else later + last
+
+
+def _put_aside(folder: Path, later: bytes) -> str:
+    """The name of the file that it is in now; the same one again after a crash."""
+    number = 1
+    while check_file(folder / MOVED.format(number)):
+        if read_file(folder / MOVED.format(number)) == later:
+            return MOVED.format(number)
+        number += 1
+    write_whole(folder / MOVED.format(number), later)
+    return MOVED.format(number)
