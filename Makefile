@@ -14,9 +14,10 @@ setup: $(VENV)/tests
 test: setup lint
 	$(BIN)/pytest --numprocesses=2
 
-# Every case of what test tries a part of: hostile answers, kills, torn writes. Takes long.
+# Every case of what test tries a part of: hostile answers, kills, power cuts, full disks, long runs. Takes long.
 test-faults: setup
-	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults
+	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults \
+		tests/records/test_crash_points.py tests/records/test_power_cuts.py tests/records/test_full_disk.py
 
 lint: setup
 	$(BIN)/ruff check .

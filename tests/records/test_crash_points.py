@@ -70,11 +70,11 @@ class Mortal:
         return counted
 
 
-def live(mortal: Mortal, experiment: Experiment, out: Path) -> Finished | None:
+def live(mortal: Mortal, experiment: Experiment, out: Path, workers: int = 1) -> Finished | None:
     """The finished run, or nothing if the process died before."""
     try:
         with mortal.life():
-            return run(experiment, out=out, resume=True)
+            return run(experiment, out=out, resume=True, workers=workers)
     except Death:
         return None
 
@@ -108,9 +108,9 @@ def assert_the_same(found: Path, expected: Path) -> None:
     assert files(found) == files(expected)
 
 
-def count_deeds(experiment: Experiment, out: Path) -> int:
+def count_deeds(experiment: Experiment, out: Path, workers: int = 1) -> int:
     mortal = Mortal()
-    assert live(mortal, experiment, out) is not None
+    assert live(mortal, experiment, out, workers) is not None
     return mortal.deeds
 
 
@@ -129,6 +129,19 @@ def test_death_at_any_deed_changes_nothing(
             assert_the_same(out, undisturbed.folder)
         except AssertionError as problem:
             raise AssertionError(f"after a death at deed {last} of {deeds}") from problem
+
+
+@pytest.mark.skipif(os.environ.get("REFPROTOFL_FAULTS") != "full", reason="many starts of worker processes")
+def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
+    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path
+) -> None:
+    """Of the process that they work for."""
+    deeds = count_deeds(tiny(), tmp_path / "counted", workers=2)
+    for last in range(1, deeds + 1):
+        out = tmp_path / str(last)
+        assert live(Mortal(last), tiny(), out, workers=2) is None
+        run(tiny(), out=out, resume=True, workers=2)
+        assert_the_same(out, undisturbed.folder)
 
 
 def test_a_run_may_die_again_and_again(tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ class EventLog:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+            if not self._size:
+                sync_folder(self.path.parent)  # the file may be new
         except OSError as problem:
             raise write_error(self.path, problem) from None
         self._head = lines[-1]["chain"]

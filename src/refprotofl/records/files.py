@@ -119,11 +119,13 @@ def remove_empty(folders: list[Path]) -> None:
 
 def ensure_folder(folder: Path, *, private: bool = False) -> Path:
     """A folder for files of ours; only its owner can look into a private one."""
-    check_folder(folder)
+    there = check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if private and os.name != "nt":
             folder.chmod(0o700)
+        if not there:
+            sync_folder(folder.parent)
     except OSError as problem:
         raise write_error(folder, problem) from None
     return folder
