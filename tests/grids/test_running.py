@@ -13,7 +13,7 @@ import filelock
 import pytest
 from tests.grids.conftest import TINY, MakeCell
 
-from refprotofl.errors import RunError
+from refprotofl.errors import MachineError, RunError
 from refprotofl.grids import running
 from refprotofl.grids.cells import Cell
 from refprotofl.grids.results import kept_file, source_commit
@@ -61,6 +61,22 @@ def test_a_failure_ends_the_grid_unless_it_is_listened_to(tiny: MakeCell, unwatc
     assert [cell.experiment.seed for cell, _ in done] == [1]
     assert [failed.cell for failed in failures] == cells[:1]
     assert "no client is left" in str(failures[0].problem)
+
+
+def test_what_the_machine_does_to_a_run_ends_the_grid(
+    tiny: MakeCell, unwatched: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no fault of the run's settings, and the next one would meet it, too."""
+    begun = []
+
+    def full(experiment: Any, **_: Any) -> None:
+        begun.append(experiment.seed)
+        raise MachineError("The disk is full")
+
+    monkeypatch.setattr(running, "run", full)
+    with pytest.raises(MachineError, match="disk is full"):
+        list(run_cells([tiny("local", 0), tiny("local", 1)], None, 1, unwatched, failed=lambda failed: None))
+    assert begun == [0]
 
 
 def hold(cell: Cell) -> filelock.FileLock:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.tuning.conftest import TINY, Ask, unwatched
 
-from refprotofl.errors import InputError, MachineError, RunError
+from refprotofl.errors import InputError, RunError
 from refprotofl.grids.cells import Cell
 from refprotofl.grids.running import Failed
 from refprotofl.simulation.run import run
@@ -127,13 +127,6 @@ def test_a_method_of_which_all_runs_fail_is_told(ask: Ask, scored: Any) -> None:
     scored(lambda cell: RunError("it diverged"))
     with pytest.raises(RunError, match="local: none of 2 trials came to a result: it diverged"):
         found_by(ask())
-
-
-def test_what_the_machine_did_is_no_fault_of_the_settings(ask: Ask, scored: Any) -> None:
-    cells = scored(lambda cell: MachineError("the disk is full") if cell.experiment.train.lr == 0.1 else 0.5)
-    with pytest.raises(MachineError, match="the disk is full"):
-        found_by(ask(search=["train.lr=0.01,0.1,0.2"]))
-    assert 0.2 not in [cell.experiment.train.lr for cell in cells]
 
 
 def test_runs_that_diverge_are_failed_trials(ask: Ask) -> None:

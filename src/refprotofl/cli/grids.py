@@ -27,16 +27,22 @@ def run_grid(
     *,
     kept: Path | None = None,
     failed: "Callable[[Failed], None] | None" = None,
+    hands: int = 0,
 ) -> "list[Done]":
-    """Does the runs with a bar; who interrupts them is told what is there. As `run_cells` has it otherwise."""
+    """Does the runs with a bar; who interrupts them is told what is there. As `run_cells` has it otherwise.
+
+    `hands`: processes beside this one that take some of the runs.
+    """
     from refprotofl.cli.display import GridWatcher
+    from refprotofl.grids.hands import Hands
     from refprotofl.grids.running import run_cells
 
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     done = []
     try:
-        for one in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failed):
-            done.append(one)
+        with Hands(hands, cells, data, kept):
+            for one in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failed):
+                done.append(one)
     except KeyboardInterrupt:
         watcher.close()
         there = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"

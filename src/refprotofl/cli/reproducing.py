@@ -1,6 +1,6 @@
 """The command `reproduce`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from refprotofl.grids.cells import Cell
     from refprotofl.grids.results import Result
     from refprotofl.grids.running import Failed
+    from refprotofl.grids.timing import Clock
     from refprotofl.reproduction.planning import Grid
     from refprotofl.reproduction.studies import Scope
     from refprotofl.simulation.run import Workers as Count
@@ -158,7 +159,7 @@ def _gather(grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_d
     gathered = _Gathered(results)
     for again in (False, True):  # a kept result is enough for tables, not for what is drawn of a model
         asked = [cell for name, cell in left.items() if (name in results) is again]
-        gathered += _run(asked, data, lambda cell: clock.workers(cell, workers), out_dir, None if again else kept)
+        gathered += _run(asked, data, workers, clock, out_dir, None if again else kept)
     return gathered
 
 
@@ -172,12 +173,26 @@ def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Cell]":
 def _run(
     cells: "Sequence[Cell]",
     data: Path | None,
-    workers: "Callable[[Cell], Count]",
+    workers: "Count",
+    clock: "Clock",
     out_dir: Path,
     kept: Path | None,
 ) -> _Gathered:
+    """Long runs in worker processes one by one, short ones several at once, unless the user says how."""
+    from refprotofl.grids.hands import hands_for
+
     failures: list[Failed] = []
-    done = run_grid(cells, data, workers, out_dir, kept=kept, failed=failures.append)
+    workers_of = {cell.experiment.hash: clock.workers(cell, workers) for cell in cells}
+    short = workers == "auto" and set(workers_of.values()) == {1}
+    done = run_grid(
+        cells,
+        data,
+        lambda cell: workers_of[cell.experiment.hash],
+        out_dir,
+        kept=kept,
+        failed=failures.append,
+        hands=hands_for(cells, sum(map(clock.seconds, cells))) if short else 0,
+    )
     warn_of(failures)
     return _Gathered({cell.experiment.hash: result for cell, result in done}, len(failures))
 

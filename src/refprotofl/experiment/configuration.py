@@ -88,6 +88,10 @@ class _Keys(Table):
         except ValidationError as error:
             raise InputError(explain(error, type(self))) from None
 
+    def asked(self) -> dict[str, Any]:
+        """What was set, whether it enters the hash or not; `parse` makes the same experiment of it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
     @model_validator(mode="after")
     def _method_agrees(self) -> Self:
         """A user's own method is asked when its code is loaded."""

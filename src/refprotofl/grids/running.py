@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from refprotofl.errors import RunError
+from refprotofl.errors import MachineError, RunError
 from refprotofl.grids.cells import Cell
 from refprotofl.grids.results import Result, keep, read_kept, result_of, source_commit
 from refprotofl.records.folder import Busy
@@ -41,7 +41,8 @@ def run_cells(
 
     Where data or the user's code changed since, a run of its own is begun beside it. A run that another process is at
     is put off; in the end it is waited for. `kept` is a folder of small results that count as finished, and where they
-    are put. A run that fails ends the grid, unless somebody wants to be told of it instead.
+    are put. A run that fails ends the grid, unless somebody wants to be told of it instead; a full disk or the like,
+    which the next run would meet as well, ends it in any case.
     """
     workers_of = workers if callable(workers) else lambda cell: workers
     waiting, put_off = deque(enumerate(cells)), 0
@@ -58,7 +59,7 @@ def run_cells(
                 put_off = 0
             continue
         except RunError as problem:
-            if failed is None:
+            if failed is None or isinstance(problem, MachineError):
                 raise
             failed(Failed(planned, problem))
             continue

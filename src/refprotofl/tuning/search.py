@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from refprotofl.basics.units import counted
-from refprotofl.errors import InputError, MachineError, RunError
+from refprotofl.errors import InputError, RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell, cell_folder, cell_name, cell_of
@@ -171,15 +171,8 @@ def _run(
     cells: Sequence[Cell],
     failed: Callable[[Failed], None],
 ) -> Iterator[Done]:
-    """The cells' results; what the machine did to a run is no fault of its settings, and ends the search."""
-
-    def tell(one: Failed) -> None:
-        if isinstance(one.problem, MachineError):
-            raise one.problem
-        failed(one)
-
     placed = [_placed(request, cell, data) for cell in cells]
-    yield from run_cells(placed, data, workers, watch(placed), kept=request.out / "cells", failed=tell)
+    yield from run_cells(placed, data, workers, watch(placed), kept=request.out / "cells", failed=failed)
 
 
 def _placed(request: Request, cell: Cell, data: Path | None) -> Cell:

@@ -7,16 +7,14 @@ start; until the first is ready, the parent answers by itself.
 """
 
 import multiprocessing
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
+from refprotofl.compute.process import interrupts_ignored, live_with_parent
 from refprotofl.engines.local.executor import too_late
 from refprotofl.engines.local.host import ClientHost, Outcome, Task
 from refprotofl.engines.local.inprocess import do_in_time
@@ -60,7 +58,7 @@ class WorkerProcesses:
         for specification in specifications:
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, build_host, specification), daemon=True)
-            with _interrupts_ignored():
+            with interrupts_ignored():
                 process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -179,23 +177,9 @@ class WorkerProcesses:
         )
 
 
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """A process started here is deaf to Ctrl-C from its first moment: the parent decides what an interrupt means."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may change what a signal does
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None:
     """A worker's life: build the host, then answer until the parent closes the pipe or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    live_with_parent()
     try:
         host, said = build_host(specification), READY
     except RefProtoFLError as problem:
@@ -204,10 +188,3 @@ def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None
         pipe.send_bytes(said)
         while host is not None:
             pipe.send_bytes(pack_outcome(host.do(unpack_task(pipe.recv_bytes()))))
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
