@@ -2,7 +2,7 @@
 
 The real server is asked for a round over the real cohort; only the clients are replayed: each answers at once with
 bytes that were encoded before. So everything that the server does for an upload is in the time: decoding, the ledger,
-digests, checks and Eq. (7).
+digests, checks, Eq. (7), and the gate before the commit. What the checks and the gate take of it stands beside.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from refprotofl.basics.units import counted
 from refprotofl.benchmarks.measuring import Report, Tell, alternate, ratio, silent, timed
 from refprotofl.benchmarks.memory import MemoryWatch
 from refprotofl.compute.process import one_compute_thread
-from refprotofl.engines.cohort import EngineCohort
+from refprotofl.engines.cohort import EngineCohort, Norms, field_norms
 from refprotofl.engines.engine import Record, Request, Result
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
@@ -26,7 +26,8 @@ from refprotofl.methods import apud
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.core.server import Desk
 from refprotofl.models import ADAPTER, SplitModel
-from refprotofl.wire import Ledger, Sparse, decode, encode
+from refprotofl.simulation.gate import judge
+from refprotofl.wire import Ledger, Message, Sparse, decode, encode
 
 CLASSES = 10
 DISTINCT = 50  # uploads that are made; more of them are these over again
@@ -113,8 +114,21 @@ def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
         """Nobody looks at the messages."""
 
     cohort = EngineCohort(ReplayEngine(uploads), Ledger(), server.counted_as, 1, clients, unwatched)
+    before = dict(server.state)
     server.round(cohort)
     assert len(cohort.clients) == len(clients), cohort.failures[:1]
+    assert not judge(before, server.state, {}, cohort.norms, server.experiment.max_step).reason
+
+
+def check(server: RefProtoServer, answers: Sequence[Message]) -> None:
+    """What trusting nobody takes of a round: each answer by its declaration and its size, and the state at the end."""
+    norms: Norms = {}
+    for client in range(server.experiment.clients):
+        answer = answers[client % len(answers)]
+        server.checked("train", answer)
+        for name, norm in field_norms(answer).items():
+            norms.setdefault(("train", name), {})[client] = norm
+    assert not judge(server.state, dict(server.state), {}, norms, server.experiment.max_step).reason
 
 
 def dense_mean(uploads: Sequence[Upload], count: int) -> Tensor:
@@ -136,8 +150,10 @@ def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: 
             for client in range(count):
                 decode(uploads[client % len(uploads)].data)
 
+        answers = [decode(upload.data) for upload in uploads]
         measures = {
             "server's round": timed(serve_all),
+            "its checks and gate": timed(lambda: check(make_server(count, size, keep), answers)),
             "decoding alone": timed(decode_all),
             "dense mean": timed(lambda: dense_mean(uploads, count)),
         }
@@ -151,7 +167,7 @@ def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: 
             "work": name,
             "cpu_s": median(times),
             "ms_per_upload": 1000 * median(times) / count,
-            "mb_per_s": megabytes / median(times) if name != "dense mean" else None,
+            "mb_per_s": megabytes / median(times) if name not in ("dense mean", "its checks and gate") else None,
             "times_the_dense_mean": ratio(times, found["dense mean"]),
             "extra_mb": extra if name == "server's round" else None,
         }
