@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-faults lint setup clean
+.PHONY: run test test-faults audit lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick
@@ -16,8 +16,14 @@ test: setup lint
 
 # Every case of what test tries a part of: hostile answers, kills, power cuts, full disks, long runs. Takes long.
 test-faults: setup
+	-$(PIP) 'atheris>=3,<4'  # a fuzzer that not every system has; without it its tests are skipped
 	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults \
 		tests/records/test_crash_points.py tests/records/test_power_cuts.py tests/records/test_full_disk.py
+
+# Known holes in what we install; asks the package index, so it needs a network.
+audit: setup
+	$(PIP) 'pip-audit>=2.10,<3'
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: setup
 	$(BIN)/ruff check .

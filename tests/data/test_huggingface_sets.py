@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from refprotofl.data import load_dataset
+from refprotofl.data.digests import digest_data
 from refprotofl.data.huggingface import dataset_from_splits
 from refprotofl.errors import DataError, InputError
 
@@ -34,6 +35,21 @@ def test_a_repository_is_loaded_by_its_name(tmp_path, monkeypatch):
     assert data.train_images[:, 0, 0, 0].tolist() == list(range(12))
     assert data.test_labels.tolist() == [0, 1, 0, 1]
     assert data.class_names == ("no", "yes")
+
+
+def test_a_revision_is_asked_for(monkeypatch):
+    asked = []
+
+    def load(name, revision):
+        asked.append((name, revision))
+        return {"train": table(pictures(10)), "test": table(pictures(4))}
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    load_dataset(f"hf:owner/name@{commit}")
+    load_dataset("hf:owner/name")
+    assert asked == [("owner/name", commit), ("owner/name", None)]
+    assert digest_data(f"hf:owner/name@{commit}", None) == commit
 
 
 def test_a_name_that_the_hub_does_not_give_is_named(tmp_path, monkeypatch):

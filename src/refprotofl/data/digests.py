@@ -3,16 +3,19 @@
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from refprotofl.data.huggingface import split_revision
 from refprotofl.data.loading import locate
 from refprotofl.data.places import cache_folder, find, read_place
 from refprotofl.data.standard import STANDARD, StandardSet
 from refprotofl.errors import DataError
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _KEPT = 500  # digests that are remembered
 _DEPTH = 3  # folder/train/class/image
 _FRESH = 2.0  # seconds in which a file may change again without another time
@@ -52,11 +55,15 @@ def _digest_standard(known: StandardSet, data_dir: Path | None) -> str | None:
 
 
 def _revision(name: str) -> str | None:
-    """The commit that the hub's own cache holds, if it tells."""
+    """The commit that is named, or that the hub's own cache holds, if it tells."""
+    repository, revision = split_revision(name)
+    if revision is not None and _COMMIT.fullmatch(revision):
+        return revision
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
     try:
-        return (hub / f"datasets--{name.replace('/', '--')}" / "refs" / "main").read_text(encoding="utf-8").strip()
+        refs = hub / f"datasets--{repository.replace('/', '--')}" / "refs"
+        return (refs / (revision or "main")).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return None
 

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub: `hf:owner/name`, through the optional package `datasets`."""
+"""Data sets of the Hugging Face hub: `hf:owner/name@revision`, through the optional package `datasets`."""
 
 import importlib
 from collections.abc import Mapping
@@ -16,9 +16,13 @@ from refprotofl.errors import DataError, InputError
 
 
 def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
-    """`name` is owner/name; without a test or validation split, a fifth of train is held out by the seed."""
-    if not name:
-        raise InputError("dataset = 'hf:' names no data set; it should be hf:owner/name.")
+    """`name` is owner/name, with @ and a commit, tag or branch of it or else the newest.
+
+    Without a test or validation split, a fifth of train is held out by the seed.
+    """
+    repository, revision = split_revision(name)
+    if not repository:
+        raise InputError("dataset = 'hf:' names no data set; it should be hf:owner/name or hf:owner/name@revision.")
     try:
         hub = importlib.import_module("datasets")
     except ModuleNotFoundError:
@@ -26,10 +30,15 @@ def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset
             f"dataset = 'hf:{name}' needs the package datasets: install it with pip install 'refprotofl[hf]'."
         ) from None
     try:
-        splits = hub.load_dataset(name)
+        splits = hub.load_dataset(repository, revision=revision)
     except Exception as error:  # the hub raises many kinds: no network, no such name, a broken script
         raise DataError(f"hf:{name} could not be loaded ({type(error).__name__}: {error}).") from None
     return dataset_from_splits(splits, f"hf:{name}", seed, sizing)
+
+
+def split_revision(name: str) -> tuple[str, str | None]:
+    repository, _, revision = name.partition("@")
+    return repository, revision or None
 
 
 def dataset_from_splits(splits: Any, origin: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
