@@ -81,9 +81,16 @@ def test_prototypes_and_adapter_are_two_sums_of_a_round() -> None:
     assert cost(5, **keys)["epsilon"] == pytest.approx(by_hand(2 * 5 / (2 * 4.0**2)), rel=1e-9)
 
 
-def test_few_drawn_clients_hide_each_other() -> None:
-    every = cost(20, method="fedavg", clients=100, privacy=privacy("client", 4.0))["epsilon"]
-    some = cost(20, method="fedavg", clients=100, fraction=0.05, privacy=privacy("client", 4.0))["epsilon"]
+def test_who_keeps_a_state_is_not_hidden_by_the_draw_but_counts_its_own_rounds_alone() -> None:
+    keys: dict[str, Any] = {"clients": 4, "fraction": 0.5, "method": "fedavg", "privacy": privacy("client", 8.0)}
+    found = cost(6, None, [2, 4, 3, 3], **keys)  # the backbone is private
+    assert found["epsilon"] == pytest.approx(by_hand(4 / (2 * 4.0**2)), rel=1e-9)
+
+
+def test_few_drawn_clients_hide_each_other_where_they_keep_nothing() -> None:
+    keys: dict[str, Any] = {"method": "fedavg", "share": "full", "clients": 100, "privacy": privacy("client", 4.0)}
+    every = cost(20, **keys)["epsilon"]
+    some = cost(20, fraction=0.05, **keys)["epsilon"]
     assert some is not None
     assert every is not None
     assert 0 < some < every / 4

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from refprotofl.basics.parts import ALL
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
@@ -76,7 +77,7 @@ def spent(experiment: Experiment, rounds: int, sizes: Sequence[int], asked: Sequ
         "rounds": rounds,
     }
     if table.unit == "client":
-        return told | {"epsilon": _bounded(_epsilon_of_clients(experiment, rounds))}
+        return told | {"epsilon": _bounded(_epsilon_of_clients(experiment, rounds, max(asked)))}
     pairs = list(zip(sizes, asked, strict=True))
     found = {pair: _epsilon_of_samples(experiment, *pair) for pair in set(pairs)}
     each = [found[pair] for pair in pairs]
@@ -87,7 +88,7 @@ def _bounded(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)  # whole ones: for others the series may not converge
+ORDERS: tuple[int, ...] = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)  # fractions need not converge
 RELATIONS: dict[str, Relation] = {"sample": "zero-out-one", "client": "replace-one"}
 
 
@@ -106,8 +107,12 @@ def _epsilon_of_samples(experiment: Experiment, samples: int, rounds: int) -> fl
     return epsilon([SelfComposedDpEvent(*one) for one in events if one[1]], "zero-out-one", experiment.privacy.delta)
 
 
-def _epsilon_of_clients(experiment: Experiment, rounds: int) -> float:
-    """A fixed number of clients is drawn, without replacement; to exchange one moves a sum by twice the clip."""
+def _epsilon_of_clients(experiment: Experiment, rounds: int, most_asked: int) -> float:
+    """A fixed number of clients is drawn, without replacement; to exchange one moves a sum by twice the clip.
+
+    That few are drawn hides who it was, but only where clients keep nothing from round to round: what a state shows of
+    earlier draws is not part of the theorem. Else the rounds count in which the client was that was drawn most often.
+    """
     from dp_accounting import GaussianDpEvent, SampledWithoutReplacementDpEvent, SelfComposedDpEvent
 
     if experiment.privacy.noise == 0:
@@ -115,9 +120,18 @@ def _epsilon_of_clients(experiment: Experiment, rounds: int) -> float:
     sums = find_method(experiment.method).releases(experiment).client
     assert isinstance(sums, int)
     round: DpEvent = SelfComposedDpEvent(GaussianDpEvent(experiment.privacy.noise / 2), sums)
-    if experiment.cohort_size < experiment.clients:  # else everybody is drawn, which hides nobody
+    if experiment.cohort_size < experiment.clients and _forgets(experiment):
         round = SampledWithoutReplacementDpEvent(experiment.clients, experiment.cohort_size, round)
+    else:
+        rounds = most_asked
     return epsilon([SelfComposedDpEvent(round, rounds)], "replace-one", experiment.privacy.delta)
+
+
+def _forgets(experiment: Experiment) -> bool:
+    """Whether a client keeps no part of the model, no statistics and no unsent rest."""
+    method, norm = find_method(experiment.method), experiment.model.norm
+    whole = set(method.shared(experiment)) == set(ALL) and norm != "batch-local"
+    return whole and method.feedback(experiment) == "none"
 
 
 def epsilon(events: "Iterable[DpEvent]", relation: Relation, delta: float) -> float:
