@@ -95,7 +95,10 @@ def test_clients_that_are_protected_send_the_same_coordinates(tmp_path: Path) ->
     assert not torch.equal(masks[1][0], masks[2][0])
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fednova", "fedper", "fedrep", "fedproto", "fedproc", "fedgh"])
+BY_SAMPLE = ["fedavg", "fedprox", "fednova", "fedrep", "fedproto", "fedproc", "fedtgp", "fedgh", "fedprotokd", "local"]
+
+
+@pytest.mark.parametrize("method", BY_SAMPLE)
 def test_methods_that_say_they_protect_samples_run(method: str, tmp_path: Path) -> None:
     summary = run(tiny(method=method, rounds=1, privacy=SAMPLE), out=tmp_path / "run").summary
     assert summary["privacy"]["epsilon"] is not None
