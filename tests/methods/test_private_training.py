@@ -113,9 +113,14 @@ def test_an_empty_batch_is_noise_alone() -> None:
     assert float(total) == 0
 
 
-def test_batch_norm_is_refused() -> None:
-    with pytest.raises(InputError, match="batch norm"):
-        check_separable(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "mine:f")
+@pytest.mark.parametrize(
+    ("layer", "reason"), [(nn.BatchNorm1d(16), "batch norm"), (nn.Dropout(0.5), "draw nothing at random")]
+)
+def test_a_model_without_gradients_of_single_samples_is_refused(layer: nn.Module, reason: str) -> None:
+    odd = SplitModel(nn.Sequential(nn.Flatten(), layer), 16, 5, CLASSES, [0.5], [0.5])
+    with pytest.raises(InputError, match=reason):
+        check_separable(odd, "mine:f", (1, 4, 4))
+    check_separable(model(), "mine:f", (1, 4, 4))
 
 
 def test_noised_means_are_the_means_where_there_is_no_noise() -> None:

@@ -118,10 +118,24 @@ def clipped_sums(
     return sums, total, penalty
 
 
-def check_separable(model: nn.Module, name: str) -> None:
-    """Refuses a model in which a sample's gradient depends on the others of its batch."""
+def check_separable(model: SplitModel, name: str, shape: tuple[int, int, int]) -> None:
+    """Refuses a model of which a sample's own gradient is not to be had; it is tried on two images."""
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         raise InputError(
             f'privacy.unit = "sample": model.name = {name!r} has batch norm, by which a sample\'s gradient depends on '
             "the others of its batch; use a model without it, such as one with group norm."
         )
+    moving = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
+    model.train()
+    try:
+        clipped_sums(model, moving, _first_output(model), torch.zeros(2, *shape), torch.zeros(2).long(), 1.0)
+    except Exception as problem:
+        line = str(problem).strip().partition("\n")[0]
+        raise InputError(
+            f'privacy.unit = "sample": of model.name = {name!r} the gradient of a single sample cannot be computed '
+            f"({type(problem).__name__}: {line}). It must draw nothing at random and change nothing in place."
+        ) from None
+
+
+def _first_output(model: SplitModel) -> "Loss":
+    return lambda inputs, labels: (model(inputs)[:, 0].mean(), None)
