@@ -31,7 +31,9 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
                     axes.axhline(100 * row.accuracy[protocol].mean, color=colour, linestyle="--", label=without)
         axes.set_xscale("log")
         axes.set_ylim(*limits([100 * row.accuracy[protocol].mean for row in known]))
-        axes.xaxis.set_major_formatter(lambda place, _: f"{place:g}")
+        places = sorted({epsilon for row in known if (epsilon := _epsilon(row))})
+        axes.set_xticks(places, [f"{place:.3g}" for place in places])
+        axes.set_xticks([], minor=True)
         whose = ", of the client with the largest" if unit == "sample" else ""
         plain_axes(axes, f"epsilon by {unit}{whose}", f"accuracy, {protocol} (%)")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10)
