@@ -76,6 +76,10 @@ def compare(
         typer.Option("--format", help="How it is printed; json also has the values by seed and the run folders."),
     ] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    epsilon_figure: Annotated[
+        Path | None,
+        typer.Option(parser=read_path, metavar="FILE", help="Draw accuracy by epsilon, where rows have [privacy]."),
+    ] = None,
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     with nothing_kept_yet():
@@ -99,6 +103,11 @@ def compare(
         rows = set_against(rows, baseline)
     over = counted(len(read_seeds(seeds)), "seed")
     title = f"{cells[0].experiment.dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
+    if epsilon_figure is not None:
+        from refprotofl.report.comparison import headline
+        from refprotofl.report.pictures.privacy import draw_epsilons
+
+        say(for_terminal(draw_epsilons(rows, epsilon_figure, headline(rows), title)), notes)
     chosen_format = Format.json if as_json else table_format
     if chosen_format is not Format.table:
         emit(FORMATS[chosen_format](rows, title))

@@ -18,6 +18,7 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell
 from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.words import sentence
 from refprotofl.records.summary import Summary
 from refprotofl.simulation.run import Event, Watcher
 
@@ -143,6 +144,8 @@ def print_summary(console: Console, summary: Summary, folder: Path, beside: tupl
     say("", console)
     _head(console, title(experiment), " (method's own numbers of the last round)")
     _show_accuracy(console, summary, beside)
+    if "privacy" in summary:
+        say(sentence(summary["privacy"]), console)
     _tell_weakest(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]

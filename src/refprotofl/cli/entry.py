@@ -14,6 +14,7 @@ from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.plugins import blame
 from refprotofl.cli import (  # noqa: F401 - register
     attacking,
+    auditing,
     bench,
     bench_parts,
     bench_runs,

@@ -142,6 +142,27 @@ class Attack(Table):
         return round(self.fraction * clients)
 
 
+PrivacyUnit = Literal["none", "sample", "client"]
+
+
+class Privacy(Table):
+    """Differential privacy of what clients send; docs/privacy.md says what it does and does not promise."""
+
+    unit: PrivacyUnit = key("none", "whose data are protected: one sample's or a whole client's", enters="changed")
+    clip: Rate = key(
+        1.0, "norm that a sample's gradient or a client's change is shortened to, above 0", enters="changed"
+    )
+    noise: Weight = key(
+        1.0, "standard deviation of the noise, in multiples of the bound that it hides, 0 or more", enters="changed"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = key(
+        1e-5, "probability with which epsilon may be exceeded, between 0 and 1", enters="changed"
+    )
+    prototype_clip: Rate = key(
+        1.0, "norm that an embedding or a class prototype is shortened to, above 0", enters="changed"
+    )
+
+
 class Input(Table):
     """What the data look like: filled in from the data set, so that a node can check its own against it."""
 

@@ -79,6 +79,10 @@ def build_server_side(
         return method.server(desk)
 
     server = build()
+    if experiment.privacy.unit == "client" and server.rule is not server.named_rule:
+        raise InputError(
+            f'privacy.unit = "client" has no say in method = {experiment.method!r}, which has a rule of its own.'
+        )
     if not experiment.aggregates_plainly and server.rule is not server.named_rule:
         raise InputError(
             f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "

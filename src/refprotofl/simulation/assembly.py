@@ -1,6 +1,7 @@
 """A simulated federation: all data in one place, and the two sides that are built from them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,9 +24,11 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.samples import Samples
 from refprotofl.models import SplitModel
+from refprotofl.privacy.accounting import Spent, spent
 from refprotofl.sides.client import ClientData, build_client_side
 from refprotofl.sides.models import Models, prepare_models
 from refprotofl.sides.server import ServerSide, build_server_side
+from refprotofl.simulation.draws import draw_cohort
 from refprotofl.simulation.resolving import prepare, resolve
 
 
@@ -127,6 +130,13 @@ def steps_of_round(federation: Federation, clients: Sequence[int]) -> int:
         of_all = training_sizes(federation)
         sizes = [of_all[client] for client in clients]
     return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes)
+
+
+def spent_after(federation: Federation, rounds: int) -> Spent | None:
+    """What so many rounds have cost in privacy; who was asked in each follows from the seed."""
+    experiment = federation.experiment
+    asked = Counter(client for round in range(1, rounds + 1) for client in draw_cohort(experiment, round))
+    return spent(experiment, rounds, training_sizes(federation), [asked[one] for one in range(experiment.clients)])
 
 
 def public_samples(data: FederatedData) -> Samples | None:

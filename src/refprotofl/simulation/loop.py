@@ -14,6 +14,7 @@ from refprotofl.engines.engine import Engine
 from refprotofl.errors import RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
+from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.files import sha256
 from refprotofl.records.folder import RunFolder
@@ -38,8 +39,12 @@ class Loop:
         folder: RunFolder,
         watcher: Watcher,
         steps: Callable[[Sequence[int]], int],
+        spent: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
-        """`steps` tells those of the optimisers of the clients that took part in a round."""
+        """`steps` tells those of the optimisers of the clients that took part in a round.
+
+        `spent` tells what so many rounds have cost in privacy.
+        """
         self.experiment = side.experiment
         self.side = side
         self.server = side.server
@@ -48,6 +53,7 @@ class Loop:
         self.folder = folder
         self.watcher = watcher
         self.steps = steps
+        self.spent = spent
         self.progress = checkpoint.progress
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
 
@@ -94,7 +100,8 @@ class Loop:
         spent_before = self.progress.seconds["total"]
         for round in range(self.progress.round + 1, self.experiment.rounds + 1):
             self.round(round, started, spent_before)
-        summary = build_summary(self.experiment, self.progress, self.checkpoint.state_digest, self.side.full_size)
+        digest, spent = self.checkpoint.state_digest, self.spent(self.progress.round)
+        summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, spent)
         sealed = sha256(summary_bytes(summary))
         self.folder.events.tell({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
         self.folder.write_summary(summary)
@@ -156,6 +163,12 @@ class Loop:
                 cohort.failures[:0] = out
                 return cohort, told.moves
             self.undo(asked)
+            if self.experiment.privacy.unit != "none":
+                raise RunError(
+                    f"Round {round} was not committed: {told.reason}. Under [privacy] nobody is asked twice in a "
+                    "round, as other answers under the same noise would undo it; a larger max-step than "
+                    f"{self.experiment.max_step:g} lets the round be."
+                )
             if not told.clients:
                 raise RunError(
                     f"Round {round} was not committed: {told.reason}, and no client stands out. The run can be gone on "
@@ -201,10 +214,12 @@ class Loop:
         }
         means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
         means["global"] = self.side.global_accuracy()
+        spent = self.spent(round)
         return {
             "event": "evaluation",
             "round": round,
             "accuracy": means,
+            **({} if spent is None else {"privacy": spent}),
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,

@@ -6,6 +6,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Input
 from refprotofl.methods.catalogue import find_method, with_options
+from refprotofl.privacy.accounting import check_accountant, check_defined
 
 SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
 
@@ -16,6 +17,8 @@ def prepare(experiment: Experiment) -> Experiment:
     check_backbones(experiment)
     check_compressor(experiment)
     check_aggregate(experiment)
+    check_defined(experiment)
+    check_accountant(experiment)
     return experiment
 
 
@@ -95,4 +98,5 @@ def _filled(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
             filled.check_clients()
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
+    check_defined(filled)  # what the public set covers is known now
     return filled

@@ -18,6 +18,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Exchanges, Received, read_request
 from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.private_training import Private
 from refprotofl.methods.core.refusal import LOST, Lost, Refused
 from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.declaration import Feedback
@@ -68,15 +69,19 @@ class Client(ABC):
         self.parts = seat.parts
         self.samples = seat.samples
         self.state = state
+        self._private: Private | None = None  # a client answers one request of a round
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         if verb not in self.verbs:
             raise Refused(f"there is no {verb!r} to ask this client for")
         handler: Callable[[int, Received], Message] = getattr(self, verb)
         try:
-            return handler(round, read_request(self.seat.messages, verb, message))
+            answer = handler(round, read_request(self.seat.messages, verb, message))
         except Lost:
             return {LOST: True}
+        if verb == "train" and self.experiment.privacy.unit == "sample":
+            guards.training_was_private(self._private.steps if self._private else 0)
+        return answer
 
     def join(self, round: int, message: Received) -> Message:
         if "images" in message:
@@ -104,6 +109,16 @@ class Client(ABC):
 
     def stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
+
+    def private(self, round: int) -> Private | None:
+        """What makes this round's training private by sample, where the experiment asks for it.
+
+        One for all parts of a round: no noise is used twice.
+        """
+        table = self.experiment.privacy
+        if table.unit == "sample" and self._private is None:
+            self._private = Private(table.clip, table.noise, self.stream("privacy/gradients", round))
+        return self._private
 
     def public_set(self) -> tuple[Tensor, Tensor]:
         """Public images and labels; the client is lost if the experiment has them but the store has not."""

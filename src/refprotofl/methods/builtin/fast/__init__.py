@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Switch
-from refprotofl.methods.declaration import Declaration
+from refprotofl.methods.declaration import Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -39,6 +39,13 @@ class FAST(Declaration):
         "with knn = pooled and the PCA embedder clients get embeddings from which others' images can be rebuilt",
         "labels made by hand are taken from the data set; how many is among the facts of a run",
     )
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample="the labels of some samples are made from the embeddings of others",
+            client="it hands embeddings and labels of single samples to all, or makes labels of them",
+        )
 
     @staticmethod
     def warnings(experiment: "Experiment") -> tuple[str, ...]:
