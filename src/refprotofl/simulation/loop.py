@@ -127,6 +127,7 @@ class Loop:
             "server": {name: digest_value(state[name])[:16] for name in sorted(state)},
             "clients": {str(client): record["digest"][:16] for client, record in moved.items()},
             "traffic": self.ledger.close(round),
+            **self.server.observed(),
             "seconds": time.perf_counter() - begin,
         }
         lines = self.folder.events.chained([*events, event])
@@ -181,9 +182,11 @@ class Loop:
         """Every protocol's mean over clients, and each client's own numbers."""
         cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
         scores: dict[int, dict[str, float]] = {}
+        losses: list[float | None] = []
         taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
         for client, counts in self.server.scores(cohort):
             scores[client] = accuracies(counts)
+            losses.append(counts.real("loss") if "loss" in counts else None)
             taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
         trained.failures.extend(cohort.failures)
         per_client = {
@@ -197,6 +200,7 @@ class Loop:
             "event": "evaluation",
             "round": round,
             "accuracy": means,
+            "loss": mean(losses),
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,

@@ -85,7 +85,7 @@ def run(
         cleanup.callback(opened.close)
         loop = Loop(side, opened, checkpoint, folder, watcher, partial(assembly.steps_of_round, federation))
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path))
-        loop.begin(origin, planned, count, devices.describe(device, count), vars(federation.data.partition_notes))
+        loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_told())
         return Finished(loop.run(started), folder.path)
 
 
