@@ -128,6 +128,7 @@ class Loop:
             "clients": {str(client): record["digest"][:16] for client, record in moved.items()},
             "traffic": self.ledger.close(round),
             **self.server.observed(),
+            "spent": spent(cohort.waited, trained - begin, self.progress.seconds["evaluate"] - seconds["evaluate"]),
             "seconds": time.perf_counter() - begin,
         }
         lines = self.folder.events.chained([*events, event])
@@ -207,6 +208,12 @@ class Loop:
             "confusion": taken.tolist(),
             "facts": self.server.facts(),
         }
+
+
+def spent(waited: dict[str, float], training: float, evaluation: float) -> dict[str, float]:
+    """Where a round's seconds went: waiting for the answers to each verb, the server's own work, evaluation."""
+    own = max(0.0, training - sum(waited.values()))
+    return {name: round(seconds, 6) for name, seconds in {**waited, "server": own, "evaluation": evaluation}.items()}
 
 
 def mean(values: list[float | None]) -> float | None:

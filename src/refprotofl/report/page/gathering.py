@@ -1,0 +1,145 @@
+"""Which runs a page is about: a run folder, several, or the folder of a grid; and how they are called beside others."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from refprotofl.basics.links import Links
+from refprotofl.basics.units import counted
+from refprotofl.errors import DataError, InputError, RefProtoFLError
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references
+from refprotofl.grids.results import Result, read_result, result_of
+from refprotofl.records.inside import check_file, check_folder
+from refprotofl.report.comparable import METHOD_KEYS
+from refprotofl.report.page.about import flat
+from refprotofl.report.page.compared import Member, comparison_page
+from refprotofl.report.page.curves import stops_of, stops_of_result
+from refprotofl.report.page.limits import MEGABYTE
+from refprotofl.report.page.parts import Page
+from refprotofl.report.page.reading import RunTold, read_run
+from refprotofl.report.page.run_page import run_page
+
+MOST_RUNS = 3000
+_WHERE = ("", "runs", "cells")  # below a grid's folder
+
+_IGNORED = {"seed"}  # what runs of one row differ in
+_LABELS_LEFT_OUT = ("input.", "public.classes")
+
+
+def is_run(folder: Path) -> bool:
+    return check_file(folder / "experiment.json")
+
+
+def find_runs(places: Sequence[Path]) -> list[Path]:
+    """Run folders and kept results, in the order of names; links within a grid's folder are not followed."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise InputError(f"There is no {place}.")
+        inside = [place] if is_run(place) or place.suffix == ".json" else _within(place)
+        if not inside:
+            raise InputError(f"{place} is not a run folder, and there is none in it.")
+        found += inside
+    if len(found) > MOST_RUNS:
+        raise InputError(f"These are {len(found):,} runs; a page takes {MOST_RUNS:,} at most. Name some of them.")
+    return list(dict.fromkeys(found))
+
+
+def _within(grid: Path) -> list[Path]:
+    folders, kept = [], []
+    for below in (grid / name for name in _WHERE):
+        if below != grid and not check_folder(below):
+            continue
+        with os.scandir(below) as entries:
+            for entry in sorted(entries, key=lambda one: one.name)[: 2 * MOST_RUNS]:
+                path = below / entry.name
+                if entry.is_dir(follow_symlinks=False) and is_run(path):
+                    folders.append(path)
+                elif below.name == "cells" and entry.is_file(follow_symlinks=False) and path.suffix == ".json":
+                    kept.append(path)
+    return [*folders, *kept]
+
+
+def gather(
+    places: Sequence[Path],
+    links: Mapping[str, Links] | None = None,
+    data: Path | None = None,
+    baseline: str | None = None,
+    live: bool = False,
+    names: Mapping[Path, str] | None = None,
+    title: str = "",
+) -> Page:
+    """The page of one run, or of several side by side; `names` are what runs are called, where that is known."""
+    runs = find_runs(places)
+    if len(runs) == 1 and runs[0].suffix != ".json":
+        return run_page(read_run(runs[0], dict(links or {})), links, data, live)
+    members, unread = members_of(runs, links, names)
+    if not members:
+        raise DataError(f"None of these runs can be read. The first: {unread[0]}")
+    name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
+    page = comparison_page(members, title or f"{name}: {_common(members)}", links, baseline)
+    return Page(page.title, page.subtitle, page.tiles, page.sections, unread[:20], page.progress)
+
+
+def members_of(
+    runs: Sequence[Path], links: Mapping[str, Links] | None = None, names: Mapping[Path, str] | None = None
+) -> tuple[list[Member], list[str]]:
+    """The runs that can be read, named by what they differ in or as told; and what is wrong with the others."""
+    read: dict[Path, tuple[Experiment, RunTold | None, Result | None]] = {}
+    unread, hashes = [], set()
+    for path in runs:
+        try:
+            one = _read(path, links)
+        except RefProtoFLError as problem:
+            unread.append(str(problem))
+            continue
+        if one[0].hash not in hashes:  # a kept result of a run whose folder is there too
+            hashes.add(one[0].hash)
+            read[path] = one
+    labels = labels_of([one[0] for one in read.values()])
+    members = []
+    for (path, (experiment, told, result)), (block, name) in zip(read.items(), labels, strict=True):
+        stops = stops_of(told) if told else stops_of_result(result) if result else []
+        done = told.rounds_done if told else experiment.rounds
+        called = (names or {}).get(path, name)
+        members.append(Member(called, block, experiment, path, stops, done, result))
+    return members, unread
+
+
+def _read(path: Path, links: Mapping[str, Links] | None) -> tuple[Experiment, RunTold | None, Result | None]:
+    if path.suffix == ".json":
+        if path.lstat().st_size > 64 * MEGABYTE:
+            raise DataError(f"{path} is larger than any result of ours.")
+        result = read_result(path)
+        return Experiment.parse(result["summary"]["experiment"]), None, result
+    told = read_run(path, dict(links or {}))
+    if told.summary is None or references(told.experiment.plain()):
+        return told.experiment, told, None  # a table row of a user's own method would import it
+    return told.experiment, told, result_of(path, told.experiment, told.summary)
+
+
+def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
+    """For each its block, by the data and training that it differs in from others, and its row in that block."""
+    plains = [_asked(experiment) for experiment in experiments]
+    keys = dict.fromkeys(key for plain in plains for key in plain)
+    differing = [key for key in keys if len({str(plain.get(key)) for plain in plains}) > 1]
+    own = [key for key in differing if key.partition(".")[0] in METHOD_KEYS and key != "method"]
+    shared = [key for key in differing if key.partition(".")[0] not in METHOD_KEYS and key not in _IGNORED]
+    labels = []
+    for plain in plains:
+        alike = [other for other in plains if other["method"] == plain["method"]]
+        switches = [key for key in own if key in plain and len({str(other.get(key)) for other in alike}) > 1]
+        name = ":".join([str(plain["method"]), *(f"{key}={plain[key]}" for key in switches)])
+        labels.append((", ".join(f"{key} = {plain.get(key)}" for key in shared), name))
+    return labels
+
+
+def _asked(experiment: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in flat(experiment.plain()).items() if not key.startswith(_LABELS_LEFT_OUT)}
+
+
+def _common(members: Sequence[Member]) -> str:
+    datasets = list(dict.fromkeys(one.experiment.dataset for one in members))
+    return f"{', '.join(datasets[:4])}{', …' if len(datasets) > 4 else ''}"

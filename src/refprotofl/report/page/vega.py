@@ -1,0 +1,308 @@
+"""Figures as Vega-Lite specifications: plain data without colours, which the page gives them by light and dark.
+
+Fields are the columns' names, which are ours; whatever comes from a run is a value in the rows.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from refprotofl.report.page.parts import Column, Figure, Form
+from refprotofl.report.pictures.partition import round_down
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+HEIGHT = 260
+LEGEND_ROOM = 6  # entries of a legend beside each other
+_FORMATS: dict[Form, str] = {"share": ".2%", "whole": ",d", "number": ",.4~g", "seconds": ",.3~g"}
+_AXIS_FORMATS: dict[Form, str] = {"share": ".2~%", "whole": ",d", "number": ",~g", "seconds": ",~g"}
+_BYTES = "format(datum.value, '.3~s') + 'B'"
+
+
+def spec_of(figure: Figure) -> Spec:
+    """Data go in under the name `points`."""
+    body = _KINDS[figure.kind](figure)
+    return {
+        "$schema": SCHEMA,
+        "description": f"{figure.title}. {figure.caption}",
+        "data": {"name": "points"},
+        "width": "container",
+        "height": HEIGHT,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        **body,
+    }
+
+
+def _lines(figure: Figure) -> Spec:
+    tooltip = _tooltip(figure)
+    x = _channel(figure, figure.x, log=figure.log)
+    y = _channel(figure, figure.y, zero=figure.zero)
+    y["axis"]["title"] = figure.column(figure.y).title
+    encoding: Spec = {"x": x, "y": y}
+    params: list[Spec] = []
+    if figure.colour:
+        series = _series(figure, figure.colour)
+        encoding |= {"color": series, "shape": {**series, "legend": series["legend"]}}
+        params = [{"name": "picked", "select": {"type": "point", "fields": [figure.colour]}, "bind": "legend"}]
+        encoding["opacity"] = {"condition": {"param": "picked", "value": 1}, "value": 0.15}
+    line: Spec = {
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {k: v for k, v in encoding.items() if k != "shape"},
+    }
+    if figure.colour:
+        line["encoding"]["order"] = {"field": figure.x}
+    dots: Spec = {
+        "mark": {"type": "point", "filled": True, "size": 44},
+        "encoding": {**encoding, "tooltip": tooltip},
+        "params": params,
+    }
+    layers = [line, dots]
+    if figure.band:
+        low, high = figure.band
+        band = {name: encoding[name] for name in ("x", "color", "opacity") if name in encoding}
+        band["opacity"] = (
+            {"condition": {"param": "picked", "value": 0.16}, "value": 0.03} if params else {"value": 0.16}
+        )
+        ends = {"y": {**y, "field": low}, "y2": {"field": high}}
+        layers = [{"mark": {"type": "area", "aria": False}, "encoding": {**band, **ends}}, *layers]
+    return {"layer": layers}
+
+
+def _bars(figure: Figure) -> Spec:
+    """Sorted by the column that `size` names."""
+    order = [one[figure.x] for one in sorted(figure.records(), key=lambda one: one[figure.size or figure.x])]
+    crowded = len(order) > 40
+    axis = {
+        "title": figure.column(figure.x).title,
+        "labelAngle": -90 if len(order) > 14 else 0,
+        "labelOverlap": crowded,
+    }
+    encoding: Spec = {
+        "x": {"field": figure.x, "type": "nominal", "sort": order, "axis": {**axis, "labelLimit": 90}},
+        "y": _channel(figure, figure.y, zero=True),
+        "tooltip": _tooltip(figure),
+    }
+    if figure.colour:
+        encoding["color"] = _shade(figure, figure.colour)
+    return {"mark": {"type": "bar", "cornerRadiusEnd": 2}, "encoding": encoding}
+
+
+def _stacked(figure: Figure) -> Spec:
+    """In the order of the column that `size` names, else as they come."""
+    colour = _series(figure, figure.colour or "", ordered=figure.size is not None)
+    encoding: Spec = {
+        "x": {
+            "field": figure.x,
+            "type": "ordinal",
+            "axis": {"title": figure.column(figure.x).title, "labelAngle": 0, "labelOverlap": True},
+        },
+        "y": {**_channel(figure, figure.y, zero=True), "stack": "zero"},
+        "color": colour,
+        "tooltip": _tooltip(figure),
+    }
+    if figure.size:
+        encoding["order"] = {"field": figure.size}
+    return {"mark": {"type": "bar"}, "encoding": encoding}
+
+
+def _heat(figure: Figure) -> Spec:
+    names = list(dict.fromkeys(figure.values(figure.y)))
+    side = max(300, min(640, 26 * len(names)))
+    axis = {"labelLimit": 90, "labelOverlap": len(names) > 40, "ticks": False, "domain": False}
+    small = len(names) <= 12 and figure.colour is not None
+    cells: Spec = {
+        "mark": {"type": "rect"},
+        "encoding": {"color": _shade(figure, figure.colour or ""), "tooltip": _tooltip(figure)},
+    }
+    layers = [cells]
+    if small:
+        text: Spec = {"field": figure.colour, "type": "quantitative", "format": ".0%"}
+        ink = {"condition": {"test": f"datum.{figure.colour} > 0.5", "value": "@onshade"}, "value": "@ink"}
+        wide = {"filter": f"datum.{figure.colour} >= 0.005"}
+        layers.append(
+            {
+                "transform": [wide],
+                "mark": {"type": "text", "fontSize": 10, "aria": False},
+                "encoding": {"text": text, "color": ink},
+            }
+        )
+    return {
+        "height": side,
+        "encoding": {
+            "x": {
+                "field": figure.x,
+                "type": "nominal",
+                "sort": names,
+                "axis": {**axis, "title": figure.column(figure.x).title, "labelAngle": -45 if len(names) > 5 else 0},
+            },
+            "y": {
+                "field": figure.y,
+                "type": "nominal",
+                "sort": names,
+                "axis": {**axis, "title": figure.column(figure.y).title},
+            },
+        },
+        "layer": layers,
+    }
+
+
+def _bubbles(figure: Figure) -> Spec:
+    across, up = (list(dict.fromkeys(figure.values(name))) for name in (figure.x, figure.y))
+    axis = {"grid": True, "ticks": False, "domain": False, "labelLimit": 90}
+    most = max(60, min(700, int((620 / max(1, len(across))) ** 2 * 0.7)))
+    return {
+        "height": max(200, min(900, 28 * len(up))),
+        "mark": {"type": "circle", "opacity": 0.85},
+        "encoding": {
+            "x": {
+                "field": figure.x,
+                "type": "nominal",
+                "sort": across,
+                "axis": {**axis, "title": figure.column(figure.x).title, "labelAngle": -90 if len(across) > 14 else 0},
+            },
+            "y": {
+                "field": figure.y,
+                "type": "nominal",
+                "sort": sorted(up, key=str) if _numbered(up) else up,
+                "axis": {**axis, "title": figure.column(figure.y).title},
+            },
+            "size": {
+                "field": figure.size,
+                "type": "quantitative",
+                "scale": {"range": [4, most]},
+                "legend": {
+                    "title": figure.column(figure.size or "").title,
+                    "orient": "top",
+                    "format": ",d",
+                    "values": _steps(figure),
+                },
+            },
+            "tooltip": _tooltip(figure),
+        },
+    }
+
+
+def _steps(figure: Figure) -> list[int]:
+    """Sizes that the legend shows."""
+    most = max((int(value) for value in figure.values(figure.size or "") if isinstance(value, int)), default=1)
+    return sorted({round_down(max(1, most // part)) for part in (1, 4, 16)})
+
+
+def _numbered(names: list[Any]) -> bool:
+    return all(str(name).isdecimal() for name in names)
+
+
+def _dots(figure: Figure) -> Spec:
+    """`label` tells anchors, which are large, from the rest."""
+    encoding: Spec = {
+        "x": _channel(figure, figure.x, log=figure.log),
+        "y": _channel(figure, figure.y),
+        "tooltip": _tooltip(figure),
+    }
+    if figure.colour:
+        encoding["color"] = _series(figure, figure.colour)
+    if figure.label:
+        kinds, by_kind = ["anchor", "client"], {"field": figure.label, "legend": None}
+        encoding["shape"] = {**by_kind, "type": "nominal", "scale": {"domain": kinds, "range": ["diamond", "circle"]}}
+        encoding["size"] = {**by_kind, "type": "ordinal", "scale": {"domain": kinds, "range": [260, 40]}}
+        return {"height": 420, "mark": {"type": "point", "filled": True, "opacity": 0.8}, "encoding": encoding}
+    return {"height": 320, "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.7}, "encoding": encoding}
+
+
+def _frontier(figure: Figure) -> Spec:
+    """Points with their intervals and names; those that no other beats both ways are joined by steps."""
+    low, high = figure.band or (figure.y, figure.y)
+    x = _channel(figure, figure.x, log=True)
+    y = _channel(figure, figure.y)
+    y["axis"]["title"] = figure.column(figure.y).title
+    name = figure.label or ""
+    colour = {**_series(figure, name), "legend": None}
+    joined = {"filter": "datum.front == 'yes'"}
+    return {
+        "height": 380,
+        "layer": [
+            {
+                "transform": [joined],
+                "mark": {
+                    "type": "line",
+                    "interpolate": "step-after",
+                    "strokeDash": [5, 4],
+                    "strokeWidth": 1.5,
+                    "color": "@quiet",
+                    "aria": False,
+                },
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "mark": {"type": "rule", "aria": False},
+                "encoding": {"x": x, "y": {**y, "field": low}, "y2": {"field": high}, "color": colour},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 110},
+                "encoding": {"x": x, "y": y, "color": colour, "shape": colour, "tooltip": _tooltip(figure)},
+            },
+            {
+                "mark": {"type": "text", "align": "center", "dy": -13, "fontSize": 12, "limit": 200, "aria": False},
+                "encoding": {"x": x, "y": y, "text": {"field": name}},
+            },
+        ],
+    }
+
+
+_KINDS: dict[str, Callable[[Figure], Spec]] = {
+    "lines": _lines,
+    "bars": _bars,
+    "stacked": _stacked,
+    "heat": _heat,
+    "bubbles": _bubbles,
+    "dots": _dots,
+    "frontier": _frontier,
+}
+
+
+def _channel(figure: Figure, name: str, *, log: bool = False, zero: bool = False) -> Spec:
+    column = figure.column(name)
+    axis: Spec = {"title": column.title, "tickCount": 8, **_axis_format(column)}
+    scale: Spec = {"zero": zero, "nice": True}
+    if column.form == "whole":
+        axis["tickMinStep"] = 1
+        scale["nice"] = False
+    if log:
+        scale = {"type": "log", "nice": False, "padding": 30}
+    return {"field": name, "type": "quantitative", "axis": axis, "scale": scale}
+
+
+def _axis_format(column: Column) -> Spec:
+    return {"labelExpr": _BYTES} if column.form == "bytes" else {"format": _AXIS_FORMATS.get(column.form, "")}
+
+
+def _series(figure: Figure, name: str, ordered: bool = False) -> Spec:
+    """Names in the order in which they come, which is that of the colours too."""
+    if ordered:
+        pairs = dict(zip(figure.values(name), figure.values(figure.size or name), strict=True))
+        names = sorted(pairs, key=lambda one: pairs[one])
+    else:
+        names = list(dict.fromkeys(figure.values(name)))
+    legend = {"title": None, "orient": "top", "columns": LEGEND_ROOM, "labelLimit": 220, "symbolLimit": 100}
+    scale: Spec = {"domain": names}
+    if ordered:
+        scale["scheme"] = "cividis"
+    return {"field": name, "type": "nominal", "scale": scale, "legend": legend, "sort": names}
+
+
+def _shade(figure: Figure, name: str) -> Spec:
+    column = figure.column(name)
+    legend = {"title": column.title, "orient": "top", "gradientLength": 160, **_axis_format(column)}
+    return {"field": name, "type": "quantitative", "scale": {"zero": True}, "legend": legend}
+
+
+def _tooltip(figure: Figure) -> list[Spec]:
+    return [_hint(column) for column in figure.columns if column.name not in ("order", "rank", "kind", "front")]
+
+
+def _hint(column: Column) -> Spec:
+    if column.form == "text":
+        return {"field": column.name, "type": "nominal", "title": column.title}
+    if column.form == "bytes":
+        return {"field": column.name, "type": "quantitative", "title": column.title, "format": ".0f"}  # page.js: units
+    return {"field": column.name, "type": "quantitative", "title": column.title, "format": _FORMATS[column.form]}
