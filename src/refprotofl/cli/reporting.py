@@ -138,12 +138,13 @@ def watch(
 
     Whoever is to see it needs the whole address: it holds a random token.
     """
+    from refprotofl.live.address import listen, new_token
     from refprotofl.live.following import Following
     from refprotofl.live.server import LiveServer
 
     if not place.exists():
         raise InputError(f"There is no {place}.")
-    server = LiveServer(Following(place), host, port)
+    server = LiveServer(Following(place), host, listen(host, port), new_token())
     say(f"Watch at {server.address}")
     if opened:
         webbrowser.open(server.address)

@@ -63,12 +63,9 @@ def run(
             help="Also run this method, such as local, on the same data, and show it beside.", metavar="METHOD"
         ),
     ] = None,
-    report_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", parser=read_path, metavar="FILE", help="Write the report page there.", show_default=False
-        ),
-    ] = None,
+    reported: Annotated[
+        bool, typer.Option("--report", help="Write the report page into the run folder at the end.")
+    ] = False,
     watched: Annotated[
         bool, typer.Option("--watch", help="Serve the report page on this machine meanwhile; prints the address.")
     ] = False,
@@ -106,8 +103,8 @@ def run(
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
         print_summary(out, finished.summary, finished.folder, beside)
-    if report_file is not None:
-        report_beside([finished.folder], report_file, data)
+    if reported:
+        report_beside([finished.folder], finished.folder / "report.html", data)
 
 
 def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[object]":

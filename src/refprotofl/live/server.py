@@ -1,13 +1,14 @@
 """The page over HTTP on this machine: one token, one host, GET alone, and no more lookers-on than it can serve."""
 
 import secrets
+import socket
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from refprotofl.errors import InputError
+from refprotofl.live.address import in_address, page_address
 from refprotofl.live.following import Following
 from refprotofl.report.page.html import as_live, live_policy
 
@@ -21,22 +22,18 @@ class LiveServer(ThreadingHTTPServer):
     """Serves one place at http://HOST:PORT/TOKEN/ until it is closed."""
 
     daemon_threads = True
-    request_queue_size = 32
 
-    def __init__(self, following: Following, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, following: Following, host: str, listening: socket.socket, token: str) -> None:
+        super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
         self.following = following
-        self.token = secrets.token_urlsafe(24)
+        self.token = token
         self.closing = threading.Event()
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        try:
-            super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as problem:
-            reason = getattr(problem, "strerror", None) or problem
-            raise InputError(f"Cannot listen at {host}, port {port}: {reason}. Choose another --port.") from None
-        port = self.server_address[1]
-        names = {host, "127.0.0.1", "localhost"} if host in ("127.0.0.1", "localhost") else {host}
-        self.hosts = {f"{name}:{port}" for name in names}
-        self.address = f"http://{host}:{port}/{self.token}/"
+        names = {host, "127.0.0.1", "localhost"} if host in ("127.0.0.1", "localhost") else {in_address(host)}
+        self.hosts = {f"{name}:{listening.getsockname()[1]}".lower() for name in names}
+        self.address = page_address(host, listening, token)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A connection beyond the last place is closed at once: who is served stays served."""

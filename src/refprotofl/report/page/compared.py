@@ -1,6 +1,6 @@
 """The page of several runs: what each method gives and costs, paired by seed, and what accuracy a byte buys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +18,7 @@ from refprotofl.report.page.parts import Cell, Column, Figure, Page, Part, Secti
 from refprotofl.report.statistics import estimate
 
 NEGLIGIBLE = 1e-4  # share of the most bytes below which a method has no place on their axis
+WIDE = 20  # most bytes over least, from which their axis is logarithmic
 NAME = Column("method", "method", "text")
 
 
@@ -66,7 +67,7 @@ def _block(
         by_name.setdefault(one.name, []).append(one.stops)
     found = []
     if rows:
-        parts: list[Part] = [*_frontier(rows, protocol), *_tables(rows)]
+        parts: list[Part] = [*_frontier(rows, protocol, by_name), *_tables(rows)]
         found.append(Section(f"methods{end}", f"{heading}Methods side by side", "", parts))
     figures = [
         _over_seeds(by_name, protocol, "round"),
@@ -97,7 +98,8 @@ def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
     names = [row.name for row in rows]
     if baseline is not None and names and baseline not in names:
         raise InputError(f"--against {baseline}: allowed are {', '.join(names)}.")
-    return against(rows, baseline or names[0]) if len(rows) > 1 else rows
+    first = next((name for name in names if name.partition(":")[0] == "refprotofl"), names[0]) if names else ""
+    return against(rows, baseline or first) if len(rows) > 1 else rows
 
 
 def _tables(rows: Sequence[OverSeeds]) -> list[Table]:
@@ -111,7 +113,7 @@ def _tables(rows: Sequence[OverSeeds]) -> list[Table]:
     return [*found, *([Table("What the methods tell of themselves", ("note",), told)] if told else [])]
 
 
-def _frontier(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
+def _frontier(rows: Sequence[OverSeeds], protocol: str, names: Iterable[str]) -> list[Figure]:
     """Accuracy against bytes; who sends next to nothing has no place on a logarithmic axis, and is named."""
     known = [row for row in rows if protocol in row.accuracy]
     most = max((row.bytes["total"] for row in known), default=0.0)
@@ -150,6 +152,7 @@ def _frontier(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
             band=("low", "high"),
             label="method",
             log=True,
+            series=tuple(map(words, names)),
         )
     ]
 
@@ -171,8 +174,10 @@ def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, 
             if by in WAYS:
                 place.append(fmean(stop.bytes[by] for stop in stops))
             rows.append([words(name), *place, found.mean, max(0.0, found.mean - half), found.mean + half])
-    if by in WAYS and not any(row[2] for row in rows):
-        rows = []
+    spread = [row[2] for row in rows if by in WAYS and isinstance(row[2], float) and row[2] > 0]
+    wide = bool(spread) and max(spread) > WIDE * min(spread)
+    if by in WAYS:  # who sends nothing has no place on an axis of bytes
+        rows = [row for row in rows if row[2] and (not wide or float(row[2]) > NEGLIGIBLE * max(spread))]
     moved = Column("bytes", f"bytes of all clients, {WAYS[by]}", "bytes") if by in WAYS else None
     ends = (replace(value, name="low", title="95 % interval, from"), replace(value, name="high", title="to"))
     title = {"round": "Accuracy by round", "loss": "Loss by round"}.get(by) or f"Accuracy by bytes {WAYS[by]}"
@@ -187,6 +192,8 @@ def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, 
         y=value.name,
         colour="method",
         band=("low", "high"),
+        log=wide,
+        series=tuple(map(words, by_name)),
     )
 
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Literal
 
 from refprotofl.grids.results import Result
-from refprotofl.report.page.parts import Cell, Column, Figure
+from refprotofl.report.page.parts import Cell, Column, Figure, words
 from refprotofl.report.page.reading import RunTold
 
 WAYS = {"up": "sent up", "down": "sent down", "both": "both ways and once"}
@@ -133,12 +133,12 @@ def _by_bytes(stops: Sequence[Stop], what: Literal["accuracy", "loss"], headline
     )
 
 
-def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link: str, words: str) -> Figure:
+def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link: str, called: str) -> Figure:
     """Accuracy over the seconds that it would take over a link; one curve a name."""
     most = max((stop.seconds.get(link, 0.0) for stops in stops_by_name.values() for stop in stops), default=0.0)
     divisor, unit = time_unit(most)
     rows: list[list[Cell]] = [
-        [name, stop.round, stop.seconds[link] / divisor, stop.accuracy[headline]]
+        [words(name), stop.round, stop.seconds[link] / divisor, stop.accuracy[headline]]
         for name, stops in stops_by_name.items()
         for stop in stops
         if link in stop.seconds and stop.accuracy.get(headline) is not None
@@ -146,7 +146,7 @@ def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link:
     time = Column("time", f"{unit} over the link", "number")
     return Figure(
         f"accuracy-over-{link}",
-        f"Accuracy over time: {words}",
+        f"Accuracy over time: {called}",
         "Every request of a round waits for the slowest client: its bytes down, its computing as measured here, its "
         "bytes up. Joining counts, evaluation does not.",
         "lines",
@@ -155,4 +155,5 @@ def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link:
         x="time",
         y="accuracy",
         colour="run" if len(stops_by_name) > 1 else None,
+        series=tuple(words(name) for name in stops_by_name) if len(stops_by_name) > 1 else (),
     )

@@ -24,6 +24,7 @@ from refprotofl.report.page.run_page import run_page
 MOST_RUNS = 3000
 _WHERE = ("", "runs", "cells")  # below a grid's folder
 
+_SWITCH: dict[object, str] = {"yes": "on", "no": "off"}  # as switches are typed
 _IGNORED = {"seed"}  # what runs of one row differ in
 _LABELS_LEFT_OUT = ("input.", "public.classes")
 
@@ -131,7 +132,9 @@ def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
     for plain in plains:
         alike = [other for other in plains if other["method"] == plain["method"]]
         switches = [key for key in own if key in plain and len({str(other.get(key)) for other in alike}) > 1]
-        name = ":".join([str(plain["method"]), *(f"{key}={plain[key]}" for key in switches)])
+        method = str(plain["method"])
+        own_words = (f"{key.removeprefix(f'{method}.')}={_SWITCH.get(plain[key], plain[key])}" for key in switches)
+        name = ":".join([method, *own_words])
         labels.append((", ".join(f"{key} = {plain.get(key)}" for key in shared), name))
     return labels
 

@@ -41,6 +41,7 @@ class Figure:
     label: str | None = None
     log: bool = False  # of the x axis
     zero: bool = False  # whether the y axis begins at 0
+    series: tuple[str, ...] = ()  # all that the page has, so that each has one colour in all its figures
 
     def column(self, name: str) -> Column:
         return next(one for one in self.columns if one.name == name)

@@ -1,11 +1,10 @@
 """How far a run that is watched has come, and when it will be done."""
 
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from refprotofl.report.page.parts import words
-from refprotofl.report.page.reading import RoundTold, RunTold
+from refprotofl.report.page.reading import RunTold
 
 RECENT = 20  # rounds that the rest is expected to be like
 MOST_CLIENTS = 500  # whose state is shown
@@ -25,18 +24,13 @@ def progress_of(told: RunTold) -> dict[str, Any]:
     }
 
 
-def _budget(told: RunTold) -> dict[str, float] | None:
-    """What a client may send in a round, where that is bounded, and what it sent on average in the last ones."""
+def _budget(told: RunTold) -> dict[str, int] | None:
+    """What a client may send in a round, where that is bounded, and the most that one sent in the last ones."""
     table = told.experiment.plain().get(told.experiment.method)
     allowed = table.get("uplink-budget") if isinstance(table, dict) else None
     if not isinstance(allowed, int) or isinstance(allowed, bool) or allowed <= 0:
         return None
-    return {"allowed": allowed, "sent": _mean_up(told.rounds[-RECENT:])}
-
-
-def _mean_up(rounds: Sequence[RoundTold]) -> float:
-    took_part = sum(one.took_part for one in rounds)
-    return sum(one.up for one in rounds) / took_part if took_part else 0.0
+    return {"allowed": allowed, "sent": max((one.most_up for one in told.rounds[-RECENT:]), default=0)}
 
 
 def _clients(told: RunTold) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ class RoundTold:
     round: int
     up: int
     down: int
+    most_up: int  # of any client
     one_off: int
     seconds: float
     spent: dict[str, float]
@@ -162,9 +163,11 @@ class RunReader:
 
     def _take_round(self, event: Round) -> None:
         told, traffic = self.told, event.get("traffic", [])
-        sent = Counter[tuple[str, str]]()
+        sent, by_client = Counter[tuple[str, str]](), Counter[int]()
         for row in traffic:
             sent[row["purpose"], row["direction"]] += row["payload_bytes"]
+            if row["purpose"] == "training" and row["direction"] == "up":
+                by_client[row["client"]] += row["payload_bytes"]
         spent, participants = event.get("spent", {}), event.get("participants", [])
         timed = {
             name: round_seconds(traffic, spent, links, told.workers, told.sizes())
@@ -176,6 +179,7 @@ class RunReader:
                 round=event["round"],
                 up=sent["training", "up"],
                 down=sent["training", "down"],
+                most_up=max(by_client.values(), default=0),
                 one_off=sent["one_off", "up"] + sent["one_off", "down"],
                 seconds=event.get("seconds", 0.0),
                 spent=spent,

@@ -216,7 +216,7 @@ def _frontier(figure: Figure) -> Spec:
     y = _channel(figure, figure.y)
     y["axis"]["title"] = figure.column(figure.y).title
     name = figure.label or ""
-    colour = {**_series(figure, name), "legend": None}
+    colour = _series(figure, name)
     joined = {"filter": "datum.front == 'yes'"}
     return {
         "height": 380,
@@ -238,12 +238,8 @@ def _frontier(figure: Figure) -> Spec:
                 "encoding": {"x": x, "y": {**y, "field": low}, "y2": {"field": high}, "color": colour},
             },
             {
-                "mark": {"type": "point", "filled": True, "size": 110},
+                "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
                 "encoding": {"x": x, "y": y, "color": colour, "shape": colour, "tooltip": _tooltip(figure)},
-            },
-            {
-                "mark": {"type": "text", "align": "center", "dy": -13, "fontSize": 12, "limit": 200, "aria": False},
-                "encoding": {"x": x, "y": y, "text": {"field": name}},
             },
         ],
     }
@@ -268,6 +264,7 @@ def _channel(figure: Figure, name: str, *, log: bool = False, zero: bool = False
         axis["tickMinStep"] = 1
         scale["nice"] = False
     if log:
+        axis |= {"tickCount": 5, "labelOverlap": True}
         scale = {"type": "log", "nice": False, "padding": 30}
     return {"field": name, "type": "quantitative", "axis": axis, "scale": scale}
 
@@ -283,8 +280,11 @@ def _series(figure: Figure, name: str, ordered: bool = False) -> Spec:
         names = sorted(pairs, key=lambda one: pairs[one])
     else:
         names = list(dict.fromkeys(figure.values(name)))
-    legend = {"title": None, "orient": "top", "columns": LEGEND_ROOM, "labelLimit": 220, "symbolLimit": 100}
-    scale: Spec = {"domain": names}
+    there = {**dict.fromkeys(figure.series), **dict.fromkeys(names)}
+    legend: Spec = {"title": None, "orient": "top", "columns": LEGEND_ROOM, "labelLimit": 220, "symbolOpacity": 1}
+    if len(there) > len(names):
+        legend["values"] = [one for one in there if one in names]
+    scale: Spec = {"domain": names if ordered else list(there)}
     if ordered:
         scale["scheme"] = "cividis"
     return {"field": name, "type": "nominal", "scale": scale, "legend": legend, "sort": names}

@@ -231,7 +231,7 @@
       make("span", { class: `state${state === "Finished" ? " done" : state === "Connection lost" ? " lost" : ""}` }, state || "Under way"),
       make("span", {}, `${what} ${done} of ${all}`),
       told.seconds_left ? make("span", {}, `about ${seconds(told.seconds_left)} left`) : null,
-      told.budget ? make("span", {}, `${bytes(told.budget.sent)} of ${bytes(told.budget.allowed)} a client and round`) : null);
+      told.budget ? make("span", {}, `at most ${bytes(told.budget.sent)} of ${bytes(told.budget.allowed)} sent by a client in a round`) : null);
     const kinds = { "took part": "in", dropped: "out" };
     const clients = (told.clients || []).map((one) => make("li", { class: kinds[one.state] || "" },
       `${one.name}: ${one.state}`));
