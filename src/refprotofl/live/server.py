@@ -82,9 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
             return None
-        token, _, name = urlsplit(self.path[:LONGEST_PATH]).path.lstrip("/").partition("/")
+        token, slash, name = urlsplit(self.path[:LONGEST_PATH]).path.removeprefix("/").partition("/")
         known = secrets.compare_digest(token.encode(), self.server.token.encode())
-        if not known or name not in self._answers or len(self.path) > LONGEST_PATH:
+        if not known or not slash or name not in self._answers or len(self.path) > LONGEST_PATH:
             self._refuse(HTTPStatus.NOT_FOUND)
             return None
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):

@@ -12,6 +12,7 @@ class Scalars:
 
     def __init__(self) -> None:
         self._sent = {"up": 0, "down": 0, "one_off": 0}
+        self._dropped = 0  # in the round that the next event of this name ends
 
     def of(self, event: Event) -> Iterator[Scalar]:
         number = int(event.get("round", 0))
@@ -24,7 +25,7 @@ class Scalars:
         elif event["event"] == "round":
             yield from self._round(number, event)
         elif event["event"] == "client-failed":
-            yield "clients/dropped", number, float(event["client"])
+            self._dropped += 1
 
     def _round(self, number: int, event: Event) -> Iterator[Scalar]:
         for row in event.get("traffic", []):
@@ -33,6 +34,8 @@ class Scalars:
         for way, total in self._sent.items():
             yield f"bytes/{way}", number, float(total)
         yield "clients/participants", number, float(len(event.get("participants", [])))
+        yield "clients/dropped", number, float(self._dropped)
+        self._dropped = 0
         if "seconds" in event:
             yield "seconds/round", number, event["seconds"]
         for name, seconds in event.get("spent", {}).items():

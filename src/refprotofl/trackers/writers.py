@@ -125,6 +125,8 @@ class _MLflow:
 
 
 def _local_store(out: Path) -> str:
+    """A folder of files: the only store that mlflow-skinny has without a server."""
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     out.mkdir(parents=True, exist_ok=True)
     return out.absolute().as_uri()
 
