@@ -87,7 +87,7 @@ def test_the_data_are_the_page_s(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/t0ken", "/t0ken/other", "/wrong/", "//t0ken/", "/t0ken/../t0ken/", "/t0ken/%2e%2e/", "/x" * 5000]
+    "path", ["/", "/t0ken", "/t0ken/other", "/wrong/", "/t0ken/../t0ken/", "/t0ken/%2e%2e/", "/x" * 5000]
 )
 def test_who_does_not_know_the_address_gets_nothing(server: LiveServer, path: str) -> None:
     status, _, body = ask(server, path)

@@ -175,7 +175,7 @@
     const latest = () => figures.get(figure.name);
     return make("figure", { class: `card${figure.wide ? " wide" : ""}`, id: `figure-${figure.name}` },
       make("figcaption", {}, make("h3", {}, figure.title), make("p", { class: "quiet" }, figure.caption)),
-      make("div", { class: "chart", id: `chart-${figure.name}` }),
+      make("div", { class: "chart", id: `chart-${figure.name}`, role: "group", "aria-label": `${figure.title}. ${figure.caption}` }),
       make("div", { class: "tools" }, toggle,
         make("button", { type: "button", "aria-label": `${figure.title} as CSV`, onclick: () => save(`${figure.name}.csv`, "text/csv", csv(latest())) }, "CSV"),
         make("button", { type: "button", "aria-label": `${figure.title} as SVG`, onclick: () => svg(figure.name) }, "SVG")),
