@@ -14,7 +14,7 @@ from refprotofl.errors import InputError
 from refprotofl.report.page import writing
 from refprotofl.report.page.gathering import gather
 from refprotofl.report.page.html import as_file, as_live, asset, embedded, live_policy
-from refprotofl.report.page.parts import Column, Facts, Figure, Page, Section, Table, Tile
+from refprotofl.report.page.parts import Column, Facts, Figure, Page, Part, Section, Table, Tile
 from refprotofl.report.page.static import draw_figures
 from refprotofl.report.page.writing import write_page
 
@@ -50,8 +50,8 @@ def hostile_page() -> Page:
     figure = Figure(
         "f", HOSTILE, HOSTILE, "bars", columns, [[HOSTILE, 1.0], ["=1+1", float("inf")]], x="name", y="value"
     )
-    parts = [figure, Table(HOSTILE, [HOSTILE], [[HOSTILE]], [HOSTILE]), Facts(HOSTILE, {HOSTILE: HOSTILE})]
-    return Page(HOSTILE, HOSTILE, [Tile(HOSTILE, HOSTILE, HOSTILE)], [Section("s", HOSTILE, "", parts)], [HOSTILE])
+    parts: list[Part] = [figure, Table(HOSTILE, [HOSTILE], [[HOSTILE]], [HOSTILE]), Facts(HOSTILE, {HOSTILE: HOSTILE})]
+    return Page(HOSTILE, HOSTILE, [Tile(HOSTILE, HOSTILE, HOSTILE)], [Section("s", HOSTILE, parts)], [HOSTILE])
 
 
 def test_a_page_is_one_file_below_three_megabytes_that_names_no_other(finished: Path, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def test_tensorboard_has_the_same_numbers(finished: Path, tmp_path: Path) -> Non
     export_log(finished, "csv", tmp_path / "log.csv")
     export_log(finished, "tensorboard", tmp_path / "board")
     (file,) = (tmp_path / "board").iterdir()
-    data, found = file.read_bytes(), {}
+    data = file.read_bytes()
+    found: dict[tuple[str, int], float] = {}
     while data:  # length, its checksum, the event, its checksum
         size = int.from_bytes(data[:8], "little")
         event = Event.FromString(data[12 : 12 + size])

@@ -26,7 +26,7 @@ def about_section(told: RunTold) -> Section:
     if notes:
         rows = [[words(note)] for note in notes]
         parts.append(Table("Where the method departs from what its authors published", ("note",), rows))
-    return Section("about", "What was run", "", parts)
+    return Section("about", "What was run", parts)
 
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The page of several runs: what each method gives and costs, paired by seed, and what accuracy a byte buys."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,14 +40,16 @@ def comparison_page(
     members: Sequence[Member], title: str, links: Mapping[str, Links] | None = None, baseline: str | None = None
 ) -> Page:
     """A section of curves and tables for each block, the frontier first."""
-    blocks = list(dict.fromkeys(one.block for one in members))
-    sections = [
-        section
-        for number, block in enumerate(blocks)
-        for section in _block(number, block, [one for one in members if one.block == block], links or {}, baseline)
-    ]
+    names = list(dict.fromkeys(one.name for one in members))
+    if baseline is not None and baseline not in names:
+        raise InputError(f"--against {baseline}: allowed are {', '.join(names)}.")
+    sections = []
+    for number, block in enumerate(dict.fromkeys(one.block for one in members)):
+        own = [one for one in members if one.block == block]
+        sections += [_numbered(number, one) for one in _block(block, own, links or {}, baseline)]
+    sections = [_same_colours(one, names) for one in sections]
     done = sum(one.result is not None for one in members)
-    sections.append(Section("runs", "Runs", "", [_runs(members)]))
+    sections.append(Section("runs", "Runs", [_runs(members)]))
     return Page(
         title=title,
         subtitle=f"{counted(len(members), 'run')}, {done} of them finished",
@@ -56,39 +59,42 @@ def comparison_page(
     )
 
 
-def _block(
-    number: int, block: str, members: Sequence[Member], links: Mapping[str, Links], baseline: str | None
-) -> list[Section]:
+def _block(block: str, members: Sequence[Member], links: Mapping[str, Links], baseline: str | None) -> list[Section]:
     rows = rows_of(members, baseline)
     protocol = headline(rows) if rows else "personal"
-    heading, end = (f"{block}: " if block else ""), (f"-{number}" if number else "")
+    heading, short = (f"{block}: ", "") if block else ("", None)
     by_name: dict[str, list[Sequence[Stop]]] = {}
     for one in members:
         by_name.setdefault(one.name, []).append(one.stops)
     found = []
     if rows:
-        parts: list[Part] = [*_frontier(rows, protocol, by_name), *_tables(rows)]
-        found.append(Section(f"methods{end}", f"{heading}Methods side by side", "", parts))
+        parts: list[Part] = [*_frontier(rows, protocol), *_tables(rows)]
+        found.append(Section("methods", f"{heading}Methods side by side", parts, block or None))
     figures = [
         _over_seeds(by_name, protocol, "round"),
         *(_over_seeds(by_name, protocol, way) for way in WAYS),
         _over_seeds(by_name, protocol, "loss"),
     ]
-    found.append(Section(f"learning{end}", f"{heading}Accuracy and loss", "", [one for one in figures if one.rows]))
+    listed = short if rows else block or None
+    found.append(Section("learning", f"{heading}Accuracy and loss", [one for one in figures if one.rows], listed))
     if links:
         means = {name: _mean_stops(curves, protocol) for name, curves in by_name.items()}
         timed = [link_curve(means, protocol, link, one.text) for link, one in links.items()]
-        found.append(Section(f"links{end}", f"{heading}Time over real links", "", [one for one in timed if one.rows]))
-    return [
-        Section(
-            one.name,
-            one.title,
-            one.lead,
-            [replace(p, name=f"{p.name}{end}") if isinstance(p, Figure) else p for p in one.parts],
-        )
-        for one in found
-        if one.parts
-    ]
+        found.append(Section("links", f"{heading}Time over real links", [one for one in timed if one.rows], short))
+    return [one for one in found if one.parts]
+
+
+def _numbered(block: int, section: Section) -> Section:
+    """Names are there once in a page."""
+    end = f"-{block}" if block else ""
+    parts = [replace(one, name=f"{one.name}{end}") if isinstance(one, Figure) else one for one in section.parts]
+    return replace(section, name=f"{section.name}{end}", parts=parts)
+
+
+def _same_colours(section: Section, names: Iterable[str]) -> Section:
+    series = tuple(map(words, names))
+    parts = [replace(one, series=series) if isinstance(one, Figure) else one for one in section.parts]
+    return replace(section, parts=parts)
 
 
 def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
@@ -96,10 +102,8 @@ def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
     done = [(GridCell(one.name, one.experiment, one.folder), one.result) for one in members if one.result is not None]
     rows = tabulate(done) if done else []
     names = [row.name for row in rows]
-    if baseline is not None and names and baseline not in names:
-        raise InputError(f"--against {baseline}: allowed are {', '.join(names)}.")
     first = next((name for name in names if name.partition(":")[0] == "refprotofl"), names[0]) if names else ""
-    return against(rows, baseline or first) if len(rows) > 1 else rows
+    return against(rows, baseline if baseline in names and baseline else first) if len(rows) > 1 else rows
 
 
 def _tables(rows: Sequence[OverSeeds]) -> list[Table]:
@@ -113,7 +117,7 @@ def _tables(rows: Sequence[OverSeeds]) -> list[Table]:
     return [*found, *([Table("What the methods tell of themselves", ("note",), told)] if told else [])]
 
 
-def _frontier(rows: Sequence[OverSeeds], protocol: str, names: Iterable[str]) -> list[Figure]:
+def _frontier(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
     """Accuracy against bytes; who sends next to nothing has no place on a logarithmic axis, and is named."""
     known = [row for row in rows if protocol in row.accuracy]
     most = max((row.bytes["total"] for row in known), default=0.0)
@@ -152,7 +156,6 @@ def _frontier(rows: Sequence[OverSeeds], protocol: str, names: Iterable[str]) ->
             band=("low", "high"),
             label="method",
             log=True,
-            series=tuple(map(words, names)),
         )
     ]
 
@@ -173,27 +176,28 @@ def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, 
             place: list[Cell] = [stops[0].round]
             if by in WAYS:
                 place.append(fmean(stop.bytes[by] for stop in stops))
-            rows.append([words(name), *place, found.mean, max(0.0, found.mean - half), found.mean + half])
+            most = math.inf if of_loss else 1.0
+            ends = (max(0.0, found.mean - half), min(most, found.mean + half))
+            rows.append([words(name), *place, found.mean, *ends])
     spread = [row[2] for row in rows if by in WAYS and isinstance(row[2], float) and row[2] > 0]
     wide = bool(spread) and max(spread) > WIDE * min(spread)
     if by in WAYS:  # who sends nothing has no place on an axis of bytes
         rows = [row for row in rows if row[2] and (not wide or float(row[2]) > NEGLIGIBLE * max(spread))]
     moved = Column("bytes", f"bytes of all clients, {WAYS[by]}", "bytes") if by in WAYS else None
-    ends = (replace(value, name="low", title="95 % interval, from"), replace(value, name="high", title="to"))
+    limits = (replace(value, name="low", title="95 % interval, from"), replace(value, name="high", title="to"))
     title = {"round": "Accuracy by round", "loss": "Loss by round"}.get(by) or f"Accuracy by bytes {WAYS[by]}"
     return Figure(
         f"{'loss' if of_loss else 'accuracy'}-by-{'round' if of_loss else by}",
         title,
         "Mean over seeds, bands are 95 % intervals.",
         "lines",
-        (NAME, ROUND, *([moved] if moved else []), value, *ends),
+        (NAME, ROUND, *([moved] if moved else []), value, *limits),
         rows,
         x="bytes" if moved else "round",
         y=value.name,
         colour="method",
         band=("low", "high"),
         log=wide,
-        series=tuple(map(words, by_name)),
     )
 
 

@@ -155,5 +155,4 @@ def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link:
         x="time",
         y="accuracy",
         colour="run" if len(stops_by_name) > 1 else None,
-        series=tuple(words(name) for name in stops_by_name) if len(stops_by_name) > 1 else (),
     )

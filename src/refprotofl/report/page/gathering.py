@@ -133,10 +133,14 @@ def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
         alike = [other for other in plains if other["method"] == plain["method"]]
         switches = [key for key in own if key in plain and len({str(other.get(key)) for other in alike}) > 1]
         method = str(plain["method"])
-        own_words = (f"{key.removeprefix(f'{method}.')}={_SWITCH.get(plain[key], plain[key])}" for key in switches)
+        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in switches)
         name = ":".join([method, *own_words])
-        labels.append((", ".join(f"{key} = {plain.get(key)}" for key in shared), name))
+        labels.append((", ".join(f"{key} = {_told(plain.get(key))}" for key in shared), name))
     return labels
+
+
+def _told(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else _SWITCH.get(value, str(value))
 
 
 def _asked(experiment: Experiment) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def plain(page: Page) -> dict[str, Any]:
 def _section(section: Section) -> dict[str, Any]:
     parts = [_part(part) for part in section.parts]
     _widen_single(parts)
-    return {"name": section.name, "title": words(section.title), "parts": parts}
+    short = section.title if section.short is None else section.short
+    return {"name": section.name, "title": words(section.title), "short": words(short), "parts": parts}
 
 
 def _widen_single(parts: list[dict[str, Any]]) -> None:

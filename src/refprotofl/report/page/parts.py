@@ -88,8 +88,8 @@ class Tile:
 class Section:
     name: str
     title: str
-    lead: str
     parts: Sequence[Part]
+    short: str | None = None  # in the list of sections, where it is not the title; nothing: it is not listed
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The page of one run, finished or not."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from refprotofl.basics.links import Links
@@ -26,12 +27,12 @@ def run_page(
     headline = headline_of(stops)
     anchors, note = (None, "") if live else _anchors(told, data)
     sections = [
-        Section("learning", "Accuracy and loss", "", run_curves(stops, headline)),
+        Section("learning", "Accuracy and loss", run_curves(stops, headline)),
         _over_links(stops, headline, links or {}),
-        Section("clients", "Clients", "", [*client_figures(told), *dropped_tables(told)]),
-        Section("classes", "Classes", "", [*class_figures(told), *([anchors] if anchors else [])]),
-        Section("sent", "What was sent", "", [bytes_figure(told.rounds), *mask_figures(told.rounds)]),
-        Section("time", "Time", "", [time_figure(told.rounds)]),
+        Section("clients", "Clients", [*client_figures(told), *dropped_tables(told)]),
+        Section("classes", "Classes", [*class_figures(told), *([anchors] if anchors else [])]),
+        Section("sent", "What was sent", [bytes_figure(told.rounds), *mask_figures(told.rounds)]),
+        Section("time", "Time", [time_figure(told.rounds)]),
         about_section(told),
     ]
     return Page(
@@ -47,7 +48,7 @@ def run_page(
 def with_rows(section: Section) -> Section:
     """Without figures that have nothing to show."""
     kept = [part for part in section.parts if not isinstance(part, Figure) or part.rows]
-    return Section(section.name, section.title, section.lead, kept)
+    return replace(section, parts=kept)
 
 
 def headline_of(stops: Sequence[Stop]) -> str:
@@ -66,7 +67,7 @@ def _anchors(told: RunTold, data: Path | None) -> tuple[Figure | None, str]:
 
 def _over_links(stops: Sequence[Stop], headline: str, links: Mapping[str, Links]) -> Section:
     figures = [link_curve({"": stops}, headline, name, one.text) for name, one in links.items()]
-    return Section("links", "Time over real links", "", figures)
+    return Section("links", "Time over real links", figures)
 
 
 def _tiles(told: RunTold, stops: Sequence[Stop], headline: str) -> list[Tile]:

@@ -252,7 +252,7 @@
     views.forEach((view) => view.finalize());
     views.clear();
     figures.clear();
-    byId("contents").replaceChildren(...page.sections.map((one) => make("a", { href: `#${one.name}` }, one.title)));
+    byId("contents").replaceChildren(...page.sections.filter((one) => one.short).map((one) => make("a", { href: `#${one.name}` }, one.short)));
     byId("sections").replaceChildren(...page.sections.map((one) => make("section", { id: one.name, "aria-labelledby": `head-${one.name}` },
       make("h2", { id: `head-${one.name}` }, one.title),
       make("div", { class: "cards" }, ...one.parts.map((part) => CARDS[part.kind](part))))));
