@@ -2,11 +2,15 @@
 
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.page.conftest import TINY
 
+from refprotofl import Experiment, run
 from refprotofl.errors import DataError, InputError
 from refprotofl.report.page import limits
 from refprotofl.report.page.gathering import find_runs, gather
@@ -112,8 +116,6 @@ def test_a_linked_folder_within_a_grid_is_not_followed(grid: Path, tmp_path: Pat
 
 
 def test_a_damaged_run_costs_a_grid_its_own_place_alone(grid: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = Path(shutil.copytree(grid, tmp_path / "grid"))
     (copy / "fedavg-1" / "events.jsonl").write_text("{\n")
     page = gather([copy])
@@ -127,3 +129,26 @@ def test_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         gather([tmp_path / "nowhere"])
     with pytest.raises(InputError, match="is not a run folder"):
         gather([tmp_path])
+
+
+OWN = """
+from refprotofl.methods import find_method
+
+class Own:
+    server = find_method("fedavg").server
+    client = find_method("fedavg").client
+"""
+
+
+def test_code_that_a_folder_names_is_not_imported(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_page_method.py").write_text(OWN)
+    copy = Path(shutil.copytree(grid, tmp_path / "grid"))
+    run(Experiment.parse({**TINY, "method": "own_page_method:Own"}), out=copy / "own")
+    assert gather([copy], trust_code=True).subtitle == "5 runs, 5 of them finished"
+    del sys.modules["own_page_method"]
+    page = gather([copy])
+    assert page.subtitle == "5 runs, 4 of them finished"  # it is there by its curve
+    assert gather([copy / "own"]).figures
+    assert "own_page_method" not in sys.modules

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted
-from refprotofl.cli.app import DataDir, RunFolder, app, read_path
+from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
 from refprotofl.cli.printing import notes, out, say
 from refprotofl.errors import InputError, RefProtoFLError
 
@@ -66,11 +66,12 @@ def report(
         str | None, typer.Option(metavar="NAME", help="The baseline of a comparison.", show_default="the first")
     ] = None,
     data: DataDir = None,
+    trust_code: TrustCode = False,
     opened: Open = False,
 ) -> None:
     """Write what runs did as one HTML page that needs nothing else: curves, clients, classes, bytes, time.
 
-    Nothing is trained again, and no code that a run folder names is imported.
+    Nothing is trained again. A method that is code of the run folder's own is in tables only with --trust-code.
     """
     from refprotofl.basics.links import read_links
     from refprotofl.report.page.gathering import gather
@@ -78,7 +79,7 @@ def report(
     links = {f"link-{number}": read_links(text) for number, text in enumerate(link or (), 1)}
     path = out_file or (places[0] / "report.html" if len(places) == 1 and places[0].is_dir() else Path("report.html"))
     _check_page(path)
-    page = gather(places, links, data, against)
+    page = gather(places, links, data, against, trust_code=trust_code)
     write_report(page, path)
     if figures is not None:
         from refprotofl.report.page.static import draw_figures
@@ -115,7 +116,8 @@ def report_beside(
     from refprotofl.report.page.gathering import gather
 
     try:
-        write_report(gather(places, None, data, against, names=names, title=title), path, notes)
+        page = gather(places, None, data, against, names=names, title=title, trust_code=True)  # it was typed just now
+        write_report(page, path, notes)
     except RefProtoFLError as problem:
         say(f"There is no report: {for_terminal(problem)}", notes)
 

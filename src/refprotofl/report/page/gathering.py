@@ -9,7 +9,7 @@ from refprotofl.basics.links import Links
 from refprotofl.basics.units import counted
 from refprotofl.errors import DataError, InputError, RefProtoFLError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references
+from refprotofl.experiment.references import references, refuse_code
 from refprotofl.grids.results import Result, read_result, result_of
 from refprotofl.records.inside import check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS
@@ -71,12 +71,17 @@ def gather(
     live: bool = False,
     names: Mapping[Path, str] | None = None,
     title: str = "",
+    trust_code: bool = False,
 ) -> Page:
-    """The page of one run, or of several side by side; `names` are what runs are called, where that is known."""
+    """The page of one run, or of several side by side; `names` are what runs are called, where that is known.
+
+    A run whose method is code that its folder names stands in tables only with `trust_code`: what the method says of
+    itself would have to be imported.
+    """
     runs = find_runs(places)
     if len(runs) == 1 and runs[0].suffix != ".json":
         return run_page(read_run(runs[0], dict(links or {})), links, data, live)
-    members, unread = members_of(runs, links, names)
+    members, unread = members_of(runs, links, names, trust_code)
     if not members:
         raise DataError(f"None of these runs can be read. The first: {unread[0]}")
     name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
@@ -85,14 +90,17 @@ def gather(
 
 
 def members_of(
-    runs: Sequence[Path], links: Mapping[str, Links] | None = None, names: Mapping[Path, str] | None = None
+    runs: Sequence[Path],
+    links: Mapping[str, Links] | None = None,
+    names: Mapping[Path, str] | None = None,
+    trust_code: bool = False,
 ) -> tuple[list[Member], list[str]]:
     """The runs that can be read, named by what they differ in or as told; and what is wrong with the others."""
     read: dict[Path, tuple[Experiment, RunTold | None, Result | None]] = {}
     unread, hashes = [], set()
     for path in runs:
         try:
-            one = _read(path, links)
+            one = _read(path, links, trust_code)
         except RefProtoFLError as problem:
             unread.append(str(problem))
             continue
@@ -109,15 +117,19 @@ def members_of(
     return members, unread
 
 
-def _read(path: Path, links: Mapping[str, Links] | None) -> tuple[Experiment, RunTold | None, Result | None]:
+def _read(
+    path: Path, links: Mapping[str, Links] | None, trust_code: bool
+) -> tuple[Experiment, RunTold | None, Result | None]:
     if path.suffix == ".json":
         if path.lstat().st_size > 64 * MEGABYTE:
             raise DataError(f"{path} is larger than any result of ours.")
         result = read_result(path)
-        return Experiment.parse(result["summary"]["experiment"]), None, result
+        experiment = Experiment.parse(result["summary"]["experiment"])
+        refuse_code(references(experiment.plain()), path, trusted=trust_code)
+        return experiment, None, result
     told = read_run(path, dict(links or {}))
-    if told.summary is None or references(told.experiment.plain()):
-        return told.experiment, told, None  # a table row of a user's own method would import it
+    if told.summary is None or (references(told.experiment.plain()) and not trust_code):
+        return told.experiment, told, None
     return told.experiment, told, result_of(path, told.experiment, told.summary)
 
 
