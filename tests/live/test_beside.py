@@ -26,7 +26,7 @@ def test_a_watched_run_ends_at_the_same_digest_and_the_watcher_ends_with_it(tmp_
     beside = Beside(tmp_path / "watched")
     try:
         watched = run(Experiment.parse(TINY), out=tmp_path / "watched")
-        with urllib.request.urlopen(beside.address, timeout=60) as answer:  # it may still be starting
+        with urllib.request.urlopen(beside.address, timeout=300) as answer:  # it may still be starting
             assert b"refprotofl on digits" in answer.read()
     finally:
         beside.close()

@@ -9,12 +9,11 @@ import pytest
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.report.page.compared import Member, comparison_page
-from refprotofl.report.page.curves import Stop, stops_of, time_unit
+from refprotofl.report.page.curves import Stop, stops_of, thinned, time_unit
 from refprotofl.report.page.gathering import gather, labels_of
 from refprotofl.report.page.parts import Figure, Page, Table
 from refprotofl.report.page.prototypes import project
 from refprotofl.report.page.reading import read_run
-from refprotofl.report.page.traffic import thinned
 
 
 def figure(page: Page, name: str) -> Figure:

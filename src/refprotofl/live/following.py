@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from refprotofl.errors import RefProtoFLError
 from refprotofl.records.events import Event
-from refprotofl.report.page.gathering import gather, is_run
+from refprotofl.report.page.gathering import KnownRuns, find_runs, gather, is_run
 from refprotofl.report.page.html import plain
 from refprotofl.report.page.parts import Page, words
 from refprotofl.report.page.progress import progress_of
@@ -18,8 +17,9 @@ from refprotofl.report.page.reading import RunReader
 from refprotofl.report.page.run_page import run_page
 
 POLL = 0.5  # seconds between two looks at what grows
-FRESH = 1.0  # seconds for which the page of a whole folder is good
 MOST_REMEMBERED = 20_000  # events that who comes back is told of; older ones are in the page anyway
+
+News = tuple[int, str, str]  # line, name and data of an event
 
 
 class Following:
@@ -28,15 +28,17 @@ class Following:
     def __init__(self, place: Path) -> None:
         self.place = place
         self._lock = threading.Lock()
-        self._reader: RunReader | None = None
-        self._told: list[tuple[int, str, str]] = []  # line, name and data of each event that may be sent
+        self._reader: RunReader | None = None  # of a run
+        self._known = KnownRuns()  # of a folder of runs
+        self._told: list[News] = []
         self._epoch = 0  # grows when the file is read anew
-        self._page: tuple[float, int, Page] | None = None
+        self._page: tuple[object, Page] | None = None  # with what it was made of
 
     def page(self) -> Page:
         """As of now; what cannot be read for the moment is a note on an empty page."""
         with self._lock:
             try:
+                self._read()
                 return self._current()
             except RefProtoFLError as problem:
                 return Page(words(self.place.name), "", (), (), (str(problem),), {"waiting": True})
@@ -45,31 +47,45 @@ class Following:
         return json.dumps(plain(self.page()), separators=(",", ":"), allow_nan=False).encode()
 
     def _current(self) -> Page:
-        self._read()
-        now = time.monotonic()
-        line = self._reader.line if self._reader is not None else 0
-        if self._page is None or self._page[1] != line or (self._reader is None and now - self._page[0] > FRESH):
-            page = gather([self.place], live=True) if self._reader is None else run_page(self._reader.told, live=True)
-            self._page = (now, line, page)
-        return self._page[2]
+        """Made anew only when there is something new."""
+        reader = self._reader
+        version = self._known.version if reader is None else (self._epoch, reader.line)
+        if self._page is None or self._page[0] != version:
+            if reader is not None:
+                self._page = version, run_page(reader.told, live=True)
+            else:
+                self._page = version, gather([self.place], live=True, known=self._known)
+        return self._page[1]
 
     def _read(self) -> None:
-        """A folder of runs has no lines of its own: its page is gathered anew."""
-        if self._reader is None:
-            if not is_run(self.place):
-                return
+        if self._reader is None and is_run(self.place):
             self._reader = RunReader(self.place)
-        before = self._reader.line
-        new = self._reader.read()
-        if self._reader.line < before + len(new):
+        if self._reader is None:
+            self._read_folder()
+        else:
+            self._read_run(self._reader)
+
+    def _read_folder(self) -> None:
+        """A folder has no lines of its own: what is new in it counts as one."""
+        before = self._known.version
+        for run in find_runs([self.place]):
+            with suppress(RefProtoFLError):  # the page says what is wrong with it
+                self._known.read(run)
+        if self._known.version != before:
+            self._told.append((len(self._told) + 1, "round", "{}"))
+
+    def _read_run(self, reader: RunReader) -> None:
+        before = reader.line
+        new = reader.read()
+        if reader.line < before + len(new):
             self._epoch += 1
             self._told.clear()
-        progress = json.dumps(_brief(progress_of(self._reader.told))) if new else ""
+        progress = json.dumps(_brief(progress_of(reader.told))) if new else ""
         self._told += [(number, event["event"], _line(event, progress)) for number, event in new]
         del self._told[:-MOST_REMEMBERED]
 
-    def news(self, after: int, closing: threading.Event) -> Iterator[tuple[int, str, str]]:
-        """Events after a line, as they come: their line, name and data; an empty name where nothing happened."""
+    def news(self, after: int, closing: threading.Event) -> Iterator[News]:
+        """Events after a line, as they come; one without a name where nothing happened."""
         epoch = self._epoch
         while not closing.is_set():
             with self._lock:
@@ -80,15 +96,12 @@ class Following:
                     fresh = [(0, "restart", "{}"), *self._told]
                 else:
                     fresh = [one for one in self._told if one[0] > after]
-                watching_folder = self._reader is None
             for one in fresh:
                 after = one[0]
                 yield one
-            if watching_folder:
-                yield 0, "round", "{}"
-            elif not fresh:
+            if not fresh:
                 yield after, "", ""
-            closing.wait(POLL if not watching_folder else 2 * FRESH)
+            closing.wait(POLL)
 
 
 def _line(event: Event, progress: str) -> str:

@@ -7,11 +7,18 @@ from refprotofl.report.page.parts import Cell, Column, Figure, words
 from refprotofl.report.page.reading import RunTold
 
 MOST_CLASSES = 100  # of which every pair is drawn
+LONGEST = 32  # characters of a name
+
+
+def class_names(told: RunTold) -> list[str]:
+    """As they are shown, and no two alike: two that begin alike are told apart by their number."""
+    short = [words(name)[:LONGEST] for name in told.experiment.known_input.class_names]
+    return [name if short.count(name) == 1 else f"{name} #{number}" for number, name in enumerate(short)]
 
 
 def class_figures(told: RunTold) -> list[Figure]:
     counts = told.evaluations[-1].get("confusion", []) if told.evaluations else []
-    names = [words(name)[:40] for name in told.experiment.known_input.class_names]
+    names = class_names(told)
     if len(counts) != len(names) or any(len(row) != len(names) for row in counts) or len(names) > MOST_CLASSES:
         return []
     matrix = np.array(counts, np.int64)
@@ -41,6 +48,8 @@ def class_figures(told: RunTold) -> list[Figure]:
             x="taken",
             y="label",
             colour="share",
+            across=tuple(names),
+            upwards=tuple(names),
         ),
         Figure(
             "classes",

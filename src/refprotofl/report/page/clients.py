@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 from refprotofl.basics.units import counted
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.report.page.parts import Cell, Column, Figure, Table, words
+from refprotofl.report.page.classes import class_names
+from refprotofl.report.page.parts import MOST_ROWS, Cell, Column, Figure, Table, words
 from refprotofl.report.page.reading import RunTold
 
 MOST_BARS = 120  # clients that get a bar of their own
 MOST_DOTS = 2000
 MOST_BUBBLES = 3000  # clients by classes
 MOST_LISTED = 100
+LONGEST = 24  # characters of a name
 
 ACCURACY = Column("accuracy", "accuracy", "share")
 CLIENT = Column("client", "client", "text")
@@ -66,16 +68,19 @@ def _by_client(told: RunTold, protocol: str, shares: Sequence[float | None]) -> 
 
 
 def _name(told: RunTold, client: int) -> str:
+    """Short, and with its number where a name of its own was cut."""
     named = words(told.experiment.client_name(client)) if client < told.experiment.clients else str(client)
-    return named if len(named) <= 24 else f"{named[:23]}…"
+    return named if len(named) <= LONGEST else f"{named[:LONGEST]}… #{client}"
 
 
 def _partition(told: RunTold) -> list[Figure]:
-    counts, names = told.class_counts, told.experiment.known_input.class_names
-    if counts is None or len(counts) * len(names) > MOST_BUBBLES:
+    counts, names = told.class_counts, class_names(told)
+    if counts is None or len(counts) * len(names) > MOST_ROWS:
         return []
+    many = len(counts) * len(names) > MOST_BUBBLES
+    clients = [_name(told, client) for client in range(len(counts))]
     rows: list[list[Cell]] = [
-        [_name(told, client), words(names[label])[:40], count]
+        [clients[client], names[label], count]
         for client, row in enumerate(counts)
         for label, count in enumerate(row)
         if count
@@ -84,13 +89,16 @@ def _partition(told: RunTold) -> list[Figure]:
         Figure(
             "partition",
             "Who holds what",
-            "Training samples of each client by class, as large as the bubble is.",
-            "bubbles",
+            f"Training samples of each client by class{'' if many else ', as large as the bubble is'}.",
+            "heat" if many else "bubbles",
             (CLIENT, Column("class", "class", "text"), Column("samples", "samples", "whole")),
             rows,
             x="client",
             y="class",
-            size="samples",
+            size=None if many else "samples",
+            colour="samples" if many else None,
+            across=tuple(clients),
+            upwards=tuple(names),
         )
     ]
 

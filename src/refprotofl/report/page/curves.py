@@ -3,13 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, TypeVar
 
 from refprotofl.grids.results import Result
 from refprotofl.report.page.parts import Cell, Column, Figure, words
 from refprotofl.report.page.reading import RunTold
 
 WAYS = {"up": "sent up", "down": "sent down", "both": "both ways and once"}
+
+MOST_STOPS = 300  # points of a curve; of more, some are drawn
+
+_One = TypeVar("_One")
 
 ROUND = Column("round", "round", "whole")
 ACCURACY = Column("accuracy", "accuracy", "share")
@@ -25,6 +29,14 @@ class Stop:
     loss: float | None
     bytes: dict[str, int]  # by way
     seconds: dict[str, float] = field(default_factory=dict)  # by link
+
+
+def thinned(rounds: Sequence[_One], most: int) -> Sequence[_One]:
+    """Evenly, the last one always."""
+    if len(rounds) <= most:
+        return rounds
+    step = -(-len(rounds) // most)
+    return rounds[(len(rounds) - 1) % step :: step]
 
 
 def stops_of(told: RunTold) -> list[Stop]:
@@ -52,14 +64,14 @@ def stops_of(told: RunTold) -> list[Stop]:
             bytes=until[one["round"]],
             seconds={link: clock[one["round"]] for link, clock in clocks.items()},
         )
-        for one in told.evaluations
-        if one["round"] in until
+        for one in thinned([one for one in told.evaluations if one["round"] in until], MOST_STOPS)
     ]
 
 
 def stops_of_result(result: Result) -> list[Stop]:
     """Of a kept result, which tells the bytes of both ways alone."""
-    return [Stop(point["round"], point["accuracy"], None, {"both": point["bytes"]}) for point in result["curve"]]
+    curve = thinned(result["curve"], MOST_STOPS)
+    return [Stop(point["round"], point["accuracy"], None, {"both": point["bytes"]}) for point in curve]
 
 
 def time_unit(most: float) -> tuple[float, str]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from refprotofl.report.page.compared import Member, comparison_page
 from refprotofl.report.page.curves import stops_of, stops_of_result
 from refprotofl.report.page.limits import MEGABYTE
 from refprotofl.report.page.parts import Page
-from refprotofl.report.page.reading import RunTold, read_run
+from refprotofl.report.page.reading import RunReader, RunTold, open_run
 from refprotofl.report.page.run_page import run_page
 
 MOST_RUNS = 3000
@@ -72,35 +73,81 @@ def gather(
     names: Mapping[Path, str] | None = None,
     title: str = "",
     trust_code: bool = False,
+    known: "KnownRuns | None" = None,
 ) -> Page:
     """The page of one run, or of several side by side; `names` are what runs are called, where that is known.
 
     A run whose method is code that its folder names stands in tables only with `trust_code`: what the method says of
-    itself would have to be imported.
+    itself would have to be imported. `known` are runs that were read before, of which only what is new is read.
     """
-    runs = find_runs(places)
+    runs, known = find_runs(places), known or KnownRuns(links, trust_code)
     if len(runs) == 1 and runs[0].suffix != ".json":
-        return run_page(read_run(runs[0], dict(links or {})), links, data, live)
-    members, unread = members_of(runs, links, names, trust_code)
+        return run_page(known.told(runs[0]), links, data, live)
+    members, unread = members_of(runs, known, names)
     if not members:
         raise DataError(f"None of these runs can be read. The first: {unread[0]}")
     name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
     page = comparison_page(members, title or f"{name}: {_common(members)}", links, baseline)
-    return Page(page.title, page.subtitle, page.tiles, page.sections, unread[:20], page.progress)
+    return replace(page, notes=unread[:20], progress=page.progress if live else None)
+
+
+Read = tuple[Experiment, RunTold | None, Result | None]
+
+
+class KnownRuns:
+    """Runs and what is known of them: asked again, it reads on where it stopped."""
+
+    def __init__(self, links: Mapping[str, Links] | None = None, trust_code: bool = False) -> None:
+        self._links = dict(links or {})
+        self._trust_code = trust_code
+        self._readers: dict[Path, RunReader] = {}
+        self._results: dict[Path, Result] = {}
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another whenever something is new."""
+        return len(self._readers) + len(self._results), sum(reader.line for reader in self._readers.values())
+
+    def told(self, folder: Path) -> RunTold:
+        if folder not in self._readers:
+            self._readers[folder] = open_run(folder, self._links)
+        self._readers[folder].read()
+        return self._readers[folder].told
+
+    def read(self, path: Path) -> Read:
+        """A run folder, or a kept result."""
+        if path.suffix == ".json":
+            result = self._results.get(path) or _read_kept(path, self._trust_code)
+            self._results[path] = result
+            return Experiment.parse(result["summary"]["experiment"]), None, result
+        told = self.told(path)
+        named = references(told.experiment.plain())
+        if told.summary is None or (named and not self._trust_code):
+            self._results.pop(path, None)
+            return told.experiment, told, None
+        if path not in self._results:
+            self._results[path] = result_of(path, told.experiment, told.summary)
+        return told.experiment, told, self._results[path]
+
+
+def _read_kept(path: Path, trust_code: bool) -> Result:
+    if path.lstat().st_size > 64 * MEGABYTE:
+        raise DataError(f"{path} is larger than any result of ours.")
+    result = read_result(path)
+    named = references(Experiment.parse(result["summary"]["experiment"]).plain())
+    refuse_code(named, path, trusted=trust_code)
+    return result
 
 
 def members_of(
-    runs: Sequence[Path],
-    links: Mapping[str, Links] | None = None,
-    names: Mapping[Path, str] | None = None,
-    trust_code: bool = False,
+    runs: Sequence[Path], known: KnownRuns, names: Mapping[Path, str] | None = None
 ) -> tuple[list[Member], list[str]]:
     """The runs that can be read, named by what they differ in or as told; and what is wrong with the others."""
-    read: dict[Path, tuple[Experiment, RunTold | None, Result | None]] = {}
+    read: dict[Path, Read] = {}
     unread, hashes = [], set()
     for path in runs:
         try:
-            one = _read(path, links, trust_code)
+            one = known.read(path)
         except RefProtoFLError as problem:
             unread.append(str(problem))
             continue
@@ -115,22 +162,6 @@ def members_of(
         called = (names or {}).get(path, name)
         members.append(Member(called, block, experiment, path, stops, done, result))
     return members, unread
-
-
-def _read(
-    path: Path, links: Mapping[str, Links] | None, trust_code: bool
-) -> tuple[Experiment, RunTold | None, Result | None]:
-    if path.suffix == ".json":
-        if path.lstat().st_size > 64 * MEGABYTE:
-            raise DataError(f"{path} is larger than any result of ours.")
-        result = read_result(path)
-        experiment = Experiment.parse(result["summary"]["experiment"])
-        refuse_code(references(experiment.plain()), path, trusted=trust_code)
-        return experiment, None, result
-    told = read_run(path, dict(links or {}))
-    if told.summary is None or (references(told.experiment.plain()) and not trust_code):
-        return told.experiment, told, None
-    return told.experiment, told, result_of(path, told.experiment, told.summary)
 
 
 def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:

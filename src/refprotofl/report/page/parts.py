@@ -41,6 +41,8 @@ class Figure:
     label: str | None = None
     log: bool = False  # of the x axis
     zero: bool = False  # whether the y axis begins at 0
+    across: tuple[str, ...] = ()  # the names along an axis of names, in their order
+    upwards: tuple[str, ...] = ()
     series: tuple[str, ...] = ()  # all that the page has, so that each has one colour in all its figures
 
     def column(self, name: str) -> Column:

@@ -206,10 +206,14 @@ def _only_the_last_in_full(evaluations: list[Evaluation], event: Evaluation) -> 
     evaluations.append(event)
 
 
-def read_run(folder: Path, links: dict[str, Links] | None = None) -> RunTold:
-    """A run as far as it has come."""
+def open_run(folder: Path, links: dict[str, Links] | None = None) -> RunReader:
     if not check_file(folder / "experiment.json"):
         raise InputError(f"{folder} is not a run folder: it has no experiment.json.")
-    reader = RunReader(folder, links)
+    return RunReader(folder, links)
+
+
+def read_run(folder: Path, links: dict[str, Links] | None = None) -> RunTold:
+    """A run as far as it has come."""
+    reader = open_run(folder, links)
     reader.read()
     return reader.told

@@ -105,33 +105,30 @@ def _stacked(axes: "Axes", figure: Figure) -> None:
 
 
 def _heat(axes: "Axes", figure: Figure) -> None:
-    names = list(dict.fromkeys(figure.values(figure.y)))
-    place = {name: at for at, name in enumerate(names)}
-    shades = np.zeros((len(names), len(names)))
+    shades = np.zeros((len(figure.upwards), len(figure.across)))
     for one in figure.records():
-        shades[place[one[figure.y]], place[one[figure.x]]] = one[figure.colour or ""] or 0
-    axes.imshow(shades, cmap="Blues", vmin=0, vmax=1)
+        shades[figure.upwards.index(one[figure.y]), figure.across.index(one[figure.x])] = one[figure.colour or ""] or 0
+    axes.imshow(shades, cmap="Blues", vmin=0, aspect="auto")
     axes.set_xlabel(figure.column(figure.x).title)
     axes.set_ylabel(figure.column(figure.y).title)
-    _names(axes.xaxis, names)
-    _names(axes.yaxis, names, turned=False)
+    _names(axes.xaxis, figure.across)
+    _names(axes.yaxis, figure.upwards, turned=False)
     axes.figure.colorbar(axes.images[0], ax=axes, label=figure.column(figure.colour or "").title, fraction=0.045)
 
 
 def _bubbles(axes: "Axes", figure: Figure) -> None:
-    across, up = (list(dict.fromkeys(figure.values(name))) for name in (figure.x, figure.y))
-    up = sorted(up, key=str)
     sizes = np.array([one[figure.size or ""] or 0 for one in figure.records()], float)
-    scale = 260 / max(1.0, sizes.max(initial=1)) * min(1.0, 14 / max(1, len(across)))
-    places = [(across.index(one[figure.x]), up.index(one[figure.y])) for one in figure.records()]
+    scale = 260 / max(1.0, sizes.max(initial=1)) * min(1.0, 14 / max(1, len(figure.across)))
+    places = [(figure.across.index(one[figure.x]), figure.upwards.index(one[figure.y])) for one in figure.records()]
     x, y = zip(*places, strict=True) if places else ((), ())
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.scatter(x, y, s=sizes * scale, color=BLUE, alpha=0.85, linewidths=0)
     axes.set_xlabel(figure.column(figure.x).title)
     axes.set_ylabel(figure.column(figure.y).title)
-    _names(axes.xaxis, across)
-    _names(axes.yaxis, up, turned=False)
+    _names(axes.xaxis, figure.across)
+    _names(axes.yaxis, figure.upwards, turned=False)
+    axes.invert_yaxis()
 
 
 def _dots(axes: "Axes", figure: Figure) -> None:

@@ -1,24 +1,13 @@
 """What was sent, which coordinates, and where the time went: figures of one run by round."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-from refprotofl.report.page.curves import ROUND, time_unit
+from refprotofl.report.page.curves import MOST_STOPS, ROUND, thinned, time_unit
 from refprotofl.report.page.events import Masks
 from refprotofl.report.page.parts import Cell, Column, Figure
 from refprotofl.report.page.reading import RoundTold
 
 MOST_BARS = 60  # rounds that are drawn as bars; of more, some are drawn
-
-_One = TypeVar("_One")
-
-
-def thinned(rounds: Sequence[_One], most: int) -> Sequence[_One]:
-    """Evenly, the last one always."""
-    if len(rounds) <= most:
-        return rounds
-    step = -(-len(rounds) // most)
-    return rounds[(len(rounds) - 1) % step :: step]
 
 
 def _some(rounds: Sequence[RoundTold]) -> str:
@@ -49,7 +38,7 @@ def bytes_figure(rounds: Sequence[RoundTold]) -> Figure:
 
 def mask_figures(rounds: Sequence[RoundTold]) -> list[Figure]:
     """Nothing where no masks are on record."""
-    told = [(one.round, one.masks) for one in rounds if one.masks is not None]
+    told = thinned([(one.round, one.masks) for one in rounds if one.masks is not None], MOST_STOPS)
     if not told:
         return []
     shares: list[list[Cell]] = []

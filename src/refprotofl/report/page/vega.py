@@ -106,10 +106,10 @@ def _stacked(figure: Figure) -> Spec:
 
 
 def _heat(figure: Figure) -> Spec:
-    names = list(dict.fromkeys(figure.values(figure.y)))
-    side = max(300, min(640, 26 * len(names)))
-    axis = {"labelLimit": 90, "labelOverlap": len(names) > 40, "ticks": False, "domain": False}
-    small = len(names) <= 12 and figure.colour is not None
+    across, upwards = figure.across, figure.upwards
+    side = max(300, min(640, 26 * len(upwards)))
+    axis = {"labelLimit": 90, "labelOverlap": max(len(across), len(upwards)) > 40, "ticks": False, "domain": False}
+    small = max(len(across), len(upwards)) <= 12
     cells: Spec = {
         "mark": {"type": "rect"},
         "encoding": {"color": _shade(figure, figure.colour or ""), "tooltip": _tooltip(figure)},
@@ -132,13 +132,13 @@ def _heat(figure: Figure) -> Spec:
             "x": {
                 "field": figure.x,
                 "type": "nominal",
-                "sort": names,
-                "axis": {**axis, "title": figure.column(figure.x).title, "labelAngle": -45 if len(names) > 5 else 0},
+                "sort": across,
+                "axis": {**axis, "title": figure.column(figure.x).title, "labelAngle": -45 if len(across) > 5 else 0},
             },
             "y": {
                 "field": figure.y,
                 "type": "nominal",
-                "sort": names,
+                "sort": upwards,
                 "axis": {**axis, "title": figure.column(figure.y).title},
             },
         },
@@ -147,11 +147,11 @@ def _heat(figure: Figure) -> Spec:
 
 
 def _bubbles(figure: Figure) -> Spec:
-    across, up = (list(dict.fromkeys(figure.values(name))) for name in (figure.x, figure.y))
+    across, upwards = figure.across, figure.upwards
     axis = {"grid": True, "ticks": False, "domain": False, "labelLimit": 90}
     most = max(60, min(700, int((620 / max(1, len(across))) ** 2 * 0.7)))
     return {
-        "height": max(200, min(900, 28 * len(up))),
+        "height": max(200, min(900, 28 * len(upwards))),
         "mark": {"type": "circle", "opacity": 0.85},
         "encoding": {
             "x": {
@@ -163,7 +163,7 @@ def _bubbles(figure: Figure) -> Spec:
             "y": {
                 "field": figure.y,
                 "type": "nominal",
-                "sort": sorted(up, key=str) if _numbered(up) else up,
+                "sort": upwards,
                 "axis": {**axis, "title": figure.column(figure.y).title},
             },
             "size": {
@@ -186,10 +186,6 @@ def _steps(figure: Figure) -> list[int]:
     """Sizes that the legend shows."""
     most = max((int(value) for value in figure.values(figure.size or "") if isinstance(value, int)), default=1)
     return sorted({round_down(max(1, most // part)) for part in (1, 4, 16)})
-
-
-def _numbered(names: list[Any]) -> bool:
-    return all(str(name).isdecimal() for name in names)
 
 
 def _dots(figure: Figure) -> Spec:
