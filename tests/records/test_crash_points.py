@@ -13,7 +13,6 @@ import pytest
 from refprotofl.experiment import Experiment
 from refprotofl.simulation.run import Finished, Watcher, run
 
-
 # What depends on the clock, and on when the process began: how long coordinates go unsent is counted from there.
 TIMES = ("seconds", "spent", "masks", "chain")
 

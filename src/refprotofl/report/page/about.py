@@ -10,13 +10,15 @@ from refprotofl.records.inside import CHECKPOINT
 from refprotofl.records.manifest import read_manifest
 from refprotofl.report.page.parts import Facts, Section, Table, shown, words
 from refprotofl.report.page.reading import RunTold
+from refprotofl.report.titles import without_place
 
 LEFT_OUT = {"input"}  # class names and normalisation, which figures and tables name
 
 
 def about_section(told: RunTold) -> Section:
+    plain = {name: value for name, value in told.experiment.plain().items() if name not in LEFT_OUT}
     parts: list[Facts | Table] = [
-        Facts("Experiment", flat({k: v for k, v in told.experiment.plain().items() if k not in LEFT_OUT}), folded=True),
+        Facts("Experiment", flat({**plain, "dataset": without_place(told.experiment.dataset)}), folded=True),
         _protocols(told),
         Facts("Environment", _environment(told)),
         Facts("What the numbers come from", _origin(told)),

@@ -229,7 +229,7 @@ def _runs(members: Sequence[Member]) -> Table:
             str(one.experiment.seed),
             f"{one.rounds_done} of {one.experiment.rounds}",
             _last(one),
-            words(one.folder),
+            words(one.folder.name),
         ]
         for one in members
     ]

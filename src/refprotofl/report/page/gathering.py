@@ -21,6 +21,7 @@ from refprotofl.report.page.limits import MEGABYTE
 from refprotofl.report.page.parts import Page
 from refprotofl.report.page.reading import RunReader, RunTold, open_run
 from refprotofl.report.page.run_page import run_page
+from refprotofl.report.titles import without_place
 
 MOST_RUNS = 3000
 _WHERE = ("", "runs", "cells")  # below a grid's folder
@@ -191,5 +192,5 @@ def _asked(experiment: Experiment) -> dict[str, Any]:
 
 
 def _common(members: Sequence[Member]) -> str:
-    datasets = list(dict.fromkeys(one.experiment.dataset for one in members))
+    datasets = list(dict.fromkeys(without_place(one.experiment.dataset) for one in members))
     return f"{', '.join(datasets[:4])}{', …' if len(datasets) > 4 else ''}"

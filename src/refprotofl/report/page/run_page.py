@@ -36,8 +36,8 @@ def run_page(
         about_section(told),
     ]
     return Page(
-        title=title(told.experiment),
-        subtitle=words(told.folder.name if live else told.folder),
+        title=title(told.experiment, mailed=True),
+        subtitle=words(told.folder.absolute().name),
         tiles=_tiles(told, stops, headline),
         sections=[with_rows(section) for section in sections if with_rows(section).parts],
         notes=[note] if note else [],

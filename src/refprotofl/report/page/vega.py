@@ -52,7 +52,7 @@ def _lines(figure: Figure) -> Spec:
     if figure.colour:
         line["encoding"]["order"] = {"field": figure.x}
     dots: Spec = {
-        "mark": {"type": "point", "filled": True, "size": 44},
+        "mark": {"type": "point", "filled": True, "size": 44, "opacity": 1},
         "encoding": {**encoding, "tooltip": tooltip},
         "params": params,
     }
@@ -71,11 +71,11 @@ def _lines(figure: Figure) -> Spec:
 def _bars(figure: Figure) -> Spec:
     """Sorted by the column that `size` names."""
     order = [one[figure.x] for one in sorted(figure.records(), key=lambda one: one[figure.size or figure.x])]
-    crowded = len(order) > 40
+    letters = sum(len(str(name)) for name in order)
     axis = {
         "title": figure.column(figure.x).title,
-        "labelAngle": -90 if len(order) > 14 else 0,
-        "labelOverlap": crowded,
+        "labelAngle": 0 if letters <= 36 else -45 if len(order) <= 14 else -90,
+        "labelOverlap": len(order) > 40,
     }
     encoding: Spec = {
         "x": {"field": figure.x, "type": "nominal", "sort": order, "axis": {**axis, "labelLimit": 90}},
@@ -289,7 +289,8 @@ def _series(figure: Figure, name: str, ordered: bool = False) -> Spec:
 def _shade(figure: Figure, name: str) -> Spec:
     column = figure.column(name)
     legend = {"title": column.title, "orient": "top", "gradientLength": 160, **_axis_format(column)}
-    return {"field": name, "type": "quantitative", "scale": {"zero": True}, "legend": legend}
+    scale = {"domain": [0, 1]} if column.form == "share" else {"zero": True}
+    return {"field": name, "type": "quantitative", "scale": scale, "legend": legend}
 
 
 def _tooltip(figure: Figure) -> list[Spec]:
