@@ -4,19 +4,13 @@ Fields are the columns' names, which are ours; whatever comes from a run is a va
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from refprotofl.report.page.parts import Column, Figure, Form
+from refprotofl.report.page.parts import Figure
+from refprotofl.report.page.vega_channels import Spec, channel, series, shade, tooltip
 from refprotofl.report.pictures.partition import round_down
-
-Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 HEIGHT = 260
-LEGEND_ROOM = 6  # entries of a legend beside each other
-_FORMATS: dict[Form, str] = {"share": ".2%", "whole": ",d", "number": ",.4~g", "seconds": ",.3~g"}
-_AXIS_FORMATS: dict[Form, str] = {"share": ".2~%", "whole": ",d", "number": ",~g", "seconds": ",~g"}
-_BYTES = "format(datum.value, '.3~s') + 'B'"
 
 
 def spec_of(figure: Figure) -> Spec:
@@ -34,15 +28,14 @@ def spec_of(figure: Figure) -> Spec:
 
 
 def _lines(figure: Figure) -> Spec:
-    tooltip = _tooltip(figure)
-    x = _channel(figure, figure.x, log=figure.log)
-    y = _channel(figure, figure.y, zero=figure.zero)
+    x = channel(figure, figure.x, log=figure.log)
+    y = channel(figure, figure.y, zero=figure.zero)
     y["axis"]["title"] = figure.column(figure.y).title
     encoding: Spec = {"x": x, "y": y}
     params: list[Spec] = []
     if figure.colour:
-        series = _series(figure, figure.colour)
-        encoding |= {"color": series, "shape": {**series, "legend": series["legend"]}}
+        named = series(figure, figure.colour)
+        encoding |= {"color": named, "shape": named}
         params = [{"name": "picked", "select": {"type": "point", "fields": [figure.colour]}, "bind": "legend"}]
         encoding["opacity"] = {"condition": {"param": "picked", "value": 1}, "value": 0.15}
     line: Spec = {
@@ -53,7 +46,7 @@ def _lines(figure: Figure) -> Spec:
         line["encoding"]["order"] = {"field": figure.x}
     dots: Spec = {
         "mark": {"type": "point", "filled": True, "size": 44, "opacity": 1},
-        "encoding": {**encoding, "tooltip": tooltip},
+        "encoding": {**encoding, "tooltip": tooltip(figure)},
         "params": params,
     }
     layers = [line, dots]
@@ -79,26 +72,26 @@ def _bars(figure: Figure) -> Spec:
     }
     encoding: Spec = {
         "x": {"field": figure.x, "type": "nominal", "sort": order, "axis": {**axis, "labelLimit": 90}},
-        "y": _channel(figure, figure.y, zero=True),
-        "tooltip": _tooltip(figure),
+        "y": channel(figure, figure.y, zero=True),
+        "tooltip": tooltip(figure),
     }
     if figure.colour:
-        encoding["color"] = _shade(figure, figure.colour)
+        encoding["color"] = shade(figure, figure.colour)
     return {"mark": {"type": "bar", "cornerRadiusEnd": 2}, "encoding": encoding}
 
 
 def _stacked(figure: Figure) -> Spec:
     """In the order of the column that `size` names, else as they come."""
-    colour = _series(figure, figure.colour or "", ordered=figure.size is not None)
+    colour = series(figure, figure.colour or "", ordered=figure.size is not None)
     encoding: Spec = {
         "x": {
             "field": figure.x,
             "type": "ordinal",
             "axis": {"title": figure.column(figure.x).title, "labelAngle": 0, "labelOverlap": True},
         },
-        "y": {**_channel(figure, figure.y, zero=True), "stack": "zero"},
+        "y": {**channel(figure, figure.y, zero=True), "stack": "zero"},
         "color": colour,
-        "tooltip": _tooltip(figure),
+        "tooltip": tooltip(figure),
     }
     if figure.size:
         encoding["order"] = {"field": figure.size}
@@ -112,7 +105,7 @@ def _heat(figure: Figure) -> Spec:
     small = max(len(across), len(upwards)) <= 12
     cells: Spec = {
         "mark": {"type": "rect"},
-        "encoding": {"color": _shade(figure, figure.colour or ""), "tooltip": _tooltip(figure)},
+        "encoding": {"color": shade(figure, figure.colour or ""), "tooltip": tooltip(figure)},
     }
     layers = [cells]
     if small:
@@ -177,7 +170,7 @@ def _bubbles(figure: Figure) -> Spec:
                     "values": _steps(figure),
                 },
             },
-            "tooltip": _tooltip(figure),
+            "tooltip": tooltip(figure),
         },
     }
 
@@ -191,12 +184,12 @@ def _steps(figure: Figure) -> list[int]:
 def _dots(figure: Figure) -> Spec:
     """`label` tells anchors, which are large, from the rest."""
     encoding: Spec = {
-        "x": _channel(figure, figure.x, log=figure.log),
-        "y": _channel(figure, figure.y),
-        "tooltip": _tooltip(figure),
+        "x": channel(figure, figure.x, log=figure.log),
+        "y": channel(figure, figure.y),
+        "tooltip": tooltip(figure),
     }
     if figure.colour:
-        encoding["color"] = _series(figure, figure.colour)
+        encoding["color"] = series(figure, figure.colour)
     if figure.label:
         kinds, by_kind = ["anchor", "client"], {"field": figure.label, "legend": None}
         encoding["shape"] = {**by_kind, "type": "nominal", "scale": {"domain": kinds, "range": ["diamond", "circle"]}}
@@ -208,11 +201,11 @@ def _dots(figure: Figure) -> Spec:
 def _frontier(figure: Figure) -> Spec:
     """Points with their intervals and names; those that no other beats both ways are joined by steps."""
     low, high = figure.band or (figure.y, figure.y)
-    x = _channel(figure, figure.x, log=True)
-    y = _channel(figure, figure.y)
+    x = channel(figure, figure.x, log=True)
+    y = channel(figure, figure.y)
     y["axis"]["title"] = figure.column(figure.y).title
     name = figure.label or ""
-    colour = _series(figure, name)
+    colour = series(figure, name)
     joined = {"filter": "datum.front == 'yes'"}
     return {
         "height": 380,
@@ -235,7 +228,7 @@ def _frontier(figure: Figure) -> Spec:
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": colour, "shape": colour, "tooltip": _tooltip(figure)},
+                "encoding": {"x": x, "y": y, "color": colour, "shape": colour, "tooltip": tooltip(figure)},
             },
         ],
     }
@@ -250,56 +243,3 @@ _KINDS: dict[str, Callable[[Figure], Spec]] = {
     "dots": _dots,
     "frontier": _frontier,
 }
-
-
-def _channel(figure: Figure, name: str, *, log: bool = False, zero: bool = False) -> Spec:
-    column = figure.column(name)
-    axis: Spec = {"title": column.title, "tickCount": 8, **_axis_format(column)}
-    scale: Spec = {"zero": zero, "nice": True}
-    if column.form == "whole":
-        axis["tickMinStep"] = 1
-        scale["nice"] = False
-    if log:
-        axis |= {"tickCount": 5, "labelOverlap": True}
-        scale = {"type": "log", "nice": False, "padding": 30}
-    return {"field": name, "type": "quantitative", "axis": axis, "scale": scale}
-
-
-def _axis_format(column: Column) -> Spec:
-    return {"labelExpr": _BYTES} if column.form == "bytes" else {"format": _AXIS_FORMATS.get(column.form, "")}
-
-
-def _series(figure: Figure, name: str, ordered: bool = False) -> Spec:
-    """Names in the order in which they come, which is that of the colours too."""
-    if ordered:
-        pairs = dict(zip(figure.values(name), figure.values(figure.size or name), strict=True))
-        names = sorted(pairs, key=lambda one: pairs[one])
-    else:
-        names = list(dict.fromkeys(figure.values(name)))
-    there = {**dict.fromkeys(figure.series), **dict.fromkeys(names)}
-    legend: Spec = {"title": None, "orient": "top", "columns": LEGEND_ROOM, "labelLimit": 220, "symbolOpacity": 1}
-    if len(there) > len(names):
-        legend["values"] = [one for one in there if one in names]
-    scale: Spec = {"domain": names if ordered else list(there)}
-    if ordered:
-        scale["scheme"] = "cividis"
-    return {"field": name, "type": "nominal", "scale": scale, "legend": legend, "sort": names}
-
-
-def _shade(figure: Figure, name: str) -> Spec:
-    column = figure.column(name)
-    legend = {"title": column.title, "orient": "top", "gradientLength": 160, **_axis_format(column)}
-    scale = {"domain": [0, 1]} if column.form == "share" else {"zero": True}
-    return {"field": name, "type": "quantitative", "scale": scale, "legend": legend}
-
-
-def _tooltip(figure: Figure) -> list[Spec]:
-    return [_hint(column) for column in figure.columns if column.name not in ("order", "rank", "kind", "front")]
-
-
-def _hint(column: Column) -> Spec:
-    if column.form == "text":
-        return {"field": column.name, "type": "nominal", "title": column.title}
-    if column.form == "bytes":
-        return {"field": column.name, "type": "quantitative", "title": column.title, "format": ".0f"}  # page.js: units
-    return {"field": column.name, "type": "quantitative", "title": column.title, "format": _FORMATS[column.form]}
