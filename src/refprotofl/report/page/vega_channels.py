@@ -7,8 +7,8 @@ from refprotofl.report.page.parts import Column, Figure, Form
 Spec = dict[str, Any]
 
 LEGEND_ROOM = 6  # entries of a legend beside each other
-_FORMATS: dict[Form, str] = {"share": ".2%", "whole": ",d", "number": ",.4~g", "seconds": ",.3~g"}
-_AXIS_FORMATS: dict[Form, str] = {"share": ".2~%", "whole": ",d", "number": ",~g", "seconds": ",~g"}
+_FORMATS: dict[Form, str] = {"share": ".2%", "whole": ",d", "number": ",.5~r", "seconds": ",.3~r"}
+_AXIS_FORMATS: dict[Form, str] = {"share": ".2~%", "whole": ",d", "number": ",.6~r", "seconds": ",.6~r"}
 _BYTES = "format(datum.value, '.3~s') + 'B'"
 
 
