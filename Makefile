@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: run test test-faults audit lint setup clean
 
 run: $(VENV)/runtime
-	$(BIN)/refprotofl run --preset quick
+	$(BIN)/refprotofl run --preset quick --report
 
 setup: $(VENV)/tests
 

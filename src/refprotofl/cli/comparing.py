@@ -23,6 +23,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.grids import run_grid
 from refprotofl.cli.printing import emit, explain, notes, out, say
+from refprotofl.cli.reporting import report_beside
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
@@ -111,9 +112,11 @@ def compare(
     chosen_format = Format.json if as_json else table_format
     if chosen_format is not Format.table:
         emit(FORMATS[chosen_format](rows, title))
-        return
-    show_comparison(rows, title)
-    say(f"Runs are in {for_terminal(out_dir)}")
+    else:
+        show_comparison(rows, title)
+        say(f"Runs are in {for_terminal(out_dir)}")
+    names_of = {cell.folder: cell.name for cell, _ in done}
+    report_beside(list(names_of), out_dir / "report.html", against=baseline, names=names_of, title=title)
 
 
 def _tell_reused(done: "list[Done]") -> None:

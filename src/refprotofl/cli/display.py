@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.units import counted, percent, size
+from refprotofl.basics.units import percent, size
 from refprotofl.cli.printing import PlainConsole, explain, say, warn
 from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.confusion import taken_for
@@ -20,16 +20,10 @@ from refprotofl.grids.cells import Cell
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.words import sentence
 from refprotofl.records.summary import Summary
+from refprotofl.report.titles import title
 from refprotofl.simulation.run import Event, Watcher
 
 WEAKEST = 3  # classes that are named
-
-
-def title(experiment: Experiment) -> str:
-    spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
-    clients, rounds = counted(experiment.clients, "client"), counted(experiment.rounds, "round")
-    what = for_terminal(f"{experiment.method} on {experiment.dataset}")
-    return f"{what}: {clients}, {spread}, {rounds}, seed {experiment.seed}"
 
 
 def _bar(console: Console, status: str) -> Progress:

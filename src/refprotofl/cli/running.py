@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import webbrowser
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,7 @@ from refprotofl.cli.app import (
     read_path,
 )
 from refprotofl.cli.printing import complain, emit, notes, out, say
+from refprotofl.cli.reporting import Port, report_beside
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError, RunError
 
@@ -66,6 +69,14 @@ def run(
             help="Also run this method, such as local, on the same data, and show it beside.", metavar="METHOD"
         ),
     ] = None,
+    reported: Annotated[
+        bool, typer.Option("--report", help="Write the report page into the run folder at the end.")
+    ] = False,
+    watched: Annotated[
+        bool, typer.Option("--watch", help="Serve the report page on this machine meanwhile; prints the address.")
+    ] = False,
+    port: Port = 0,
+    opened: Annotated[bool, typer.Option("--open", help="With --watch: open the page in a browser.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick.
 
@@ -88,16 +99,18 @@ def run(
 
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
+    beside_it = _watch(folder, port, opened) if watched else nullcontext()
     try:
-        finished = run_experiment(
-            experiment,
-            out=folder,
-            data=data,
-            workers=count,
-            resume=resume,
-            from_round=from_round,
-            watcher=watcher,
-        )
+        with beside_it:
+            finished = run_experiment(
+                experiment,
+                out=folder,
+                data=data,
+                workers=count,
+                resume=resume,
+                from_round=from_round,
+                watcher=watcher,
+            )
     except KeyboardInterrupt:
         _tell_what_is_kept(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None
@@ -106,6 +119,19 @@ def run(
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
         print_summary(out, finished.summary, finished.folder, beside)
+    if reported:
+        report_beside([finished.folder], finished.folder / "report.html", data)
+
+
+def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[object]":
+    """The page of the run that is about to begin, for as long as it takes."""
+    from refprotofl.live.beside import Beside
+
+    beside = Beside(folder, port)
+    say(f"Watch at {beside.address}", notes)
+    if opened:
+        webbrowser.open(beside.address)
+    return closing(beside)
 
 
 def _named(file: Path | None, preset: str | None, settings: list[str], device: str | None) -> "Experiment":

@@ -1,6 +1,7 @@
 """One data set as a federation sees it: a public set, clients' private shares, and test data."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from refprotofl.data.partitions import PartitionNotes, partition
 from refprotofl.data.public_set import covered_classes, draw_public
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+
+MOST_COUNTS = 20_000  # of clients by classes, that a run's first event holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,13 @@ class FederatedData:
     def class_counts(self) -> NDArray[np.int64]:
         """(clients, C) training samples."""
         return count_classes(self.dataset.train_labels, self.client_indices, self.dataset.num_classes)
+
+    def partition_told(self) -> dict[str, Any]:
+        """How the partition came about and, unless that is too much to keep, who has how much of which class."""
+        told = vars(self.partition_notes)
+        if self.num_clients * self.dataset.num_classes > MOST_COUNTS:
+            return told
+        return {**told, "class_counts": self.class_counts().tolist()}
 
 
 def federate(experiment: Experiment, dataset: Dataset) -> FederatedData:

@@ -1,5 +1,6 @@
 """The clients of one round as the server sees them: asked through an engine, every byte on record."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -92,6 +93,7 @@ class EngineCohort:
         self.failures: list[dict[str, Any]] = []
         self.digests: Digests = {}
         self.norms: Norms = {}
+        self.waited: dict[str, float] = {}  # seconds that answers took to come, by verb
         self._engine = engine
         self._ledger = ledger
         self._kinds = kinds
@@ -166,9 +168,15 @@ class EngineCohort:
             if not ahead:
                 return self._stop_at_guards(verb)
             client, ticket = ahead.popleft()
-            answer = self._read(client, verb, purpose, self._engine.result(ticket, self._deadline))
+            answer = self._read(client, verb, purpose, self._wait(verb, ticket))
             if answer is not None:
                 yield client, answer
+
+    def _wait(self, verb: str, ticket: int) -> Result:
+        begin = time.perf_counter()
+        result = self._engine.result(ticket, self._deadline)
+        self.waited[verb] = self.waited.get(verb, 0.0) + time.perf_counter() - begin
+        return result
 
     def _stop_at_guards(self, verb: str) -> None:
         """A promise that is broken at half of the round's clients or more is the experiment's, not theirs."""

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.wire import Message
+
+LARGEST_LOSS = 1e9  # a model that has diverged has no loss that means anything
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,12 @@ def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def adapter_outputs(model: SplitModel, features: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Embeddings (T, m), and the head's logits (T, C): its outputs beyond the classes are not predictions."""
+    embeddings = model.embed_features(features)
+    return embeddings, model.head(embeddings)[:, :num_classes]
+
+
 def adapter_predictions(
     model: SplitModel,
     features: Tensor,
@@ -36,17 +45,33 @@ def adapter_predictions(
     anchors: Tensor | None = None,
     defined: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`).
+    """`predictions` of the adapter that is in the model."""
+    return predictions(model, *adapter_outputs(model, features, num_classes), anchors, defined)
 
-    A head may have outputs beyond the classes; they are not predictions.
-    """
-    embeddings = model.embed_features(features)  # (T, m)
-    predicted = {"": model.head(embeddings)[:, :num_classes].argmax(dim=1)}
+
+@torch.no_grad()
+def predictions(
+    model: SplitModel,
+    embeddings: Tensor,
+    logits: Tensor,
+    anchors: Tensor | None = None,
+    defined: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`)."""
+    predicted = {"": logits.argmax(dim=1)}
     if anchors is not None and defined is not None and defined.any():
         anchors, defined = anchors.to(model.device), defined.to(model.device)
         distances = torch.cdist(embeddings, torch.where(defined.unsqueeze(1), anchors, 0.0))  # (T, C)
         predicted["_prototype"] = distances.masked_fill(~defined, torch.inf).argmin(dim=1)
     return {rule: classes.cpu() for rule, classes in predicted.items()}
+
+
+def mean_loss(logits: Tensor, labels: Tensor) -> float | None:
+    """Cross-entropy, the mean over samples; None where there are none, or where it is no number that can be shown."""
+    if not len(labels):
+        return None
+    loss = float(cross_entropy(logits.cpu().double(), labels.long()))
+    return loss if 0 <= loss <= LARGEST_LOSS else None
 
 
 def accuracy(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> float:

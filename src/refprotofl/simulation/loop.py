@@ -39,11 +39,11 @@ class Loop:
         folder: RunFolder,
         watcher: Watcher,
         steps: Callable[[Sequence[int]], int],
-        spent: Callable[[int], Spent | None] = lambda rounds: None,
+        privacy: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
         """`steps` tells those of the optimisers of the clients that took part in a round.
 
-        `spent` tells what so many rounds have cost in privacy.
+        `privacy` tells what so many rounds have cost of it.
         """
         self.experiment = side.experiment
         self.side = side
@@ -53,7 +53,7 @@ class Loop:
         self.folder = folder
         self.watcher = watcher
         self.steps = steps
-        self.spent = spent
+        self.privacy = privacy
         self.progress = checkpoint.progress
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
 
@@ -100,8 +100,8 @@ class Loop:
         spent_before = self.progress.seconds["total"]
         for round in range(self.progress.round + 1, self.experiment.rounds + 1):
             self.round(round, started, spent_before)
-        digest, spent = self.checkpoint.state_digest, self.spent(self.progress.round)
-        summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, spent)
+        digest, privacy = self.checkpoint.state_digest, self.privacy(self.progress.round)
+        summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, privacy)
         sealed = sha256(summary_bytes(summary))
         self.folder.events.tell({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
         self.folder.write_summary(summary)
@@ -142,6 +142,10 @@ class Loop:
             "server": {name: digest_value(state[name])[:16] for name in sorted(state)},
             "clients": {str(client): record["digest"][:16] for client, record in moved.items()},
             "traffic": write_traffic(self.ledger.close(round)),
+            **self.server.observed(),
+            "spent": seconds_by_work(
+                cohort.waited, trained - begin, self.progress.seconds["evaluate"] - seconds["evaluate"]
+            ),
             "seconds": time.perf_counter() - begin,
         }
         lines = self.folder.events.chained([*events, event])
@@ -202,9 +206,11 @@ class Loop:
         """Every protocol's mean over clients, and each client's own numbers."""
         cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
         scores: dict[int, dict[str, float]] = {}
+        losses: list[float | None] = []
         taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
         for client, counts in self.server.scores(cohort):
             scores[client] = accuracies(counts)
+            losses.append(counts.real("loss") if "loss" in counts else None)
             taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
         trained.failures.extend(cohort.failures)
         per_client = {
@@ -214,18 +220,25 @@ class Loop:
         }
         means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
         means["global"] = self.side.global_accuracy()
-        spent = self.spent(round)
+        privacy = self.privacy(round)
         return {
             "event": "evaluation",
             "round": round,
             "accuracy": means,
-            **({} if spent is None else {"privacy": spent}),
+            **({} if privacy is None else {"privacy": privacy}),
+            "loss": mean(losses),
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,
             "confusion": taken.tolist(),
             "facts": self.server.facts(),
         }
+
+
+def seconds_by_work(waited: dict[str, float], training: float, evaluation: float) -> dict[str, float]:
+    """Where a round's seconds went: waiting for the answers to each verb, the server's own work, evaluation."""
+    own = max(0.0, training - sum(waited.values()))
+    return {name: round(seconds, 6) for name, seconds in {**waited, "server": own, "evaluation": evaluation}.items()}
 
 
 def mean(values: list[float | None]) -> float | None:

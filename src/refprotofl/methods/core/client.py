@@ -13,7 +13,15 @@ from refprotofl.basics import streams
 from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State, digest_value, tensor_of
 from refprotofl.evaluation.confusion import confusion
-from refprotofl.evaluation.scoring import TestSet, adapter_predictions, backbone_features, count_correct
+from refprotofl.evaluation.scoring import (
+    TestSet,
+    adapter_outputs,
+    adapter_predictions,
+    backbone_features,
+    count_correct,
+    mean_loss,
+    predictions,
+)
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Exchanges, Received, read_request
@@ -161,12 +169,13 @@ class Client(ABC):
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
-        """Correct predictions by protocol: with the newest shared part, and with its own after training."""
+        """Loss and correct predictions by protocol: with the newest shared part, and with its own after training."""
         self.model.write_private(self.state)
         self.model.write(self.parts, newest)
         test = self.seat.test
         features = self.test_features(newest)
-        predicted = adapter_predictions(self.model, features, self.num_classes, anchors, defined)
+        embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
+        predicted, loss = predictions(self.model, embeddings, logits, anchors, defined), mean_loss(logits, test.labels)
         counts, taken = count_correct(predicted, test), confusion(predicted[""], test.labels, self.num_classes)
         if self.state.get("trained_round") == round:
             self.load_trained()
@@ -174,4 +183,5 @@ class Client(ABC):
                 features = backbone_features(self.model, test.images)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
-        return {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}
+        told: Message = {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}
+        return told if loss is None else {**told, "loss": loss}

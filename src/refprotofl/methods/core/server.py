@@ -127,6 +127,10 @@ class Server(ABC):
         """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
         return {}
 
+    def observed(self) -> dict[str, Any]:
+        """What the server saw in the round that ends, for its event: no part of the state, 1 kB of JSON at most."""
+        return {}
+
     @property
     def counted_as(self) -> dict[str, Kind | Counted]:
         """What the ledger counts the fields of all messages as."""

@@ -7,7 +7,7 @@ the next one.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from refprotofl.methods.core import guards
 from refprotofl.methods.core.aggregation import Normalise, Upload, fold, moved
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Dense, Either, Exchange, Exchanges, Received, SparseVector, Whole
+from refprotofl.methods.core.masks import Masks
 from refprotofl.methods.core.messages import Scope, declare
 from refprotofl.methods.core.private_sum import noised_prototypes
 from refprotofl.methods.core.refusal import Refused
@@ -44,6 +45,7 @@ class RefProtoServer(Server):
         self.anchors, self.defined = no_anchors(desk.experiment)
         self.previous = self.adapter  # the last broadcast before this one
         self.remembered.holds = nobody(desk.experiment.clients)
+        self.masks = Masks({part: sum(desk.model.sizes((part,))) for part in desk.parts})
         check_least_budget(desk.experiment, self.options, len(self.adapter))
 
     @classmethod
@@ -76,6 +78,7 @@ class RefProtoServer(Server):
         return self.options.erpa or super().ships_public_set
 
     def round(self, cohort: Cohort) -> None:
+        self.masks.begin(cohort.round)
         self.join_newcomers(cohort)
         if self.aligns(cohort.round) and self.options.timing == "pre-train":
             requests = self.requests(cohort.round, {})
@@ -88,6 +91,10 @@ class RefProtoServer(Server):
         self.previous, self.adapter = self.adapter, self.aggregated(cohort.round, updates, uploaded)  # Algorithm 2
         if uploaded:
             self.set_anchors(cohort.round, uploaded)
+
+    def observed(self) -> dict[str, Any]:
+        masks = self.masks.told()
+        return {"masks": masks} if masks else {}
 
     @property
     def compresses(self) -> bool:
@@ -155,6 +162,8 @@ class RefProtoServer(Server):
         for client, (update, along) in updates:
             if along is not None:
                 uploaded[client] = along
+            if not self.compresses:
+                self.masks.take(update.indices)
             yield client, update
 
     def upload(self, client: int, round: int, update: masked.Update) -> Upload:
