@@ -192,20 +192,30 @@ def partition(
         Path | None,
         typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            parser=read_path,
+            metavar="DIR",
+            help="Write one .npz a client, public.npz and test.npz to this new folder, to be deployed as they are.",
+        ),
+    ] = None,
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
-    from refprotofl.data import federate, load_dataset
-    from refprotofl.data.reading import reading_of
+    from refprotofl.data import load_federated
+    from refprotofl.data.exporting import export_federation
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import draw_partition
 
     experiment = load_experiment(file, preset, settings or ())
-    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment)))
+    federated = load_federated(experiment, data)
     counts, names = federated.class_counts(), federated.dataset.class_names
     clients = federated.client_names or tuple(map(str, range(len(counts))))
     columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
     rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
-    show(columns, rows, f"{experiment.dataset}, {counted(len(federated.public_indices), 'public image')} held out")
+    kept = "of its own" if federated.own_public is not None else "held out"
+    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
     made = federated.partition_notes
     if made.kind == "natural":
         say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
@@ -217,6 +227,8 @@ def partition(
     if out_file is not None:
         caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
         say(draw_partition(counts, names, out_file, caption, federated.client_names))
+    if export is not None:
+        say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")

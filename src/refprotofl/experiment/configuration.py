@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_mode
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Attack, Compress, Evaluate, Input, Model, Public, Train, dealt
+from refprotofl.experiment.tables import Attack, Compress, Evaluate, Input, Model, Public, Test, Train, dealt
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
@@ -59,6 +59,9 @@ class _Keys(Table):
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )
+    min_replies: PositiveInt = key(
+        1, "clients that must answer in each phase of a round for it to count, 1 or more", enters="never"
+    )
     max_samples: Count = key(
         0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
     )
@@ -68,6 +71,7 @@ class _Keys(Table):
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
+    test: Test = Field(default_factory=lambda: Test())
     own: Scalars = Field(
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
@@ -153,6 +157,10 @@ class _Keys(Table):
         if self.min_senders > self.cohort_size:
             raise ValueError(
                 f"has min-senders = {self.min_senders}, but only {self.cohort_size} clients take part in a round"
+            )
+        if self.min_replies > self.cohort_size:
+            raise ValueError(
+                f"has min-replies = {self.min_replies}, but only {self.cohort_size} clients take part in a round"
             )
         if isinstance(self.evaluate.clients, int) and self.evaluate.clients > self.clients:
             raise ValueError(

@@ -42,8 +42,8 @@ def _place(name: str, places: Mapping[str, str]) -> Path | None:
     path = Path(places[name]).expanduser()
     if not path.is_absolute():
         raise InputError(
-            f"{name} = {places[name]!r} is relative, but the ServerApp does not run where you call flwr: give the whole "
-            f"path, such as {name}='\"{Path.home() / path}\"'."
+            f"{name} = {places[name]!r} is relative, but the ServerApp does not run where you call flwr: give the "
+            f"whole path, such as {name}='\"{Path.home() / path}\"'."
         )
     return path
 

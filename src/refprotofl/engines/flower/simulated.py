@@ -1,39 +1,34 @@
-"""A whole federation under Flower's simulation: the run of this machine, with its nodes in place of worker processes."""
+"""A federation under Flower's simulation: the run of this machine, with its nodes in place of worker processes."""
 
 import json
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from refprotofl.engines.flower.courier import Courier
+from refprotofl.engines.flower.executor import GridExecutor
 from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.settings import Settings
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.host import ClientHost
+from refprotofl.engines.local.pipes import pack_outcome, unpack_task
 from refprotofl.errors import InputError, RefProtoFLError
-
-if TYPE_CHECKING:
-    from refprotofl.engines.flower.courier import Courier
-    from refprotofl.engines.flower.settings import Settings
-    from refprotofl.engines.local.host import ClientHost
-    from refprotofl.simulation.run import Finished
-    from refprotofl.simulation.watching import Watcher
+from refprotofl.simulation.engine import Site, build_worker_host, worker_specifications
+from refprotofl.simulation.run import Finished, run
+from refprotofl.simulation.watching import Watcher
 
 
-def simulate(courier: "Courier", nodes: list[int], settings: "Settings", watcher: "Watcher") -> "Finished":
+def simulate(courier: Courier, nodes: list[int], settings: Settings, out: Path, watcher: Watcher) -> Finished:
     """The ServerApp's part. It goes on with the run in the folder, if there is one."""
-    from refprotofl.engines.flower.executor import GridExecutor
-    from refprotofl.engines.local.engine import LocalEngine
-    from refprotofl.simulation.engine import Site, worker_specifications
-    from refprotofl.simulation.run import run
 
     def open_engine(site: Site) -> LocalEngine:
         sizes = [len(indices) for indices in site.federation.data.client_indices]
         places, specifications = nodes[: site.workers], worker_specifications(site)
-        return LocalEngine(
-            lambda: GridExecutor(courier, places, specifications, sizes), site.folder, site.records
-        )
+        return LocalEngine(lambda: GridExecutor(courier, places, specifications, sizes), site.folder, site.records)
 
     return run(
         settings.experiment,
-        out=settings.out,
+        out=out,
         data=settings.data,
         workers=len(nodes),
         resume=True,
@@ -44,9 +39,6 @@ def simulate(courier: "Courier", nodes: list[int], settings: "Settings", watcher
 
 def do_task(parcel: Parcel) -> Parcel:
     """The ClientApp's part, in whichever process Flower runs it."""
-    from refprotofl.engines.local.pipes import pack_outcome, unpack_task
-
-    begin = time.monotonic()
     try:
         host = _host(str(parcel.header["specification"]))
         begin = time.monotonic()
@@ -57,9 +49,7 @@ def do_task(parcel: Parcel) -> Parcel:
 
 
 @lru_cache(maxsize=1)
-def _host(specification: str) -> "ClientHost":
-    from refprotofl.simulation.engine import build_worker_host
-
+def _host(specification: str) -> ClientHost:
     folder = Path(json.loads(specification)["folder"])
     if not folder.is_dir():
         raise InputError(

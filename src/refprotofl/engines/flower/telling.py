@@ -15,7 +15,8 @@ class RoundLines(Watcher):
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         self._rounds = experiment.rounds
         goes_on = f", going on after round {rounds_done}" if rounds_done else ""
-        say(f"{experiment.method}, {experiment.clients} clients, {experiment.rounds} rounds{goes_on}; run folder {folder}")
+        planned = f"{experiment.clients} clients, {experiment.rounds} rounds"
+        say(f"{experiment.method}, {planned}{goes_on}; run folder {folder}")
 
     def noted(self, sentence: str) -> None:
         say(sentence)

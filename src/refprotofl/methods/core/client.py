@@ -152,7 +152,8 @@ class Client(ABC):
         test = self.seat.test
         features = self.test_features(newest)
         predicted = adapter_predictions(self.model, features, self.num_classes, anchors, defined)
-        counts, taken = count_correct(predicted, test), confusion(predicted[""], test.labels, self.num_classes)
+        counts = count_correct(predicted, test)
+        taken = confusion(test.of_all(predicted[""]), test.of_all(test.labels), self.num_classes)
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:
