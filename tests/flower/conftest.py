@@ -3,13 +3,18 @@
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from refprotofl.data import load_federated
 from refprotofl.data.exporting import export_federation
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.presets import load_experiment
+from refprotofl.simulation.run import run
+
+if TYPE_CHECKING:
+    from tests.flower.inmemory import MemoryGrid
 
 if importlib.util.find_spec("flwr") is None:
     collect_ignore_glob = ["*.py"]
@@ -35,7 +40,7 @@ def apart(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings(exported: Path) -> Callable[..., dict[str, Any]]:
     """A run config of an experiment that can be simulated and deployed alike."""
 
@@ -52,3 +57,21 @@ def settings(exported: Path) -> Callable[..., dict[str, Any]]:
         }
 
     return build
+
+
+@pytest.fixture(scope="session")
+def undisturbed(settings: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the same run in this process."""
+    config = settings()
+    keys = [f"{name}={value}" for name, value in config.items() if name != "preset"]
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    return run(load_experiment(preset=config["preset"], settings=keys), out=folder).folder
+
+
+@pytest.fixture
+def grid(apart: Path, tmp_path: Path) -> "MemoryGrid":
+    """Three nodes, each with its own data."""
+    from tests.flower.deploying import node
+    from tests.flower.inmemory import MemoryGrid
+
+    return MemoryGrid({100 + number: node(apart, tmp_path, number) for number in range(CLIENTS)})

@@ -18,6 +18,7 @@ from refprotofl.errors import MachineError
 
 ASK = "ask"
 TRIES = 4  # how often a request is sent to a node whose process dies of it
+AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
 FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 CRASHED = 8
@@ -31,6 +32,7 @@ class _Asked:
     message: str = ""  # Flower's id, while it is under way
     node: int = 0  # whom it was sent to
     crashes: int = 0
+    not_before: float = 0.0  # when it may be sent again
     result: Result | None = None
     state: str = ""  # the digest of the client's state with the answer
 
@@ -112,7 +114,7 @@ class DeploymentEngine:
         ready: list[tuple[_Asked, Sending]] = []
         for asked in self._asked.values():
             node = self._fleet.ready(asked.route.client) if asked.result is None else None
-            if node is None or (asked.message and asked.node == node):
+            if node is None or (asked.message and asked.node == node) or time.monotonic() < asked.not_before:
                 continue
             parcel = Parcel(asked.route.header(), asked.payload)
             ready.append((asked, Sending(node, ASK, parcel, str(asked.route.round))))
@@ -138,6 +140,8 @@ class DeploymentEngine:
             asked.crashes += reply.error == CRASHED
             if reply.error in FINAL or asked.crashes >= TRIES:
                 asked.result = Result(code="failed")
+            asked.not_before = time.monotonic() + AGAIN
+            self._looked = 0.0
             return  # else the node is gone: it is asked again when it is back
         if reply.parcel is None:
             asked.result = Result()  # nothing of ours: no answer can be read from it
