@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-faults lint setup clean
+.PHONY: run test test-faults test-flower lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick
@@ -17,6 +17,10 @@ test: setup lint
 # Every case of what test tries a part of: hostile answers, kills, torn writes. Takes long.
 test-faults: setup
 	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults
+
+# What needs flwr and Ray, which nothing else installs: the same run under Flower, in simulation and on nodes.
+test-flower: $(VENV)/flower
+	$(BIN)/pytest --numprocesses=2 tests/flower
 
 lint: setup
 	$(BIN)/ruff check .
@@ -32,6 +36,10 @@ $(VENV)/runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/tests: $(VENV)/runtime
 	$(PIP) --editable '.[test]'
+	touch $@
+
+$(VENV)/flower: $(VENV)/tests
+	$(PIP) --editable '.[test,flower]' 'flwr[simulation]>=1.41,<1.42'
 	touch $@
 
 clean:

@@ -20,7 +20,7 @@ Configs = Callable[..., dict[str, Any]]
 
 def node(data: Path, folder: Path, number: int, **more: Any) -> dict[str, Any]:
     store = str(folder / f"store-{number}")
-    return {"data-path": str(data / f"client-{number}.npz"), "store": store, "client": number, **more}
+    return {"data-path": str(data / f"client-{number}.npz"), "store": store, "client": number, "worker": False, **more}
 
 
 def deployed(grid: MemoryGrid, config: dict[str, Any], out: Path, watcher: Watcher | None = None) -> Finished:

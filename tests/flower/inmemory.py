@@ -1,6 +1,6 @@
 """Flower's Grid and nodes in this process: the real ClientApp answers, and what a network can do is done on purpose."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,7 @@ Fate = Callable[[int, Message], str]  # what becomes of a message to a node: "",
 class MemoryGrid(Grid):
     """`nodes`: the config of each node by its number. `fate` is asked for every message to one of ours."""
 
-    nodes: dict[int, Mapping[str, Any]]
+    nodes: dict[int, dict[str, Any]]
     names: dict[int, str] = field(default_factory=dict)
     fate: Fate = lambda number, message: ""
     replies: dict[str, Message] = field(default_factory=dict)

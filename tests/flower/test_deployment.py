@@ -125,6 +125,9 @@ def test_a_node_never_sends_more_than_its_owner_allows(grid: MemoryGrid, setting
     there = deployed(grid, settings(refprotofl__uplink_budget="20 kB"), tmp_path / "there")
     sent: dict[str, int] = {}
     for event in (event for event in read_events(there.folder) if event["event"] == "round"):
-        for client, traffic in event["traffic"]["clients"].items():
-            sent[client] = max(sent.get(client, 0), traffic["up"])
+        spent: dict[str, int] = {}
+        for entry in event["traffic"]:
+            if entry["direction"] == "up" and entry["purpose"] == "training":
+                spent[str(entry["client"])] = spent.get(str(entry["client"]), 0) + entry["payload_bytes"]
+        sent = {client: max(spent[client], sent.get(client, 0)) for client in spent}
     assert sent["1"] <= budget < min(sent["0"], sent["2"])

@@ -256,14 +256,14 @@ def verify(
 
 
 def _verify(folder: Path) -> None:
-    from refprotofl.engines.local.store import read_state
+    from refprotofl.engines.local.store import read_if_here
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.manifest import read_manifest
     from refprotofl.records.verify import verify_run
     from refprotofl.sides.models import known_digests
 
     experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
-    found = verify_run(folder, known_digests(experiment, recorded), read_state)
+    found = verify_run(folder, known_digests(experiment, recorded), read_if_here)
     line = f"{folder}: round {found.round} is intact, state digest {found.state_digest}"
     untrained = experiment.clients - found.clients_with_state
     if not found.recomputed:

@@ -90,8 +90,8 @@ def federate(experiment: Experiment, dataset: Dataset, own_public: Labelled | No
             f"train-limit = {experiment.train_limit}: with {dataset.num_classes} classes it must be "
             f"{dataset.num_classes} at least, or 0 for all."
         )
-    pool = _limited(dataset.train_labels, dataset.num_classes, experiment.train_limit, seed, "train-limit")
-    test = _limited(dataset.test_labels, dataset.num_classes, experiment.evaluate.test_limit, seed, "test-limit")
+    pool = limited(dataset.train_labels, dataset.num_classes, experiment.train_limit, seed, "train-limit")
+    test = limited(dataset.test_labels, dataset.num_classes, experiment.evaluate.test_limit, seed, "test-limit")
 
     classes = covered_classes(dataset.num_classes, public.coverage, public.classes, seed)
     dealt = _keep_natural if experiment.partition == "natural" else _deal
@@ -170,5 +170,6 @@ def count_classes(labels: Labels, client_indices: list[Indices], num_classes: in
     return np.bincount(cells, minlength=clients * num_classes).reshape(clients, num_classes)
 
 
-def _limited(labels: Labels, num_classes: int, limit: int, seed: int, purpose: str) -> Indices:
+def limited(labels: Labels, num_classes: int, limit: int, seed: int, purpose: str) -> Indices:
+    """A class-balanced draw of so many positions, 0 for all."""
     return balanced_draw(labels, num_classes, limit or len(labels), stream(seed, purpose))

@@ -3,15 +3,14 @@
 A node with a data-path in its config is a device of its own; without one it is a part of Flower's simulation.
 """
 
-from collections.abc import Callable
-
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from refprotofl.engines.flower.node import answer, greet, take_run, tell
+from refprotofl.engines.flower.node import ANSWERS, greet, tell
 from refprotofl.engines.flower.node_config import NodeConfig
 from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap
 from refprotofl.engines.flower.routes import PROTOCOL
+from refprotofl.engines.flower.worker import hand_over
 from refprotofl.errors import InputError
 
 app = ClientApp()
@@ -30,12 +29,12 @@ def hello(message: Message, context: Context) -> Message:
 
 @app.query("run")
 def run(message: Message, context: Context) -> Message:
-    return _answered(message, context, take_run)
+    return _answered(message, context, "run")
 
 
 @app.query("ask")
 def ask(message: Message, context: Context) -> Message:
-    return _answered(message, context, answer)
+    return _answered(message, context, "ask")
 
 
 @app.query("task")
@@ -46,10 +45,12 @@ def task(message: Message, context: Context) -> Message:
     return _reply(message, do_task(unwrap(message.content)))
 
 
-def _answered(message: Message, context: Context, respond: Callable[[NodeConfig, Parcel], Parcel]) -> Message:
+def _answered(message: Message, context: Context, action: str) -> Message:
     """What goes wrong is told in the node's own log: Flower would send it to the server, word for word."""
     try:
-        return _reply(message, respond(NodeConfig.read(context.node_config), unwrap(message.content)))
+        config, parcel = NodeConfig.read(context.node_config), unwrap(message.content)
+        given = hand_over(config, action, parcel) if config.worker else None
+        return _reply(message, ANSWERS[action](config, parcel) if given is None else given)
     except Exception as problem:
         tell(problem)
         return _reply(message, Parcel({"code": "failed"}))

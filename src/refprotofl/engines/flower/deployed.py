@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.apart import Apart, load_apart, overlaps
+from refprotofl.data.federated import limited
 from refprotofl.data.public_set import covered_classes, draw_from_own
 from refprotofl.engines.flower.courier import Courier
 from refprotofl.engines.flower.engine import DeploymentEngine
@@ -102,23 +103,24 @@ def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> t
     resolved = fill_in(experiment, seen, covered, len(public) // len(covered) if public is not None else 0)
     resolved = resolved.model_copy(update={"device": device.type})
     side = build_server_side(
-        resolved, prepare_models(resolved, device), public=public, test=test_images(apart, resolved, device)
+        resolved, prepare_models(resolved, device), public=public, test=tested_on(apart, resolved, device)
     )
     return resolved, side
 
 
-def test_images(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """What one aggregated model is scored on; none without a test set."""
     if apart.test is None:
         empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
         return empty, torch.zeros(0, dtype=torch.int64)
-    limit = experiment.evaluate.test_limit or len(apart.test.labels)
-    return torch.from_numpy(apart.test.images[:limit]).to(device), torch.from_numpy(apart.test.labels[:limit])
+    labels, classes, limit = apart.test.labels, experiment.known_input.num_classes, experiment.evaluate.test_limit
+    rows = limited(labels, classes, limit, experiment.seed, "test-limit")
+    return torch.from_numpy(apart.test.images[rows]).to(device), torch.from_numpy(labels[rows])
 
 
 def shared_test(apart: Apart, experiment: Experiment) -> bytes:
     """The test set as every node is given it; nothing without one."""
-    images, labels = test_images(apart, experiment, devices.CPU)
+    images, labels = tested_on(apart, experiment, devices.CPU)
     if not len(labels):
         return b""
     return encode({"images": images, "labels": class_ids(labels, experiment.known_input.num_classes)})

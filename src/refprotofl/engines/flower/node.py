@@ -155,3 +155,6 @@ def tell(problem: Exception) -> None:
         print(str(problem), flush=True)
     else:
         print("".join(traceback.format_exception(problem)), flush=True)
+
+
+ANSWERS = {"run": take_run, "ask": answer}  # by the ClientApp's action
