@@ -2,7 +2,7 @@
 
 Flower starts a process for every message, and to import torch and load the data takes longer than most answers. The
 ClientApp hands the message over a socket in the node's store, which only its owner can open. The worker ends by itself
-when nobody has asked for a while; without one, the ClientApp answers by itself.
+when the SuperNode is gone or nobody has asked for a while; without one, the ClientApp answers by itself.
 """
 
 import json
@@ -23,8 +23,11 @@ from refprotofl.engines.flower.parcels import Parcel
 from refprotofl.records.files import ensure_folder
 
 IDLE = 900.0  # seconds without a message after which a worker ends
+LOOK = 2.0  # seconds between two looks whether the SuperNode is still there
 STARTING = 60.0  # seconds that a worker has to start
 LONGEST_PATH = 100  # of a socket, in bytes; systems differ
+
+_started: list["subprocess.Popen[bytes]"] = []  # workers that outlive whoever started them
 
 
 def hand_over(config: NodeConfig, action: str, parcel: Parcel) -> Parcel | None:
@@ -36,7 +39,8 @@ def hand_over(config: NodeConfig, action: str, parcel: Parcel) -> Parcel | None:
     for _ in range(2):  # one that dies of a message is replaced, once
         try:
             with _connected(place) as end:
-                _send(end, {"action": action, "version": version("refprotofl"), "config": config.plain()}, parcel)
+                known = {"version": version("refprotofl"), "parent": os.getppid()}  # which is a part of the SuperNode
+                _send(end, {"action": action, "config": config.plain(), **known}, parcel)
                 told, answer = _receive(end)
                 if told.get("here"):
                     return answer
@@ -55,6 +59,7 @@ def _connected(place: Path) -> socket.socket:
         started = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place.parent, start_new_session=True
         )
+        _started.append(started)
     finally:
         os.close(log)
     until = time.monotonic() + STARTING
@@ -93,26 +98,39 @@ def serve(place: Path, idle: float = IDLE) -> None:
             finally:
                 os.umask(before)
             door.listen(4)
-            door.settimeout(idle)
-            _answer_all(door)
+            door.settimeout(min(LOOK, idle))
+            _answer_all(door, idle)
     finally:
         place.unlink(missing_ok=True)
         lock.release()
 
 
-def _answer_all(door: socket.socket) -> None:
-    own = version("refprotofl")
-    while True:
+def _answer_all(door: socket.socket, idle: float) -> None:
+    own, parent, last = version("refprotofl"), 0, time.monotonic()
+    while time.monotonic() - last < idle and _lives(parent):
         try:
             end, _ = door.accept()
         except TimeoutError:
-            return
+            continue
         with end, suppress(OSError, ValueError):
             end.settimeout(None)
             asked, parcel = _receive(end)
             if asked.get("version") != own:
                 return  # a newer one takes its place
+            parent = int(asked["parent"])
             _send(end, {"here": True}, _answer(asked, parcel))
+        last = time.monotonic()
+
+
+def _lives(process: int) -> bool:
+    """Whether there is such a process; nobody has told of one yet at 0."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _answer(asked: dict[str, Any], parcel: Parcel) -> Parcel:
