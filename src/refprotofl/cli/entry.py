@@ -19,6 +19,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     bench_runs,
     comparing,
     data,
+    deploying,
     reproducing,
     results,
     running,

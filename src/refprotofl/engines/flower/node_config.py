@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError
 
+from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
@@ -29,14 +30,21 @@ class NodeConfig(Table):
     worker: Switch = Field(True, description="whether a process of its own keeps data and model between messages")
 
     @classmethod
-    def read(cls, config: Mapping[str, Any]) -> Self:
-        """Keys that mean something to others, such as partition-id, are passed over."""
+    def read(cls, config: Mapping[str, Any], seen_from: Path | None = None) -> Self:
+        """Keys that mean something to others, such as partition-id, are passed over.
+
+        Relative paths start at `seen_from`, else where this process stands, and are whole from now on.
+        """
         known = {field.alias for field in cls.model_fields.values()}
         given = {name: value for name, value in config.items() if name in known and value != ""}
         if "data-path" not in given:
             raise InputError(
                 "This node has no data-path in its --node-config: give it the .npz file or the folder with its images."
             )
+        here = seen_from or Path.cwd()
+        for name in ("data-path", "store"):
+            if isinstance(given.get(name), str) and not is_reference(given[name]):
+                given[name] = str(here / Path(given[name]).expanduser())
         try:
             return cls.model_validate(given)
         except ValidationError as error:
@@ -44,7 +52,7 @@ class NodeConfig(Table):
 
     @property
     def folder(self) -> Path:
-        return Path(self.store).expanduser() if self.store else user_data_path("refprotofl") / "node"
+        return Path(self.store) if self.store else user_data_path("refprotofl") / "node"
 
     @property
     def allowed(self) -> frozenset[str]:
