@@ -1,11 +1,10 @@
-"""A deployment as a user makes it, on loopback: TLS, node keys made by the nodes, three SuperNodes with their own data."""
+"""A deployment as a user makes it, on loopback: TLS, keys made by the nodes, three SuperNodes with their own data."""
 
 import json
 import os
 import signal
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.flower.conftest import CLIENTS
+from tests.flower.deploying import Configs
+from tests.flower.loopback import BIN, ROOT, free_port
 
 from refprotofl.deploying.kits import QUIET, Deployment, read_deployment
 from refprotofl.deploying.server import ask_flower, environment
 from refprotofl.records.verify import first_difference
-from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs
-from tests.flower.loopback import BIN, ROOT, free_port
 
 PATIENCE = 400.0  # seconds; on two busy cores every message takes its time
 
@@ -37,7 +36,7 @@ class Site:
         return read_deployment(self.folder)
 
     def refprotofl(self, *arguments: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "refprotofl", *arguments]
+        command = [str(BIN / "refprotofl"), *arguments]
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -95,9 +94,7 @@ def wait_for(ready: Any, seconds: float, tell: Any) -> None:
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path / "site")
     port = str(free_port())
-    site.refprotofl(
-        "deploy", "init", str(site.folder), "--nodes", str(CLIENTS), "--host", "127.0.0.1", "--port", port
-    )
+    site.refprotofl("deploy", "init", str(site.folder), "--nodes", str(CLIENTS), "--host", "127.0.0.1", "--port", port)
     yield site
     site.close()
 
@@ -113,10 +110,7 @@ def test_three_nodes_over_tls_give_the_digests_of_the_run_in_one_process(
     out = tmp_path / "there"
     site.submit(settings() | {"out": str(out)})
 
-    def finished() -> bool:
-        return (out / "summary.json").exists() or site.last_run()["status"].startswith("finished")
-
-    wait_for(finished, PATIENCE, lambda: (site.made.server / "superlink.log").read_text()[-5000:])
+    wait_for((out / "summary.json").exists, PATIENCE, lambda: (site.made.server / "superlink.log").read_text()[-5000:])
     assert first_difference(undisturbed, out) is None
     assert "agree in every message and state" in site.refprotofl("verify", str(undisturbed), str(out))
     told = site.refprotofl("deploy", "doctor", str(site.made.kit(0)), "--experiment", str(out / "experiment.json"))

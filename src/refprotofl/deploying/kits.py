@@ -119,7 +119,7 @@ def _start_script(made: Deployment, node: int) -> str:
         key = f"""
 # The private key is made here and never leaves; its public part must be registered at the server once.
 if [ ! -f node.key ]; then
-    (umask 077; ssh-keygen -q -t ecdsa -b 384 -m PEM -N "" -C node-{node} -f node.key)
+    (umask 077; ssh-keygen -q -t ecdsa -b 384 -N "" -C node-{node} -f node.key)
     echo "Send node.key.pub to whoever runs the server; this node waits until it is registered."
 fi
 """
