@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-faults test-flower lint setup clean
+.PHONY: run test test-faults test-flower test-flower-faults lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick
@@ -21,6 +21,10 @@ test-faults: setup
 # What needs flwr and Ray, which nothing else installs: the same run under Flower, in simulation and on nodes.
 test-flower: $(VENV)/flower
 	$(BIN)/pytest --numprocesses=2 tests/flower
+
+# With real processes killed, cut off and kept out; takes many minutes.
+test-flower-faults: $(VENV)/flower
+	REFPROTOFL_FAULTS=full $(BIN)/pytest tests/flower/test_real_faults.py
 
 lint: setup
 	$(BIN)/ruff check .
