@@ -114,6 +114,8 @@ def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
 @lru_cache(maxsize=1)
 def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     """The client's side; kept as long as the process lives. `told` is the digest of what the node knows of the run."""
+    import torch
+
     from refprotofl.compute.devices import choose, make_repeatable
     from refprotofl.compute.process import keep_freed_memory
     from refprotofl.engines.flower.node_data import client_data, load_images
@@ -123,8 +125,6 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     from refprotofl.sides.client import build_client_side
     from refprotofl.sides.models import prepare_models
     from refprotofl.wire import decode
-
-    import torch  # isort: skip
 
     torch.set_num_threads(1)
     keep_freed_memory()
