@@ -69,7 +69,7 @@ def test_finished_runs_are_read_without_their_data(
 ) -> None:
     command = ("compare", "--methods", "lg-fedavg,local", "--seeds", "0", "--out", tmp_path / "runs", "--json", *TINY)
     first = refprotofl(*command)
-    monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", lambda *_: pytest.fail("data were loaded"))
+    monkeypatch.setattr("refprotofl.data.federated.load_dataset", lambda *_: pytest.fail("data were loaded"))
     assert json.loads(refprotofl(*command).out) == json.loads(first.out)
 
 

@@ -96,6 +96,7 @@ def test_mlflow_has_the_same_numbers_and_the_settings(
     export_log(finished, "mlflow", tmp_path / "store")
     client = MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
     experiment = client.get_experiment_by_name("refprotofl")
+    assert experiment is not None
     (told,) = client.search_runs([experiment.experiment_id])
     assert told.info.status == "FINISHED"
     assert told.data.params["train.lr"] == "0.01"

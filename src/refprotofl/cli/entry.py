@@ -20,6 +20,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     bench_runs,
     comparing,
     data,
+    deploying,
     reporting,
     reproducing,
     results,

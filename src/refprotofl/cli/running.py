@@ -234,20 +234,30 @@ def partition(
         Path | None,
         typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            parser=read_path,
+            metavar="DIR",
+            help="Write one .npz a client, public.npz and test.npz to this new folder, to be deployed as they are.",
+        ),
+    ] = None,
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
-    from refprotofl.data import federate, load_dataset
-    from refprotofl.data.reading import reading_of
+    from refprotofl.data import load_federated
+    from refprotofl.data.exporting import export_federation
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import draw_partition
 
     experiment = load_experiment(file, preset, settings or ())
-    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment)))
+    federated = load_federated(experiment, data)
     counts, names = federated.class_counts(), federated.dataset.class_names
     clients = federated.client_names or tuple(map(str, range(len(counts))))
     columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
     rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
-    show(columns, rows, f"{experiment.dataset}, {counted(len(federated.public_indices), 'public image')} held out")
+    kept = "of its own" if federated.own_public is not None else "held out"
+    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
     made = federated.partition_notes
     if made.kind == "natural":
         say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
@@ -259,6 +269,8 @@ def partition(
     if out_file is not None:
         caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
         say(draw_partition(counts, names, out_file, caption, federated.client_names))
+    if export is not None:
+        say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")
@@ -286,14 +298,14 @@ def verify(
 
 
 def _verify(folder: Path) -> None:
-    from refprotofl.engines.local.store import read_state
+    from refprotofl.engines.local.store import read_if_here
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.manifest import read_manifest
     from refprotofl.records.verify import verify_run
     from refprotofl.sides.models import known_digests
 
     experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
-    found = verify_run(folder, known_digests(experiment, recorded), read_state)
+    found = verify_run(folder, known_digests(experiment, recorded), read_if_here)
     line = f"{folder}: round {found.round} is intact, state digest {found.state_digest}"
     untrained = experiment.clients - found.clients_with_state
     if not found.recomputed:

@@ -21,6 +21,11 @@ class TestSet:
     images: Tensor  # (T, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (T,)
     own: Tensor  # positions in 0..T-1
+    shared: Tensor | None = None  # positions of those that all clients are tested on; None if that is all of them
+
+    def of_all(self, values: Tensor) -> Tensor:
+        """Of values (T, …) for each image those of the images that all clients are tested on."""
+        return values if self.shared is None else values[self.shared]
 
 
 @torch.no_grad()
@@ -82,10 +87,10 @@ def accuracy(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int
 
 def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, int]:
     """Correct predictions by protocol; with `own` beside it how many samples it is out of."""
-    counts: dict[str, int] = {"tested": len(test.labels), "own_tested": len(test.own)}
+    counts: dict[str, int] = {"tested": len(test.of_all(test.labels)), "own_tested": len(test.own)}
     for rule, classes in predicted.items():
         hits = classes == test.labels  # (T,)
-        counts[f"personal{rule}"] = int(hits.sum())
+        counts[f"personal{rule}"] = int(test.of_all(hits).sum())
         counts[f"own{rule}"] = int(hits[test.own].sum())
     return counts
 

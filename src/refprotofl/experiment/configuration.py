@@ -8,7 +8,18 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_mode
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Attack, Compress, Evaluate, Input, Model, Privacy, Public, Train, dealt
+from refprotofl.experiment.tables import (
+    Attack,
+    Compress,
+    Evaluate,
+    Input,
+    Model,
+    Privacy,
+    Public,
+    Test,
+    Train,
+    dealt,
+)
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
@@ -64,6 +75,9 @@ class _Keys(Table):
         "committed rounds that are kept to go back to, 1 or more; each takes the disk space of its states",
         enters="never",
     )
+    min_replies: PositiveInt = key(
+        1, "clients that must answer in each phase of a round for it to count, 1 or more", enters="never"
+    )
     max_samples: Count = key(
         0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
     )
@@ -73,6 +87,7 @@ class _Keys(Table):
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
+    test: Test = Field(default_factory=lambda: Test())
     own: Scalars = Field(
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
@@ -179,6 +194,10 @@ class _Keys(Table):
         if self.min_senders > self.cohort_size:
             raise ValueError(
                 f"has min-senders = {self.min_senders}, but only {self.cohort_size} clients take part in a round"
+            )
+        if self.min_replies > self.cohort_size:
+            raise ValueError(
+                f"has min-replies = {self.min_replies}, but only {self.cohort_size} clients take part in a round"
             )
         if isinstance(self.evaluate.clients, int) and self.evaluate.clients > self.clients:
             raise ValueError(

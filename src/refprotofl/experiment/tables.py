@@ -75,6 +75,15 @@ class Public(Table):
         None, "the covered classes by number, instead of coverage", rival="coverage"
     )
     train_on: Switch = Field(False, description="whether clients train on the public images too")
+    dataset: str = key(
+        "",
+        "where the public images come from: as dataset; empty to hold them out of the clients' data",
+        enters="changed",
+    )
+
+
+class Test(Table):
+    dataset: str = key("", "what is tested on: as dataset; empty for the data set's own test images", enters="changed")
 
 
 class Compress(Table):

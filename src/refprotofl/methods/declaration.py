@@ -72,6 +72,7 @@ class Declaration:
     shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # what it does in a round depends on how many there are in all
+    stays_home: ClassVar[str] = ""  # why it is for simulation only and must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
 
     @staticmethod
@@ -125,6 +126,7 @@ class Method:
     warnings: "Callable[[Experiment], tuple[str, ...]]"
     pooled: bool
     depends_on_rounds: bool
+    stays_home: str
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
 
@@ -180,6 +182,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         warnings=said("warnings"),
         pooled=bool(said("pooled")),
         depends_on_rounds=bool(said("depends_on_rounds")),
+        stays_home=str(said("stays_home")),
         notes=tuple(said("notes")),
         page=page,
     )

@@ -42,7 +42,7 @@ class ServerSide:
     def global_accuracy(self) -> float | None:
         """Of the one aggregated model, where the method has one."""
         model = self.server.global_model()
-        if model is None:
+        if model is None or not len(self.test[1]):
             return None
         return accuracy(model, *self.test, self.experiment.known_input.num_classes)
 

@@ -38,10 +38,10 @@ class Loop:
         checkpoint: Checkpoint,
         folder: RunFolder,
         watcher: Watcher,
-        steps: Callable[[Sequence[int]], int],
+        steps: Callable[[Sequence[int]], int | None],
         privacy: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
-        """`steps` tells those of the optimisers of the clients that took part in a round.
+        """`steps` tells those of the optimisers of the clients that took part in a round, if it is known.
 
         `privacy` tells what so many rounds have cost of it.
         """
@@ -115,13 +115,13 @@ class Loop:
         evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
         scored = [self.evaluate(round, cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
-        seconds, steps = self.progress.seconds, self.progress.steps
+        seconds, steps, more = self.progress.seconds, self.progress.steps, self.steps(cohort.clients)
         self.progress = Progress(
             round=round,
             communication=dict(self.ledger.totals()),
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
-            steps=None if steps is None else steps + self.steps(cohort.clients),
+            steps=None if steps is None or more is None else steps + more,
             moves=moves,
             seconds={
                 "total": spent_before + time.perf_counter() - started,
@@ -199,8 +199,8 @@ class Loop:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
-        tap = self.watcher.crossed
-        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost)
+        tap, least = self.watcher.crossed, self.experiment.min_replies if purpose == "training" else 1
+        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least)
 
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""

@@ -175,8 +175,10 @@ class Client(ABC):
         test = self.seat.test
         features = self.test_features(newest)
         embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
-        predicted, loss = predictions(self.model, embeddings, logits, anchors, defined), mean_loss(logits, test.labels)
-        counts, taken = count_correct(predicted, test), confusion(predicted[""], test.labels, self.num_classes)
+        predicted = predictions(self.model, embeddings, logits, anchors, defined)
+        counts, labels = count_correct(predicted, test), test.of_all(test.labels)
+        taken = confusion(test.of_all(predicted[""]), labels, self.num_classes)
+        loss = mean_loss(test.of_all(logits), labels)
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:

@@ -35,6 +35,10 @@ class FAST(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fast.fast:FASTServer"
     client = "refprotofl.methods.builtin.fast.fast:FASTClient"
+    stays_home = (
+        "it hands every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
+        "the PCA"
+    )
     notes = (
         "with knn = pooled and the PCA embedder clients get embeddings from which others' images can be rebuilt",
         "labels made by hand are taken from the data set; how many is among the facts of a run",
