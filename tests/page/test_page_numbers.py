@@ -121,6 +121,26 @@ def test_runs_are_named_by_what_they_differ_in() -> None:
     ]
 
 
+def test_what_was_tuned_by_method_stands_in_the_rows_and_what_goes_with_the_data_in_the_headings() -> None:
+    def tuned(dataset: str, method: str, lr: float) -> Experiment:
+        return Experiment.parse({"dataset": dataset, "method": method, "train": {"lr": lr}})
+
+    assert labels_of(
+        [tuned("digits", "fedavg", 0.1), tuned("digits", "local", 0.03), tuned("mnist", "fedavg", 0.1)]
+    ) == [
+        ("dataset = digits", "fedavg:train.lr=0.1"),
+        ("dataset = digits", "local:train.lr=0.03"),
+        ("dataset = mnist", "fedavg:train.lr=0.1"),
+    ]
+    assert labels_of(
+        [tuned("digits", "fedavg", 0.1), tuned("digits", "local", 0.1), tuned("mnist", "fedavg", 0.3)]
+    ) == [
+        ("dataset = digits, train.lr = 0.1", "fedavg"),
+        ("dataset = digits, train.lr = 0.1", "local"),
+        ("dataset = mnist, train.lr = 0.3", "fedavg"),
+    ]
+
+
 def test_a_run_that_has_just_begun_has_a_page(finished: Path) -> None:
     events = (finished / "events.jsonl").read_text().splitlines(keepends=True)
     (finished / "events.jsonl").write_text(events[0])

@@ -189,15 +189,34 @@ def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
     differing = [key for key in keys if len({str(plain.get(key)) for plain in plains}) > 1]
     own = [key for key in differing if key.partition(".")[0] in METHOD_KEYS and key != "method"]
     shared = [key for key in differing if key.partition(".")[0] not in METHOD_KEYS and key not in _IGNORED]
+    tuned = _tuned(plains, shared)
+    shared = [key for key in shared if key not in tuned]
     labels = []
     for plain in plains:
         alike = [other for other in plains if other["method"] == plain["method"]]
-        switches = [key for key in own if key in plain and len({str(other.get(key)) for other in alike}) > 1]
+        switches = [key for key in own if key in plain and _values(key, alike) > 1]
         method = str(plain["method"])
-        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in switches)
+        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in (*switches, *tuned))
         name = ":".join([method, *own_words])
-        labels.append((", ".join(f"{key} = {_told(plain.get(key))}" for key in shared), name))
+        labels.append((_block(plain, shared), name))
     return labels
+
+
+def _tuned(plains: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[str]:
+    """How methods were trained, if it differs within what is one block otherwise: rows say it, as in a tuned grid."""
+    trained = [key for key in shared if key.startswith("train.")]
+    blocks: dict[str, list[dict[str, Any]]] = {}
+    for plain in plains:
+        blocks.setdefault(_block(plain, [key for key in shared if key not in trained]), []).append(plain)
+    return [key for key in trained if any(_values(key, block) > 1 for block in blocks.values())]
+
+
+def _values(key: str, plains: Sequence[dict[str, Any]]) -> int:
+    return len({str(plain.get(key)) for plain in plains})
+
+
+def _block(plain: dict[str, Any], shared: Sequence[str]) -> str:
+    return ", ".join(f"{key} = {_told(plain.get(key))}" for key in shared)
 
 
 def _told(value: object) -> str:
