@@ -1,0 +1,83 @@
+"""Thin: ours, for the thinnest links. What it may be told, what it sends. server.py, client.py: how it works."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from refprotofl.basics.parts import ALL
+from refprotofl.keys.table import Table, key
+from refprotofl.keys.values import Bytes, Count, Switch, Weight
+from refprotofl.methods.declaration import Cost, Declaration
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+
+Bits = Annotated[float, Field(gt=0, le=8)]
+
+
+class Options(Table):
+    up_bits: Bits | None = key(1.0, "bits a weight that a client sends, above 0 and up to 8", rival="uplink-budget")
+    down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
+    uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
+    downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
+    feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
+    pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
+    server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
+    drift: Literal["none", "proximal", "anchors"] = Field(
+        "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
+    )
+    strength: Weight = Field(0.01, description="weight of that pull, 0 or more")
+    tune_epochs: Count = Field(3, description="passes of each client for itself after the last round, 0 for none")
+    tune_validation: PositiveInt = Field(10, description="one of so many own samples chooses how far to go")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _budgets_decide(cls, values: Any) -> Any:
+        """With a budget there is no default rate."""
+        if not isinstance(values, dict):
+            return values
+        for budget, bits in (("uplink-budget", "up-bits"), ("downlink-budget", "down-bits")):
+            if values.get(budget) or values.get(budget.replace("-", "_")):
+                values = {bits: None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for name, bits, budget in (
+            ("up", self.up_bits, self.uplink_budget),
+            ("down", self.down_bits, self.downlink_budget),
+        ):
+            if (bits is None) == (budget is None):
+                raise ValueError(f"takes {name}-bits or {name}link-budget: one of them")
+        return self
+
+
+class Thin(Declaration):
+    """the whole model in a bit a weight both ways, the public set trained on at the server"""
+
+    name = "thin"
+    options = Options
+    shared = ALL
+    server = "refprotofl.methods.builtin.thin.server:ThinServer"
+    client = "refprotofl.methods.builtin.thin.client:ThinClient"
+    depends_on_rounds = True  # the last one ends with a tuning of each client's own
+    notes = (
+        "this project's own: no paper has it. The public set stays at the server and is never handed out; the first "
+        "weights come from the seed, which both sides have",
+    )
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
+        return Cost("P", "P" + anchors)
+
+    @staticmethod
+    def check(experiment: "Experiment") -> None:
+        if experiment.compress.name != "none":
+            raise ValueError(
+                f'has compress.name = "{experiment.compress.name}", but thin codes what it sends by itself: set '
+                "thin.up-bits"
+            )
+        table: Options = experiment.thin
+        if table.drift == "anchors" and not experiment.public.per_class:
+            raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')
