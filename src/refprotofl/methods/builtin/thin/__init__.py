@@ -78,6 +78,11 @@ class Thin(Declaration):
                 f'has compress.name = "{experiment.compress.name}", but thin codes what it sends by itself: set '
                 "thin.up-bits"
             )
+        if experiment.model.norm == "batch-local":
+            raise ValueError(
+                'has model.norm = "batch-local", but thin trains and evaluates the whole model at the server: use '
+                'model.norm = "group" or "none"'
+            )
         table: Options = experiment.thin
         if table.drift == "anchors" and not experiment.public.per_class:
             raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')

@@ -37,7 +37,9 @@ def down_length(scope: Scope) -> int:
 
     def message(length: int) -> Message:
         anchors = {"anchors": torch.zeros(scope.classes, scope.width, dtype=torch.bfloat16)}
-        return {**_change(scope.shared, length), "base": 0, **(anchors if table.drift == "anchors" else {})}
+        most = scope.experiment.rounds + 1  # steps: one a round, and the last
+        told: Message = {"base": most, "version": most, **(anchors if table.drift == "anchors" else {})}
+        return {**_change(scope.shared, length), **told}
 
     return longest(table.downlink_budget, message, "thin.downlink-budget")
 
