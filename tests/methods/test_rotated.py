@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refprotofl.methods.builtin import thin
 from refprotofl.methods.common import rotated
 from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated, hadamard, number_of_blocks
 
@@ -78,3 +79,7 @@ def test_another_rotation_reads_nothing() -> None:
     coded = encode_rotated(vector, code_bytes(len(vector), 4), draw)
     other = decode_rotated(coded, len(vector), lambda: np.random.default_rng(8))
     assert abs(float(torch.corrcoef(torch.stack([other, vector]))[0, 1])) < 0.1
+
+
+def test_thin_declares_the_blocks_that_there_are() -> None:
+    assert thin.BLOCK == rotated.BLOCK

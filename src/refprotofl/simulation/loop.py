@@ -37,9 +37,9 @@ class Loop:
         checkpoint: Checkpoint,
         folder: RunFolder,
         watcher: Watcher,
-        steps: Callable[[Sequence[int]], int],
+        steps: Callable[[Sequence[int], bool], int],
     ) -> None:
-        """`steps` tells those of the optimisers of the clients that took part in a round."""
+        """`steps` tells those of the optimisers of a round's participants, by whether it is the last."""
         self.experiment = side.experiment
         self.side = side
         self.server = side.server
@@ -114,7 +114,7 @@ class Loop:
             communication=dict(self.ledger.totals()),
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
-            steps=None if steps is None else steps + self.steps(cohort.clients),
+            steps=None if steps is None else steps + self.steps(cohort.clients, round == self.experiment.rounds),
             moves=moves,
             seconds={
                 "total": spent_before + time.perf_counter() - started,

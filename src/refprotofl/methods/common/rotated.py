@@ -16,7 +16,7 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-BLOCK = 4096
+BLOCK = 4096  # values
 MOST_BITS = 8
 
 Draw = Callable[[], np.random.Generator]  # the stream of the signs, from its start; both sides have it

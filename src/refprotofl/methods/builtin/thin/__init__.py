@@ -1,5 +1,6 @@
 """Thin: ours, for the thinnest links. What it may be told, what it sends. server.py, client.py: how it works."""
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
@@ -11,6 +12,8 @@ from refprotofl.methods.declaration import Cost, Declaration
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
+
+BLOCK = 4096  # weights that are rotated together: that of methods.common.rotated, which needs torch
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 
@@ -68,8 +71,15 @@ class Thin(Declaration):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
+        """B: blocks, each with a scale. A step down says from which version to which; one more comes at the end."""
         anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
-        return Cost("P", "P" + anchors)
+        return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: -(-shared // BLOCK)})
+
+    @staticmethod
+    def closing_steps(experiment: "Experiment", samples: int) -> int:
+        table: Options = experiment.thin
+        learned = samples - samples // table.tune_validation
+        return table.tune_epochs * math.ceil(learned / experiment.train.batch_size)
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
