@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-faults audit lint setup clean
+.PHONY: run test test-faults test-flower test-flower-faults audit lint setup clean
 
 run: $(VENV)/runtime
-	$(BIN)/refprotofl run --preset quick
+	$(BIN)/refprotofl run --preset quick --report
 
 setup: $(VENV)/tests
 
@@ -25,6 +25,14 @@ audit: setup
 	$(PIP) 'pip-audit>=2.10,<3'
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
+# What needs flwr and Ray, which nothing else installs: the same run under Flower, in simulation and on nodes.
+test-flower: $(VENV)/flower
+	$(BIN)/pytest --numprocesses=2 tests/flower
+
+# With real processes killed, cut off and kept out; takes many minutes.
+test-flower-faults: $(VENV)/flower
+	REFPROTOFL_FAULTS=full $(BIN)/pytest tests/flower/test_real_faults.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,6 +47,10 @@ $(VENV)/runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/tests: $(VENV)/runtime
 	$(PIP) --editable '.[test]'
+	touch $@
+
+$(VENV)/flower: $(VENV)/tests
+	$(PIP) --editable '.[test,flower]' 'flwr[simulation]>=1.41,<1.42'
 	touch $@
 
 clean:

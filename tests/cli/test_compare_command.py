@@ -19,6 +19,11 @@ TINY = [
 ]
 
 
+def run_folders(out: Path) -> list[Path]:
+    """All but the report."""
+    return [path for path in out.iterdir() if path.is_dir()]
+
+
 def test_finished_runs_are_reused_and_methods_share_their_setting(refprotofl: Any, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     first = refprotofl("compare", "--methods", "lg-fedavg,local", "--seeds", "0,1", "--out", out, "--json", *TINY)
@@ -64,7 +69,7 @@ def test_finished_runs_are_read_without_their_data(
 ) -> None:
     command = ("compare", "--methods", "lg-fedavg,local", "--seeds", "0", "--out", tmp_path / "runs", "--json", *TINY)
     first = refprotofl(*command)
-    monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", lambda *_: pytest.fail("data were loaded"))
+    monkeypatch.setattr("refprotofl.data.federated.load_dataset", lambda *_: pytest.fail("data were loaded"))
     assert json.loads(refprotofl(*command).out) == json.loads(first.out)
 
 
@@ -160,13 +165,13 @@ def test_folders_tell_what_is_in_them_and_those_of_an_earlier_version_are_reused
     out = tmp_path / "runs"
     command = ("compare", "--methods", "local", "--seeds", "0", "--out", out, "--json", *TINY)
     first = json.loads(refprotofl(*command).out)
-    (folder,) = out.iterdir()
+    (folder,) = run_folders(out)
     assert re.fullmatch("local-digits-seed0-[0-9a-f]{8}", folder.name)
     (cell,) = plan(None, None, [*TINY[1:10:2]], ["local"], [0], out)
     assert cell.folder == folder
     folder.rename(out / cell.experiment.hash[:16])
     again = json.loads(refprotofl(*command).out)
-    assert [path.name for path in out.iterdir()] == [cell.experiment.hash[:16]]
+    assert [path.name for path in run_folders(out)] == [cell.experiment.hash[:16]]
     assert again[0]["seconds"] == first[0]["seconds"]
 
 
@@ -246,7 +251,7 @@ def test_other_labels_are_another_run(refprotofl: Any, make_npz: Any, tmp_path: 
     for known in (refprotofl(*command), refprotofl(*command)):
         assert "1 of 1 runs are reused" in known.err
         assert personal(known) == personal(first)
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert len(run_folders(tmp_path / "runs")) == 2
 
 
 def test_an_edited_method_is_another_run(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

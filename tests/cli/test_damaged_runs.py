@@ -30,8 +30,10 @@ def flip(data: bytes) -> bytes:
 def test_a_damaged_checkpoint_is_told_by_file(
     refprotofl: "Command", cut_off: Path, name: str, damage: Callable[[bytes], bytes]
 ) -> None:
+    """Where there is none before it to fall back to."""
     path = cut_off / "checkpoint" / name
     path.write_bytes(damage(path.read_bytes()))
+    (cut_off / "checkpoint" / "manifest-1.json").unlink()
     for command in (("run", "--resume", "--workers", 1, "--out", cut_off), ("verify", cut_off)):
         outcome = refprotofl(*command)
         assert outcome.code == 3, outcome.err
@@ -46,7 +48,7 @@ def test_a_client_file_that_is_gone_is_told(refprotofl: "Command", cut_off: Path
     path.unlink()
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
     assert outcome.code == 3
-    assert f"Round 2, client 0: The checkpoint file {path} cannot be read: No such file or directory.\n" in outcome.err
+    assert f"The checkpoint file {path} cannot be read: No such file or directory.\n" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["experiment.json", "summary.json"])

@@ -148,7 +148,7 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", interrupt)
+    monkeypatch.setattr("refprotofl.data.federated.load_dataset", interrupt)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 130
     assert outcome.err == "error: Interrupted before the run began; nothing was kept.\n"

@@ -47,7 +47,7 @@ def test_no_test_image_has_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         digits = load_dataset(*given, **more)  # type: ignore[arg-type]
         return replace(digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0])
 
-    monkeypatch.setattr("refprotofl.simulation.assembly.load_dataset", without_tests)
+    monkeypatch.setattr("refprotofl.data.federated.load_dataset", without_tests)
     other = run(asked, out=tmp_path / "other").summary
     assert (one["state_digest"], one["accuracy"]) == (other["state_digest"], other["accuracy"])
     # All accuracies are shares of what was held out.

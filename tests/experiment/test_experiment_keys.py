@@ -179,6 +179,10 @@ COMPANY: dict[str, dict[str, Any]] = {
     "attack.fraction": {"attack.kind": "signflip"},
     "attack.strength": {"attack.fraction": 0.2, "attack.kind": "scaling"},
     "attack.target": {"attack.fraction": 0.2, "attack.kind": "backdoor"},
+    "privacy.clip": {"privacy.unit": "sample"},
+    "privacy.noise": {"privacy.unit": "sample"},
+    "privacy.delta": {"privacy.unit": "sample"},
+    "privacy.prototype-clip": {"privacy.unit": "sample"},
 }
 
 

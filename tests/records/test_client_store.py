@@ -235,9 +235,9 @@ def test_a_state_that_is_not_to_be_kept_or_whose_answer_nobody_took_leaves_no_tr
 def test_states_are_safe_from_a_power_cut_when_they_are_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    place = engine(tmp_path)
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
-    place = engine(tmp_path)
     ask(place, 0, "train", 1)
     assert synced == []
     (record,) = place.settle(1).values()

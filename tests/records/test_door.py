@@ -13,7 +13,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.records.folder import RunFolder
 from refprotofl.simulation.run import Finished, run
 
-LOADER = "refprotofl.simulation.assembly.load_dataset"
+LOADER = "refprotofl.data.federated.load_dataset"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from refprotofl.benchmarks.measuring import Report, Row, Tell, alternate, quotie
 from refprotofl.benchmarks.plain import forward_plainly, train_plainly, work_of
 from refprotofl.benchmarks.runs import Lap, clocked_run
 from refprotofl.benchmarks.synthetic import IMAGES
+from refprotofl.benchmarks.watched import looked_on
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
@@ -40,16 +41,26 @@ SETTINGS = (
 )
 
 
-def measure_overheads(experiments: list[Experiment], data: Path | None, repeats: int, tell: Tell = silent) -> Report:
-    rows = [measure_overhead(experiment, data, repeats, tell) for experiment in experiments]
-    notes = (
+def measure_overheads(
+    experiments: list[Experiment], data: Path | None, repeats: int, tell: Tell = silent, watched: bool = False
+) -> Report:
+    """`watched`: the run is also done while somebody looks on, in turn with the others."""
+    rows = [measure_overhead(experiment, data, repeats, tell, watched) for experiment in experiments]
+    notes = [
         "overhead = (run - forward) / training, the median over the passes; CPU seconds are medians; set-up is "
         "wall clock, and not in the run.",
-    )
-    return Report("A run beside a bare PyTorch loop, CPU time", rows, notes)
+    ]
+    if watched:
+        notes.append(
+            "watched: the same rounds while another process serves the live page and a third one reads it; CPU seconds "
+            "of the run's own process, and wall clock, over those without them."
+        )
+    return Report("A run beside a bare PyTorch loop, CPU time", rows, tuple(notes))
 
 
-def measure_overhead(experiment: Experiment, data: Path | None, repeats: int, tell: Tell = silent) -> Row:
+def measure_overhead(
+    experiment: Experiment, data: Path | None, repeats: int, tell: Tell = silent, watched: bool = False
+) -> Row:
     if experiment.method != "refprotofl":
         raise InputError(
             f"method = {experiment.method!r}: the overhead is measured for refprotofl alone, "
@@ -60,10 +71,15 @@ def measure_overhead(experiment: Experiment, data: Path | None, repeats: int, te
         federation = load_federation(experiment, data)
         model, work = build_model(federation.experiment), work_of(federation)
         laps: list[Lap] = []
+        watched_laps: list[Lap] = []
 
         def run_rounds() -> float:
             laps.append(clocked_run(experiment, data))
             return sum(laps[-1].cpu)
+
+        def run_watched() -> float:
+            watched_laps.append(clocked_run(experiment, data, beside=looked_on))
+            return sum(watched_laps[-1].cpu)
 
         def train() -> None:
             for batches in work.batches:
@@ -75,6 +91,8 @@ def measure_overhead(experiment: Experiment, data: Path | None, repeats: int, te
 
         name = str(experiment.model.name)
         measures = {"run": run_rounds, "training": timed(train), "forward": timed(forward)}
+        if watched:
+            measures["watched"] = run_watched
         found = alternate(measures, repeats, lambda progress: tell(f"{name}: {progress}"))
     besides = [run - forward for run, forward in zip(found["run"], found["forward"], strict=True)]
     overheads = quotients(besides, found["training"])
@@ -93,4 +111,11 @@ def measure_overhead(experiment: Experiment, data: Path | None, repeats: int, te
         "overhead": median(overheads),
         "spread": spread(overheads),
         "target": TARGETS.get(name),
+        **(_watched(found, laps, watched_laps) if watched else {}),
     }
+
+
+def _watched(found: dict[str, list[float]], laps: list[Lap], watched: list[Lap]) -> Row:
+    walls = quotients([sum(lap.rounds) for lap in watched[1:]], [sum(lap.rounds) for lap in laps[1:]])
+    cpus = quotients(found["watched"], found["run"])
+    return {"watched_cpu": median(cpus), "watched_cpu_spread": spread(cpus), "watched_wall": median(walls)}

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.simulation.run import Event, Watcher, run
 
 Begun = Callable[[], None]
+Company = Callable[[Path], AbstractContextManager[Begun]]
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,16 @@ class RoundClock(Watcher):
         self.cpu.append(time.process_time())
 
 
-def clocked_run(experiment: Experiment, data: Path | None, workers: int = 1, begun: Begun = nothing) -> Lap:
-    """Runs the experiment in a folder that is gone afterwards; `begun` is called when the set-up is over."""
-    watcher = RoundClock(begun)
-    with tempfile.TemporaryDirectory(prefix="refprotofl-bench-") as folder:
+def clocked_run(
+    experiment: Experiment, data: Path | None, workers: int = 1, begun: Begun = nothing, beside: Company | None = None
+) -> Lap:
+    """Runs the experiment in a folder that is gone afterwards; `begun` is called when the set-up is over.
+
+    `beside` is what goes on beside it, by the run's folder; what it gives is called when the set-up is over, too.
+    """
+    with tempfile.TemporaryDirectory(prefix="refprotofl-bench-") as folder, ExitStack() as company:
+        begun = company.enter_context(beside(Path(folder) / "run")) if beside else begun
+        watcher = RoundClock(begun)
         begin = time.perf_counter()
         finished = run(experiment, out=Path(folder) / "run", data=data, workers=workers, watcher=watcher)
     setup = watcher.wall[0] - begin

@@ -21,6 +21,7 @@ def bench_overhead(
     settings: Settings = None,
     data: DataDir = None,
     repeats: Repeats = 9,
+    watched: Annotated[bool, typer.Option("--watched", help="Also while somebody looks on at the live page.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """CPU time of a run over a bare PyTorch loop with the same model, samples and steps.
@@ -39,7 +40,7 @@ def bench_overhead(
         sizes = [MODELS.get(named[-1], MODELS["cnn"])] if named else list(MODELS.values())
         choices = [[*SETTINGS, *size, *given] for size in sizes]
     experiments = [load_experiment(file, preset, choice) for choice in choices]
-    present(measure_overheads(experiments, data, repeats, tell), as_json)
+    present(measure_overheads(experiments, data, repeats, tell, watched), as_json)
 
 
 @bench_app.command("workers", epilog="Example: refprotofl bench workers --workers 4")

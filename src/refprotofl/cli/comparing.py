@@ -23,6 +23,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.grids import run_grid
 from refprotofl.cli.printing import emit, explain, notes, out, say
+from refprotofl.cli.reporting import report_beside
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
@@ -76,6 +77,10 @@ def compare(
         typer.Option("--format", help="How it is printed; json also has the values by seed and the run folders."),
     ] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    epsilon_figure: Annotated[
+        Path | None,
+        typer.Option(parser=read_path, metavar="FILE", help="Draw accuracy by epsilon, where rows have [privacy]."),
+    ] = None,
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     with nothing_kept_yet():
@@ -99,12 +104,19 @@ def compare(
         rows = set_against(rows, baseline)
     over = counted(len(read_seeds(seeds)), "seed")
     title = f"{cells[0].experiment.dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
+    if epsilon_figure is not None:
+        from refprotofl.report.comparison import headline
+        from refprotofl.report.pictures.privacy import draw_epsilons
+
+        say(for_terminal(draw_epsilons(rows, epsilon_figure, headline(rows), title)), notes)
     chosen_format = Format.json if as_json else table_format
     if chosen_format is not Format.table:
         emit(FORMATS[chosen_format](rows, title))
-        return
-    show_comparison(rows, title)
-    say(f"Runs are in {for_terminal(out_dir)}")
+    else:
+        show_comparison(rows, title)
+        say(f"Runs are in {for_terminal(out_dir)}")
+    names_of = {cell.folder: cell.name for cell, _ in done}
+    report_beside(list(names_of), out_dir / "report.html", against=baseline, names=names_of, title=title)
 
 
 def _tell_reused(done: "list[Done]") -> None:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.units import counted, percent, size
+from refprotofl.basics.units import percent, size
 from refprotofl.cli.printing import PlainConsole, explain, say, warn
 from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.confusion import taken_for
@@ -18,17 +18,12 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell
 from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.words import sentence
 from refprotofl.records.summary import Summary
+from refprotofl.report.titles import title
 from refprotofl.simulation.run import Event, Watcher
 
 WEAKEST = 3  # classes that are named
-
-
-def title(experiment: Experiment) -> str:
-    spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
-    clients, rounds = counted(experiment.clients, "client"), counted(experiment.rounds, "round")
-    what = for_terminal(f"{experiment.method} on {experiment.dataset}")
-    return f"{what}: {clients}, {spread}, {rounds}, seed {experiment.seed}"
 
 
 def _bar(console: Console, status: str) -> Progress:
@@ -143,6 +138,8 @@ def print_summary(console: Console, summary: Summary, folder: Path, beside: tupl
     say("", console)
     _head(console, title(experiment), " (method's own numbers of the last round)")
     _show_accuracy(console, summary, beside)
+    if "privacy" in summary:
+        say(sentence(summary["privacy"]), console)
     _tell_weakest(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]

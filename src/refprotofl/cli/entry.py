@@ -14,11 +14,14 @@ from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.plugins import blame
 from refprotofl.cli import (  # noqa: F401 - register
     attacking,
+    auditing,
     bench,
     bench_parts,
     bench_runs,
     comparing,
     data,
+    deploying,
+    reporting,
     reproducing,
     results,
     running,

@@ -13,9 +13,14 @@ def lines(method: Method) -> list[str]:
     return [
         f"{method.name}: {method.line}",
         f"shared: {shared}; values a client and round: {cost.up} up, {cost.down} down",
+        *(_private(unit, said) for unit, said in vars(method.releases(experiment)).items()),
         *(f"note: {note}" for note in method.notes),
         *([f"more: {method.page}"] if method.page else []),
     ]
+
+
+def _private(unit: str, said: int | str) -> str:
+    return f'privacy.unit = "{unit}": ' + (f"not defined, as {said}" if isinstance(said, str) else "yes")
 
 
 def key_rows(name: str) -> list[tuple[str, str, str]]:

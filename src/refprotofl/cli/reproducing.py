@@ -22,6 +22,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.grids import run_grid, show_table, warn_of
 from refprotofl.cli.printing import notes, say, warn
+from refprotofl.cli.reporting import report_beside
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import RunError
 
@@ -126,6 +127,8 @@ def reproduce(
     gathered = _gather(grids, data, count, out_dir, no_runs)
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)
+    if gathered.results:
+        report_beside([out_dir], out_dir / "report.html", data)
     if gathered.failed:
         raise typer.Exit(RunError.exit_code)
 

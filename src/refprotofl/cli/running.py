@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import webbrowser
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,7 @@ from refprotofl.cli.app import (
     read_path,
 )
 from refprotofl.cli.printing import complain, emit, notes, out, say
+from refprotofl.cli.reporting import Port, report_beside
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError, RunError
 
@@ -66,6 +69,14 @@ def run(
             help="Also run this method, such as local, on the same data, and show it beside.", metavar="METHOD"
         ),
     ] = None,
+    reported: Annotated[
+        bool, typer.Option("--report", help="Write the report page into the run folder at the end.")
+    ] = False,
+    watched: Annotated[
+        bool, typer.Option("--watch", help="Serve the report page on this machine meanwhile; prints the address.")
+    ] = False,
+    port: Port = 0,
+    opened: Annotated[bool, typer.Option("--open", help="With --watch: open the page in a browser.")] = False,
 ) -> None:
     """Run an experiment, or go on with one. Neither file nor preset means --preset quick.
 
@@ -88,16 +99,18 @@ def run(
 
     folder = out_dir or default_folder(experiment)
     watcher = ProgressWatcher(notes)
+    beside_it = _watch(folder, port, opened) if watched else nullcontext()
     try:
-        finished = run_experiment(
-            experiment,
-            out=folder,
-            data=data,
-            workers=count,
-            resume=resume,
-            from_round=from_round,
-            watcher=watcher,
-        )
+        with beside_it:
+            finished = run_experiment(
+                experiment,
+                out=folder,
+                data=data,
+                workers=count,
+                resume=resume,
+                from_round=from_round,
+                watcher=watcher,
+            )
     except KeyboardInterrupt:
         _tell_what_is_kept(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None
@@ -106,6 +119,19 @@ def run(
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
         print_summary(out, finished.summary, finished.folder, beside)
+    if reported:
+        report_beside([finished.folder], finished.folder / "report.html", data)
+
+
+def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[object]":
+    """The page of the run that is about to begin, for as long as it takes."""
+    from refprotofl.live.beside import Beside
+
+    beside = Beside(folder, port)
+    say(f"Watch at {beside.address}", notes)
+    if opened:
+        webbrowser.open(beside.address)
+    return closing(beside)
 
 
 def _named(file: Path | None, preset: str | None, settings: list[str], device: str | None) -> "Experiment":
@@ -208,20 +234,30 @@ def partition(
         Path | None,
         typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            parser=read_path,
+            metavar="DIR",
+            help="Write one .npz a client, public.npz and test.npz to this new folder, to be deployed as they are.",
+        ),
+    ] = None,
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
-    from refprotofl.data import federate, load_dataset
-    from refprotofl.data.reading import reading_of
+    from refprotofl.data import load_federated
+    from refprotofl.data.exporting import export_federation
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import draw_partition
 
     experiment = load_experiment(file, preset, settings or ())
-    federated = federate(experiment, load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment)))
+    federated = load_federated(experiment, data)
     counts, names = federated.class_counts(), federated.dataset.class_names
     clients = federated.client_names or tuple(map(str, range(len(counts))))
     columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
     rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
-    show(columns, rows, f"{experiment.dataset}, {counted(len(federated.public_indices), 'public image')} held out")
+    kept = "of its own" if federated.own_public is not None else "held out"
+    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
     made = federated.partition_notes
     if made.kind == "natural":
         say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
@@ -233,6 +269,8 @@ def partition(
     if out_file is not None:
         caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
         say(draw_partition(counts, names, out_file, caption, federated.client_names))
+    if export is not None:
+        say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")
@@ -260,14 +298,14 @@ def verify(
 
 
 def _verify(folder: Path) -> None:
-    from refprotofl.engines.local.store import read_state
+    from refprotofl.engines.local.store import read_if_here
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.manifest import read_manifest
     from refprotofl.records.verify import verify_run
     from refprotofl.sides.models import known_digests
 
     experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
-    found = verify_run(folder, known_digests(experiment, recorded), read_state)
+    found = verify_run(folder, known_digests(experiment, recorded), read_if_here)
     line = f"{folder}: round {found.round} is intact, state digest {found.state_digest}"
     untrained = experiment.clients - found.clients_with_state
     if not found.recomputed:

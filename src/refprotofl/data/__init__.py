@@ -2,7 +2,7 @@
 
 from refprotofl.data.catalogue import Checked, Listing, check, fetch, list_datasets
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.federated import FederatedData, federate
+from refprotofl.data.federated import FederatedData, federate, load_federated
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, partition
 
@@ -17,5 +17,6 @@ __all__ = [
     "fetch",
     "list_datasets",
     "load_dataset",
+    "load_federated",
     "partition",
 ]

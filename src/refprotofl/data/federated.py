@@ -1,19 +1,27 @@
 """One data set as a federation sees it: a public set, clients' private shares, and test data."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.basics.streams import stream
+from refprotofl.data.apart import conform, load_apart, overlaps
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
 from refprotofl.data.draws import balanced_draw
+from refprotofl.data.labelled import Labelled
+from refprotofl.data.loading import load_dataset
 from refprotofl.data.natural import keep_owners, left_out_note, own_tests
 from refprotofl.data.own_tests import split_like_training
 from refprotofl.data.partitions import PartitionNotes, partition
-from refprotofl.data.public_set import covered_classes, draw_public
+from refprotofl.data.public_set import covered_classes, draw_from_own, draw_public
+from refprotofl.data.reading import reading_of
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+
+MOST_COUNTS = 20_000  # of clients by classes, that a run's first event holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +35,7 @@ class FederatedData:
     partition_notes: PartitionNotes
     client_names: tuple[str, ...] = ()  # of natural clients
     notes: tuple[str, ...] = ()  # for people: what happened to the data, who was left out
+    own_public: tuple[Images, Labels] | None = None  # of a public set apart; else it is held out by `public_indices`
     validates: bool = False  # scored is what the clients held out of their training samples, never the test split
 
     @property
@@ -34,11 +43,19 @@ class FederatedData:
         return len(self.client_indices)
 
     @property
+    def public_size(self) -> int:
+        return len(self.public_labels)
+
+    @property
     def public_images(self) -> Images:
+        if self.own_public is not None:
+            return self.own_public[0]
         return self.dataset.train_images[self.public_indices]
 
     @property
     def public_labels(self) -> Labels:
+        if self.own_public is not None:
+            return self.own_public[1]
         return self.dataset.train_labels[self.public_indices]
 
     @property
@@ -53,28 +70,55 @@ class FederatedData:
         """(clients, C) training samples."""
         return count_classes(self.dataset.train_labels, self.client_indices, self.dataset.num_classes)
 
+    def partition_told(self) -> dict[str, Any]:
+        """How the partition came about and, unless that is too much to keep, who has how much of which class."""
+        told = vars(self.partition_notes)
+        if self.num_clients * self.dataset.num_classes > MOST_COUNTS:
+            return told
+        return {**told, "class_counts": self.class_counts().tolist()}
 
-def federate(experiment: Experiment, dataset: Dataset) -> FederatedData:
-    """Limit the splits, hold the public set out, deal the rest to the clients or leave it with its owners."""
+
+def load_federated(
+    experiment: Experiment, data_dir: Path | None = None, seen_from: Path | None = None
+) -> FederatedData:
+    """All that an experiment names, with a public set and a test set of their own if it has such."""
+    dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment, seen_from))
+    apart = load_apart(experiment, data_dir, seen_from)
+    data = federate(experiment, conform(dataset, apart), apart.public)
+    private = dataset.train_images[np.concatenate(data.client_indices)] if apart.seen is not None else None
+    return replace(data, notes=(*data.notes, *overlaps(apart, private)))
+
+
+def federate(experiment: Experiment, dataset: Dataset, own_public: Labelled | None = None) -> FederatedData:
+    """Limit the splits, hold the public set out, deal the rest to the clients or leave it with its owners.
+
+    With a public set of its own nothing is held out.
+    """
     seed, public = experiment.seed, experiment.public
     if 0 < experiment.train_limit < dataset.num_classes:
         raise InputError(
             f"train-limit = {experiment.train_limit}: with {dataset.num_classes} classes it must be "
             f"{dataset.num_classes} at least, or 0 for all."
         )
-    pool = _limited(dataset.train_labels, dataset.num_classes, experiment.train_limit, seed, "train-limit")
-    test = _limited(dataset.test_labels, dataset.num_classes, experiment.evaluate.test_limit, seed, "test-limit")
+    pool = limited(dataset.train_labels, dataset.num_classes, experiment.train_limit, seed, "train-limit")
+    test = limited(dataset.test_labels, dataset.num_classes, experiment.evaluate.test_limit, seed, "test-limit")
 
     classes = covered_classes(dataset.num_classes, public.coverage, public.classes, seed)
-    in_public = draw_public(dataset.train_labels[pool], dataset.class_names, public.per_class, classes, seed)
-    private = np.delete(pool, in_public)
-
     dealt = _keep_natural if experiment.partition == "natural" else _deal
-    data = replace(
-        dealt(experiment, dataset, private, test),
-        public_indices=pool[in_public],
-        public_classes=classes if len(in_public) else (),
-    )
+    if own_public is not None:
+        chosen, covered = draw_from_own(own_public.labels, dataset.class_names, public.per_class, classes, seed)
+        data = replace(
+            dealt(experiment, dataset, pool, test),
+            own_public=(own_public.images[chosen], own_public.labels[chosen]),
+            public_classes=covered,
+        )
+    else:
+        in_public = draw_public(dataset.train_labels[pool], dataset.class_names, public.per_class, classes, seed)
+        data = replace(
+            dealt(experiment, dataset, np.delete(pool, in_public), test),
+            public_indices=pool[in_public],
+            public_classes=classes if len(in_public) else (),
+        )
     return hold_out(data, experiment.validation, seed) if experiment.validation else data
 
 
@@ -136,5 +180,6 @@ def count_classes(labels: Labels, client_indices: list[Indices], num_classes: in
     return np.bincount(cells, minlength=clients * num_classes).reshape(clients, num_classes)
 
 
-def _limited(labels: Labels, num_classes: int, limit: int, seed: int, purpose: str) -> Indices:
+def limited(labels: Labels, num_classes: int, limit: int, seed: int, purpose: str) -> Indices:
+    """A class-balanced draw of so many positions, 0 for all."""
     return balanced_draw(labels, num_classes, limit or len(labels), stream(seed, purpose))

@@ -18,7 +18,7 @@ def number_labels(
     Classes are numbered in the sorted order of the labels that train has; so 1, 2, 5 become 0, 1, 2
     and keep their originals as names, unless `names` (by original label) says better.
     """
-    train, test = _checked(train, "train", origin), _checked(test, "test", origin)
+    train, test = checked_labels(train, "train", origin), checked_labels(test, "test", origin)
     if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
         raise DataError(
             f"{origin}: train labels are {train.dtype} and test labels {test.dtype}; use one kind for both."
@@ -37,7 +37,7 @@ def number_labels(
     return np.searchsorted(known, train), np.searchsorted(known, test), class_names
 
 
-def _checked(labels: NDArray[Any], split: str, origin: str) -> NDArray[Any]:
+def checked_labels(labels: NDArray[Any], split: str, origin: str) -> NDArray[Any]:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:

@@ -50,3 +50,27 @@ def draw_public(
     # Shuffling all classes, covered or not, makes a smaller public set a part of a larger one.
     members = shuffled_classes(labels, num_classes, stream(seed, "public/images"))
     return np.sort(np.concatenate([members[number][:wanted] for number in classes]))
+
+
+def draw_from_own(
+    labels: Labels, class_names: Sequence[str], per_class: int | None, classes: Sequence[int], seed: int
+) -> tuple[Indices, tuple[int, ...]]:
+    """The same from a public set of the user's own, all of which may be taken; and the classes that it covers.
+
+    Without `per_class` it is as many as the scarcest class has, up to the default. A class that it has no image of is
+    not covered.
+    """
+    sizes = np.bincount(labels, minlength=len(class_names))
+    covered = tuple(number for number in classes if sizes[number])
+    fewest = min((int(sizes[number]) for number in covered), default=0)
+    wanted = min(fewest, default_per_class(len(class_names))) if per_class is None else per_class
+    if not wanted or not covered:
+        return np.empty(0, np.int64), ()
+    if wanted > fewest:
+        scarcest = min(covered, key=lambda number: int(sizes[number]))
+        raise InputError(
+            f"public.per-class = {wanted}: public.dataset has {fewest} images of class {class_names[scarcest]!r}; take "
+            f"{fewest} or fewer."
+        )
+    members = shuffled_classes(labels, len(class_names), stream(seed, "public/images"))
+    return np.sort(np.concatenate([members[number][:wanted] for number in covered])), covered

@@ -1,5 +1,6 @@
 """The clients of one round as the server sees them: asked through an engine, every byte on record."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -73,7 +74,8 @@ class _Requests:
 class EngineCohort:
     """A `Cohort` over any engine. `deadline`: the seconds that a client has for an answer.
 
-    `lost` tells which of the clients that are still there cannot be reached in a phase, by its name.
+    `lost` tells which of the clients that are still there cannot be reached in a phase, by its name. With fewer than
+    `least` clients the run stops.
     """
 
     def __init__(
@@ -87,11 +89,13 @@ class EngineCohort:
         purpose: Purpose = "training",
         deadline: float | None = None,
         lost: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
+        least: int = 1,
     ) -> None:
         self.round = round
         self.failures: list[dict[str, Any]] = []
         self.digests: Digests = {}
         self.norms: Norms = {}
+        self.waited: dict[str, float] = {}  # seconds that answers took to come, by verb
         self._engine = engine
         self._ledger = ledger
         self._kinds = kinds
@@ -102,6 +106,7 @@ class EngineCohort:
         self._keeps = purpose != "evaluation"  # who is only scored stays as it was
         self._deadline = deadline
         self._lost = lost
+        self._least = least
         self._sent: dict[int, int] = {}
 
     @property
@@ -127,6 +132,14 @@ class EngineCohort:
             codes = {one["code"] for one in self.failures}
             kind = KINDS.get(code, RunError) if len(codes) == 1 else RunError
             raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}).{LOGS_TELL}")
+        self._require_quorum()
+
+    def _require_quorum(self) -> None:
+        if len(self._clients) < self._least:
+            raise RunError(
+                f"Round {self.round}: {len(self._clients)} clients are left, fewer than min-replies = {self._least} "
+                f"({self._reasons(self.failures)}). Rounds committed so far are kept: go on with --resume."
+            )
 
     def _reasons(self, failures: Sequence[dict[str, Any]]) -> str:
         """Of the first few, as far as they are known on this machine."""
@@ -151,6 +164,7 @@ class EngineCohort:
     def _ask(
         self, verb: str, message: Message | Callable[[int], Message], to: set[int] | None, purpose: Purpose
     ) -> Iterator[tuple[int, Message]]:
+        self._require_quorum()
         for client in self._lost(verb, self.clients) if self._lost else ():
             if to is None or client in to:
                 self.drop(client, LOST_AT_RANDOM)
@@ -166,9 +180,15 @@ class EngineCohort:
             if not ahead:
                 return self._stop_at_guards(verb)
             client, ticket = ahead.popleft()
-            answer = self._read(client, verb, purpose, self._engine.result(ticket, self._deadline))
+            answer = self._read(client, verb, purpose, self._wait(verb, ticket))
             if answer is not None:
                 yield client, answer
+
+    def _wait(self, verb: str, ticket: int) -> Result:
+        begin = time.perf_counter()
+        result = self._engine.result(ticket, self._deadline)
+        self.waited[verb] = self.waited.get(verb, 0.0) + time.perf_counter() - begin
+        return result
 
     def _stop_at_guards(self, verb: str) -> None:
         """A promise that is broken at half of the round's clients or more is the experiment's, not theirs."""

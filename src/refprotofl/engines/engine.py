@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, get_args
 from refprotofl.errors import DataError, GuardError, InputError, MachineError, RefProtoFLError
 
 # Why a client has no answer. Only this crosses: what its code says of it may hold data, and stays where it happened.
-Code = Literal["refused", "diverged", "guard", "input", "data", "failed"]
+Code = Literal["refused", "diverged", "guard", "input", "data", "machine", "late", "absent", "failed"]
 CODES: tuple[Code, ...] = get_args(Code)
 MEANINGS: dict[Code, str] = {
     "refused": "it refused what it was asked",
@@ -14,6 +14,9 @@ MEANINGS: dict[Code, str] = {
     "guard": "what the experiment promises did not happen in its training",
     "input": "it cannot work with this experiment",
     "data": "its data are missing or damaged",
+    "machine": "its machine has no room left on disk or in memory",
+    "late": "it did not answer in time",
+    "absent": "its node cannot be reached",
     "failed": "its code failed",
 }
 # What the run ends with if it is the reason of all clients.

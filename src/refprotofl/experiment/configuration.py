@@ -8,7 +8,18 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_mode
 
 from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Attack, Compress, Evaluate, Input, Model, Public, Train, dealt
+from refprotofl.experiment.tables import (
+    Attack,
+    Compress,
+    Evaluate,
+    Input,
+    Model,
+    Privacy,
+    Public,
+    Test,
+    Train,
+    dealt,
+)
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
@@ -64,6 +75,9 @@ class _Keys(Table):
         "committed rounds that are kept to go back to, 1 or more; each takes the disk space of its states",
         enters="never",
     )
+    min_replies: PositiveInt = key(
+        1, "clients that must answer in each phase of a round for it to count, 1 or more", enters="never"
+    )
     max_samples: Count = key(
         0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
     )
@@ -73,12 +87,14 @@ class _Keys(Table):
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
+    test: Test = Field(default_factory=lambda: Test())
     own: Scalars = Field(
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
     compress: Compress = Field(default_factory=lambda: Compress())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
     attack: Attack = Field(default_factory=lambda: Attack())
+    privacy: Privacy = Field(default_factory=lambda: Privacy())
     input: Input | None = Field(None, description="filled in from the data set")
 
     def __init__(self, **values: Any) -> None:
@@ -105,6 +121,7 @@ class _Keys(Table):
             raise ValueError(f"has resize = {self.resize}, which leaves too little for crop = {self.crop}")
         self._check_aggregate()
         self._check_attack()
+        self._check_privacy()
         if self.counts_clients:
             self.check_clients()
         elif "clients" in self.model_fields_set:
@@ -132,6 +149,21 @@ class _Keys(Table):
             raise ValueError(f'has attack.target = {table.target}, which is for attack.kind = "backdoor"')
         if table.strength and table.kind in ("labelflip", "backdoor"):
             raise ValueError(f'has attack.strength = {table.strength:g}, but attack.kind = "{table.kind}" has none')
+
+    def _check_privacy(self) -> None:
+        """What would be without effect, or take back what the noise hides."""
+        if self.privacy.unit == "none" and self.privacy != Privacy():
+            raise ValueError('has keys of [privacy] but privacy.unit = "none", so that nothing is protected')
+        if self.privacy.unit == "sample" and self.model.norm == "batch-local":
+            raise ValueError(
+                'has privacy.unit = "sample", but with model.norm = "batch-local" a sample\'s gradient depends on the '
+                'others of its batch, so that it cannot be bounded by itself: use "group" or "none"'
+            )
+        if self.privacy.unit == "client" and not self.aggregates_plainly:
+            raise ValueError(
+                'has privacy.unit = "client", whose noised sum over a fixed number of clients needs aggregate = "mean" '
+                "and min-senders = 1"
+            )
 
     def _check_attackers(self, number: int) -> None:
         least = 2 if self.attack.kind == "alie" else 1  # who hides in a spread needs one
@@ -162,6 +194,10 @@ class _Keys(Table):
         if self.min_senders > self.cohort_size:
             raise ValueError(
                 f"has min-senders = {self.min_senders}, but only {self.cohort_size} clients take part in a round"
+            )
+        if self.min_replies > self.cohort_size:
+            raise ValueError(
+                f"has min-replies = {self.min_replies}, but only {self.cohort_size} clients take part in a round"
             )
         if isinstance(self.evaluate.clients, int) and self.evaluate.clients > self.clients:
             raise ValueError(

@@ -75,6 +75,15 @@ class Public(Table):
         None, "the covered classes by number, instead of coverage", rival="coverage"
     )
     train_on: Switch = Field(False, description="whether clients train on the public images too")
+    dataset: str = key(
+        "",
+        "where the public images come from: as dataset; empty to hold them out of the clients' data",
+        enters="changed",
+    )
+
+
+class Test(Table):
+    dataset: str = key("", "what is tested on: as dataset; empty for the data set's own test images", enters="changed")
 
 
 class Compress(Table):
@@ -140,6 +149,27 @@ class Attack(Table):
 
     def number(self, clients: int) -> int:
         return round(self.fraction * clients)
+
+
+PrivacyUnit = Literal["none", "sample", "client"]
+
+
+class Privacy(Table):
+    """Differential privacy of what clients send; docs/privacy.md says what it does and does not promise."""
+
+    unit: PrivacyUnit = key("none", "whose data are protected: one sample's or a whole client's", enters="changed")
+    clip: Rate = key(
+        1.0, "norm that a sample's gradient or a client's change is shortened to, above 0", enters="changed"
+    )
+    noise: Weight = key(
+        1.0, "standard deviation of the noise, in multiples of the bound that it hides, 0 or more", enters="changed"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = key(
+        1e-5, "probability with which epsilon may be exceeded, between 0 and 1", enters="changed"
+    )
+    prototype_clip: Rate = key(
+        1.0, "norm that an embedding or a class prototype is shortened to, above 0", enters="changed"
+    )
 
 
 class Input(Table):

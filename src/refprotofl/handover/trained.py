@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.state import State
-from refprotofl.engines.local.store import read_state
+from refprotofl.engines.local.store import read_if_here
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references, refuse_code
@@ -114,5 +115,10 @@ def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Tra
 def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initial: State) -> tuple[State, State]:
     """The server's state and the client's; one that never trained has the initial state and no file."""
     server, record = manifest["server"], manifest["clients"].get(str(client))
-    own = read_state(checkpoint, record) if record else initial
+    own = read_if_here(checkpoint, record) if record else initial
+    if own is None:
+        node = for_terminal(record.get("node") or "")
+        raise InputError(
+            f"Client {client}'s private part is not here: it lies in the store of its node {node}, where it is used."
+        )
     return load_state(checkpoint / server["file"], server["digest"]), own

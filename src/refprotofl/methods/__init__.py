@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.core.samples import Samples
     from refprotofl.methods.core.server import Desk, Server
     from refprotofl.methods.core.training import train
-    from refprotofl.methods.declaration import Cost, Declaration, Method
+    from refprotofl.methods.declaration import Cost, Declaration, Method, Releases
 
 _PLACES = {
     "ADAPTER": "refprotofl.basics.parts",
@@ -42,6 +42,7 @@ _PLACES = {
     "Real": "refprotofl.methods.core.fields",
     "Received": "refprotofl.methods.core.fields",
     "Refused": "refprotofl.methods.core.refusal",
+    "Releases": "refprotofl.methods.declaration",
     "Rule": "refprotofl.methods.core.aggregation",
     "Samples": "refprotofl.methods.core.samples",
     "Scope": "refprotofl.methods.core.messages",
@@ -79,6 +80,7 @@ __all__ = [
     "Real",
     "Received",
     "Refused",
+    "Releases",
     "Rule",
     "Samples",
     "Scope",

@@ -38,6 +38,30 @@ class Cost:
     symbols: Mapping[str, Callable[[int], int]] | None = None
 
 
+UNDECLARED = "it does not declare what a round of it releases"
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What the accountant of [privacy] counts in a round; a text says why a unit is not defined for the method."""
+
+    sample: int | str = UNDECLARED  # noised class means that a client sends, beside what its noised gradients made
+    client: int | str = UNDECLARED  # noised sums of all clients' uploads
+
+
+NAMED_BY_SIZE = (
+    "which coordinates it sends is chosen by how far they moved, and that choice tells of the data before any noise"
+)
+BY_HOLDERS = "it averages a class over the clients that hold it, and how many these are depends on their data"
+
+
+def releases_of_weights(experiment: "Experiment") -> Releases:
+    """Of a method that sends trained weights and nothing else."""
+    name = experiment.compress.name
+    hidden = name in ("none", "random-k", "qsgd")
+    return Releases(sample=0, client=1 if hidden else f'compress.name = "{name}": {NAMED_BY_SIZE}')
+
+
 class Declaration:
     """What a method may say of itself. A built-in one derives from this; a user's own has the same attributes."""
 
@@ -48,11 +72,17 @@ class Declaration:
     shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # what it does in a round depends on how many there are in all
+    stays_home: ClassVar[str] = ""  # why it is for simulation only and must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
         return Cost()
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        """For [privacy]; a method that says nothing is refused there."""
+        return Releases()
 
     @staticmethod
     def extra_outputs(experiment: "Experiment") -> int:
@@ -93,6 +123,7 @@ class Method:
     options: type[Table] | Defaults
     shared: "Callable[[Experiment], Parts]"
     cost: "Callable[[Experiment], Cost]"
+    releases: "Callable[[Experiment], Releases]"
     extra_outputs: "Callable[[Experiment], int]"
     local_epochs: "Callable[[Experiment], int]"
     closing_steps: "Callable[[Experiment, int], int]"
@@ -101,6 +132,7 @@ class Method:
     warnings: "Callable[[Experiment], tuple[str, ...]]"
     pooled: bool
     depends_on_rounds: bool
+    stays_home: str
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
 
@@ -148,6 +180,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         options=options,
         shared=_shared(where, said("shared")),
         cost=_function(where, "cost", said("cost"), Cost),
+        releases=_function(where, "releases", said("releases"), Releases),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
         local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
         closing_steps=said("closing_steps"),
@@ -156,6 +189,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         warnings=said("warnings"),
         pooled=bool(said("pooled")),
         depends_on_rounds=bool(said("depends_on_rounds")),
+        stays_home=str(said("stays_home")),
         notes=tuple(said("notes")),
         page=page,
     )

@@ -86,7 +86,8 @@ class RunFolder:
 
     def _place(self, experiment: Experiment) -> dict[str, str]:
         """Where a relative path was seen from: beside the experiment, as its hash must not depend on that."""
-        if not is_relative(experiment.dataset):
+        names = (experiment.dataset, experiment.public.dataset, experiment.test.dataset)
+        if not any(is_relative(name) for name in names if name):
             return {}
         return {SEEN_FROM: str(seen_from(self.path) or Path.cwd())}
 

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from refprotofl.errors import DataError, InputError
 from refprotofl.evaluation.confusion import per_class_accuracy
 from refprotofl.experiment import Experiment
+from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Progress
 from refprotofl.records.inside import read_json
 from refprotofl.records.manifest import Seconds
@@ -40,6 +41,7 @@ class Summary(TypedDict):
     ]  # of `personal`, all clients: rows are labels, columns what they were taken for
     accuracy_per_class: NotRequired[list[float | None]]
     facts: NotRequired[dict[str, float | int | str]]
+    privacy: NotRequired[Spent]  # where something is protected
     communication: Totals
     full_model: FullModel
     steps: NotRequired[int | None]  # of all clients' optimisers in all rounds; None where some were not counted
@@ -50,8 +52,13 @@ class Summary(TypedDict):
 _SUMMARY = TypeAdapter(Summary)
 
 
-def build_summary(experiment: Experiment, progress: Progress, state_digest: str, full_parameters: int) -> Summary:
-    """Of a run that has come to its last round; `full_parameters` are those of the whole model."""
+def build_summary(
+    experiment: Experiment, progress: Progress, state_digest: str, full_parameters: int, spent: Spent | None = None
+) -> Summary:
+    """Of a run that has come to its last round; `full_parameters` are those of the whole model.
+
+    `spent` is what it cost in privacy, where something is protected.
+    """
     scored, seconds = progress.accuracy, progress.seconds
     if not scored:
         raise DataError(f"The checkpoint has {progress.round} rounds and no evaluation, so there is nothing to sum up.")
@@ -68,6 +75,7 @@ def build_summary(experiment: Experiment, progress: Progress, state_digest: str,
         "confusion": taken,
         "accuracy_per_class": per_class_accuracy(np.array(taken)) if taken else [],
         "facts": scored.get("facts", {}),
+        **({} if spent is None else {"privacy": spent}),  # type: ignore[typeddict-item]
         "communication": cast(Totals, progress.communication),
         "full_model": {"parameters": full_parameters, "participations": progress.participations},
         "steps": progress.steps,

@@ -47,12 +47,12 @@ _ROUND = TypeAdapter(_Round)
 
 
 def verify_run(
-    folder: Path, initial_digests: Sequence[str] | None, read_client: Callable[[Path, dict[str, Any]], State]
+    folder: Path, initial_digests: Sequence[str] | None, read_client: Callable[[Path, dict[str, Any]], State | None]
 ) -> Verified:
     """The digest of every state, against manifest and events; DataError where they disagree.
 
     `initial_digests` are those of the clients before they trained, None if nobody knows. `read_client` finds a client's
-    state in the checkpoint by its record.
+    state in the checkpoint by its record; None if it lies elsewhere, where it cannot be looked at.
     """
     check_run_folder(folder)
     experiment, manifest = read_experiment(folder), read_manifest(folder / "checkpoint")
@@ -60,10 +60,11 @@ def verify_run(
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
     checkpoint, last = folder / "checkpoint", manifest["progress"]["round"]
     server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"]))
-    found = {
-        int(client): {"digest": digest_state(read_client(checkpoint, record))}
-        for client, record in manifest["clients"].items()
-    }
+    found, away = {}, 0
+    for client, record in manifest["clients"].items():
+        state = read_client(checkpoint, record)
+        away += state is None
+        found[int(client)] = {"digest": record["digest"] if state is None else digest_state(state)}
     clients = place_digests(checkpoint, initial_digests or [""] * experiment.clients, found)
     told = {event["round"]: event["state_digest"] for event in rounds(folder)}
     if last not in told:
@@ -74,6 +75,8 @@ def verify_run(
         if digest != expected:
             raise DataError(f"{folder}: the states of round {last} give {digest}, but its {source} says {expected}.")
     notes = check_told(folder, experiment, manifest, read_events(folder))
+    if away:
+        notes.insert(0, f"The states of {away} clients lie on their nodes; their digests are as the nodes told them.")
     return Verified(last, digest, len(found), recomputed, tuple(notes))
 
 

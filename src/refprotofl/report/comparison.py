@@ -1,5 +1,6 @@
 """Several methods on the same partitions, initial weights and cohorts, each a row over its seeds."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -10,6 +11,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell
 from refprotofl.grids.results import Point, Result
 from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.accounting import Spent
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, estimate, holm, paired, spread
@@ -49,6 +51,7 @@ class OverSeeds:
     facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
     notes: tuple[str, ...]  # where it departs from what its authors published
     runs: tuple[str, ...]  # the folders
+    privacy: Spent | None = None  # the worst of all seeds, where something is protected
     against: Against | None = None  # of the baseline itself, and where there is none: None
 
 
@@ -107,7 +110,14 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) ->
         },
         notes=(*method.notes, *ran.compress.notes),
         runs=tuple(str(cell.folder) for cell, _ in runs),
+        privacy=_privacy(summaries.values()),
     )
+
+
+def _privacy(summaries: Collection[Summary]) -> Spent | None:
+    """Seeds deal samples to clients in their own ways: what is told is the largest epsilon, or that there is none."""
+    found = [summary["privacy"] for summary in summaries if "privacy" in summary]
+    return max(found, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"], default=None)
 
 
 def _by_protocol(runs: Collection[_Run], told: Callable[[_Run, str], _Told | None]) -> dict[str, list[_Told]]:

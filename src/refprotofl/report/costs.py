@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refprotofl.basics.parts import ADAPTER, ALL, Parts
-from refprotofl.data import federate, load_dataset
-from refprotofl.data.reading import reading_of
+from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
 from refprotofl.methods.costs import evaluate, symbols
@@ -29,8 +28,7 @@ class CostRow:
 
 def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
     """Every method's cost for this experiment's model and data."""
-    dataset = load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment))
-    resolved = resolve(experiment, federate(experiment, dataset))
+    resolved = resolve(experiment, load_federated(experiment, data))
     rows = []
     for name, method in METHODS.items():
         shared, formula = method.shared(resolved), method.cost(resolved)

@@ -28,6 +28,7 @@ def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
         "local_epochs": row.local_epochs,
         "steps": row.steps,
         "seconds": row.seconds,
+        "privacy": row.privacy,
         "facts": row.facts,
         "notes": list(row.notes),
         "runs": list(row.runs),
@@ -68,6 +69,7 @@ def flat(row: OverSeeds, protocols: Sequence[str]) -> dict[str, object]:
         line |= _flat_accuracy(row, protocol)
     line |= {"baseline": row.against.baseline if row.against else None, "last_evaluations": row.evaluations}
     line |= {f"{key}_bytes": sent for key, sent in row.bytes.items()}
+    line |= {"epsilon": row.privacy and row.privacy["epsilon"], "privacy_unit": row.privacy and row.privacy["unit"]}
     return {**line, "local_epochs": row.local_epochs, "steps": row.steps, "seconds": row.seconds}
 
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
+from refprotofl.basics.plugins import is_reference
 from refprotofl.basics.state import State, digest_state
 from refprotofl.compute.devices import CPU
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
 from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.core.private_training import check_separable
 from refprotofl.models import SplitModel, build_model
 
 CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is built with
@@ -42,6 +44,10 @@ def build_models(experiment: Experiment, clients: Iterable[int] | None = None) -
     for client in range(experiment.clients) if clients is None else clients:
         firsts.setdefault(experiment.backbones[client], client)
     models = {name: model_of(experiment, client) for name, client in firsts.items()}
+    if experiment.privacy.unit == "sample":
+        for name, model in models.items():
+            if is_reference(name):  # our own are known to be
+                check_separable(model, name, experiment.known_input.shape)
     widths = {name: model.feature.in_features for name, model in models.items()}
     if len(set(widths.values())) > 1 and "feature" in find_method(experiment.method).shared(experiment):
         listed = ", ".join(f"{name} {width}" for name, width in widths.items())

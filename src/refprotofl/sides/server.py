@@ -42,7 +42,7 @@ class ServerSide:
     def global_accuracy(self) -> float | None:
         """Of the one aggregated model, where the method has one."""
         model = self.server.global_model()
-        if model is None:
+        if model is None or not len(self.test[1]):
             return None
         return accuracy(model, *self.test, self.experiment.known_input.num_classes)
 
@@ -79,6 +79,10 @@ def build_server_side(
         return method.server(desk)
 
     server = build()
+    if experiment.privacy.unit == "client" and server.rule is not server.named_rule:
+        raise InputError(
+            f'privacy.unit = "client" has no say in method = {experiment.method!r}, which has a rule of its own.'
+        )
     if not experiment.aggregates_plainly and server.rule is not server.named_rule:
         raise InputError(
             f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "

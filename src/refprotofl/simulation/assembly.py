@@ -1,6 +1,7 @@
 """A simulated federation: all data in one place, and the two sides that are built from them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,7 @@ from torch import Tensor
 from refprotofl.attacks.client import check_reach, recruited
 from refprotofl.basics.state import State
 from refprotofl.compute.devices import CPU
-from refprotofl.data import FederatedData, federate, load_dataset
-from refprotofl.data.reading import reading_of
+from refprotofl.data import FederatedData, load_federated
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.shelf import DiskShelf
 from refprotofl.engines.local.store import ClientStore
@@ -23,9 +23,11 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.samples import Samples
 from refprotofl.models import SplitModel
+from refprotofl.privacy.accounting import Spent, spent
 from refprotofl.sides.client import ClientData, build_client_side
 from refprotofl.sides.models import Models, prepare_models
 from refprotofl.sides.server import ServerSide, build_server_side
+from refprotofl.simulation.draws import draw_cohort
 from refprotofl.simulation.resolving import prepare, resolve
 
 
@@ -74,8 +76,7 @@ def load_federation(
     experiment: Experiment, data_dir: Path | None, device: torch.device = CPU, seen_from: Path | None = None
 ) -> Federation:
     experiment = prepare(experiment).model_copy(update={"device": device.type})
-    dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment, seen_from))
-    data = federate(experiment, dataset)
+    data = load_federated(experiment, data_dir, seen_from)
     resolved = resolve(experiment, data)
     return Federation(resolved, data, prepare_models(resolved, device), device, seen_from)
 
@@ -113,7 +114,7 @@ def client_side(
 def training_sizes(federation: Federation) -> list[int]:
     """How many samples each client trains on."""
     data = federation.data
-    public = len(data.public_indices) if federation.experiment.public.train_on else 0
+    public = data.public_size if federation.experiment.public.train_on else 0
     return [len(own) + public for own in data.client_indices]
 
 
@@ -131,8 +132,15 @@ def steps_of_round(federation: Federation, clients: Sequence[int], last: bool) -
     return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes) + closing
 
 
+def spent_after(federation: Federation, rounds: int) -> Spent | None:
+    """What so many rounds have cost in privacy; who was asked in each follows from the seed."""
+    experiment = federation.experiment
+    asked = Counter(client for round in range(1, rounds + 1) for client in draw_cohort(experiment, round))
+    return spent(experiment, rounds, training_sizes(federation), [asked[one] for one in range(experiment.clients)])
+
+
 def public_samples(data: FederatedData) -> Samples | None:
-    if not len(data.public_indices):
+    if not data.public_size:
         return None
     images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
     return Samples(images, labels, torch.arange(len(labels)))
@@ -140,7 +148,10 @@ def public_samples(data: FederatedData) -> Samples | None:
 
 def pooled_samples(federation: Federation) -> Samples:
     """What all clients train on, in one place."""
-    data = federation.data
-    public = [data.public_indices] if federation.experiment.public.train_on else []
-    rows = np.sort(np.concatenate([*data.client_indices, *public]))
-    return Samples(federation.train_images, federation.train_labels, torch.from_numpy(rows))
+    data, joins = federation.data, federation.experiment.public.train_on
+    rows = np.sort(np.concatenate([*data.client_indices, *([data.public_indices] if joins else [])]))
+    pooled = Samples(federation.train_images, federation.train_labels, torch.from_numpy(rows))
+    if joins and data.own_public is not None:
+        images, labels = data.own_public
+        return pooled.joined(torch.from_numpy(images), torch.from_numpy(labels))
+    return pooled

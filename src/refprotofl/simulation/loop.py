@@ -14,6 +14,7 @@ from refprotofl.engines.engine import Engine
 from refprotofl.errors import RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
+from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.files import sha256
 from refprotofl.records.folder import RunFolder
@@ -37,9 +38,13 @@ class Loop:
         checkpoint: Checkpoint,
         folder: RunFolder,
         watcher: Watcher,
-        steps: Callable[[Sequence[int], bool], int],
+        steps: Callable[[Sequence[int], bool], int | None],
+        privacy: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
-        """`steps` tells those of the optimisers of a round's participants, by whether it is the last."""
+        """`steps` tells those of the optimisers of a round's participants, by whether it is the last, if it is known.
+
+        `privacy` tells what so many rounds have cost of it.
+        """
         self.experiment = side.experiment
         self.side = side
         self.server = side.server
@@ -48,6 +53,7 @@ class Loop:
         self.folder = folder
         self.watcher = watcher
         self.steps = steps
+        self.privacy = privacy
         self.progress = checkpoint.progress
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
 
@@ -94,7 +100,8 @@ class Loop:
         spent_before = self.progress.seconds["total"]
         for round in range(self.progress.round + 1, self.experiment.rounds + 1):
             self.round(round, started, spent_before)
-        summary = build_summary(self.experiment, self.progress, self.checkpoint.state_digest, self.side.full_size)
+        digest, privacy = self.checkpoint.state_digest, self.privacy(self.progress.round)
+        summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, privacy)
         sealed = sha256(summary_bytes(summary))
         self.folder.events.tell({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
         self.folder.write_summary(summary)
@@ -109,12 +116,13 @@ class Loop:
         scored = [self.evaluate(round, cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
         seconds, steps = self.progress.seconds, self.progress.steps
+        more = self.steps(cohort.clients, round == self.experiment.rounds)
         self.progress = Progress(
             round=round,
             communication=dict(self.ledger.totals()),
             accuracy=scored[0] if scored else self.progress.accuracy,
             participations=self.progress.participations + len(cohort.clients),
-            steps=None if steps is None else steps + self.steps(cohort.clients, round == self.experiment.rounds),
+            steps=None if steps is None or more is None else steps + more,
             moves=moves,
             seconds={
                 "total": spent_before + time.perf_counter() - started,
@@ -135,6 +143,10 @@ class Loop:
             "server": {name: digest_value(state[name])[:16] for name in sorted(state)},
             "clients": {str(client): record["digest"][:16] for client, record in moved.items()},
             "traffic": write_traffic(self.ledger.close(round)),
+            **self.server.observed(),
+            "spent": seconds_by_work(
+                cohort.waited, trained - begin, self.progress.seconds["evaluate"] - seconds["evaluate"]
+            ),
             "seconds": time.perf_counter() - begin,
         }
         lines = self.folder.events.chained([*events, event])
@@ -156,6 +168,12 @@ class Loop:
                 cohort.failures[:0] = out
                 return cohort, told.moves
             self.undo(asked)
+            if self.experiment.privacy.unit != "none":
+                raise RunError(
+                    f"Round {round} was not committed: {told.reason}. Under [privacy] nobody is asked twice in a "
+                    "round, as other answers under the same noise would undo it; a larger max-step than "
+                    f"{self.experiment.max_step:g} lets the round be."
+                )
             if not told.clients:
                 raise RunError(
                     f"Round {round} was not committed: {told.reason}, and no client stands out. The run can be gone on "
@@ -182,16 +200,18 @@ class Loop:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
-        tap = self.watcher.crossed
-        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost)
+        tap, least = self.watcher.crossed, self.experiment.min_replies if purpose == "training" else 1
+        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least)
 
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""
         cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
         scores: dict[int, dict[str, float]] = {}
+        losses: list[float | None] = []
         taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
         for client, counts in self.server.scores(cohort):
             scores[client] = accuracies(counts)
+            losses.append(counts.real("loss") if "loss" in counts else None)
             taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
         trained.failures.extend(cohort.failures)
         per_client = {
@@ -201,16 +221,25 @@ class Loop:
         }
         means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
         means["global"] = self.side.global_accuracy()
+        privacy = self.privacy(round)
         return {
             "event": "evaluation",
             "round": round,
             "accuracy": means,
+            **({} if privacy is None else {"privacy": privacy}),
+            "loss": mean(losses),
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,
             "confusion": taken.tolist(),
             "facts": self.server.facts(),
         }
+
+
+def seconds_by_work(waited: dict[str, float], training: float, evaluation: float) -> dict[str, float]:
+    """Where a round's seconds went: waiting for the answers to each verb, the server's own work, evaluation."""
+    own = max(0.0, training - sum(waited.values()))
+    return {name: round(seconds, 6) for name, seconds in {**waited, "server": own, "evaluation": evaluation}.items()}
 
 
 def mean(values: list[float | None]) -> float | None:

@@ -9,6 +9,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
 from refprotofl.records import folder as folders
+from refprotofl.records.files import sha256
 from refprotofl.records.inside import CHECKPOINT
 from refprotofl.records.kept import readable_manifest
 from refprotofl.records.manifest import Origin
@@ -21,9 +22,19 @@ def origin_of(experiment: Experiment, data_dir: Path | None, seen_from: Path | N
     code = {name: digest_code(name) for _, name in references(experiment.plain())}
     return {
         "results": RESULTS,
-        "data": digest_data(experiment.dataset, data_dir, seen_from),
+        "data": _digest_all(experiment, data_dir, seen_from),
         "code": {name: digest for name, digest in code.items() if digest is not None},
     }
+
+
+def _digest_all(experiment: Experiment, data_dir: Path | None, seen_from: Path | None) -> str | None:
+    """Of the data set; with a public set or a test set of its own, of all of them together."""
+    names = [experiment.dataset, *filter(None, (experiment.public.dataset, experiment.test.dataset))]
+    digests = [digest_data(name, data_dir, seen_from) for name in names]
+    known = [digest for digest in digests if digest is not None]
+    if len(known) < len(digests):
+        return None
+    return known[0] if len(known) == 1 else sha256("\n".join(known).encode())
 
 
 def changes(stored: Origin, now: Origin, experiment: Experiment) -> list[str]:

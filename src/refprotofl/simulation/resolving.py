@@ -4,8 +4,9 @@ from refprotofl.data import FederatedData
 from refprotofl.data.public_set import covered_classes, default_per_class
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Input
+from refprotofl.experiment.tables import Input, Public
 from refprotofl.methods.catalogue import find_method, with_options
+from refprotofl.privacy.accounting import check_accountant, check_defined
 
 SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
 
@@ -16,6 +17,8 @@ def prepare(experiment: Experiment) -> Experiment:
     check_backbones(experiment)
     check_compressor(experiment)
     check_aggregate(experiment)
+    check_defined(experiment)
+    check_accountant(experiment)
     return experiment
 
 
@@ -71,20 +74,34 @@ def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
         std=dataset.std,
         client_names=data.client_names,
     )
-    per_class = len(data.public_indices) // len(covered) if covered else 0
-    return _filled(experiment, seen, covered, per_class)
+    per_class = data.public_size // len(covered) if covered else 0
+    return fill_in(experiment, seen, covered, per_class)
 
 
 def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
     """The experiment as the data of `other`, which is resolved, would fill it in; they need not be loaded for that."""
     seen, public = other.known_input, experiment.public
+    if public.dataset and public.dataset == other.public.dataset:
+        public = _as_drawn(public, other.public)
+        experiment = experiment.model_copy(update={"public": public})
     classes = None if public.classes is None else [number for number in public.classes if number < seen.num_classes]
     covered = covered_classes(seen.num_classes, public.coverage, classes, experiment.seed)
     per_class = default_per_class(seen.num_classes) if public.per_class is None else public.per_class
-    return _filled(experiment, seen, covered, per_class) if covered and per_class else _filled(experiment, seen, (), 0)
+    return fill_in(experiment, seen, covered, per_class) if covered and per_class else fill_in(experiment, seen, (), 0)
 
 
-def _filled(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
+def _as_drawn(public: Public, other: Public) -> Public:
+    """What a public set of the user's own decides, where the keys leave it open."""
+    update: dict[str, object] = {}
+    if public.per_class is None:
+        update["per_class"] = other.per_class
+    if public.classes is None and public.coverage == other.coverage:
+        update["classes"] = other.classes
+    return public.model_copy(update=update)
+
+
+def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
+    """The experiment with what images look like, and what the public set has `per_class` of."""
     public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
     if experiment.partition != "natural":
         seen = seen.model_copy(update={"client_names": ()})
@@ -95,4 +112,5 @@ def _filled(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
             filled.check_clients()
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
+    check_defined(filled)  # what the public set covers is known now
     return filled

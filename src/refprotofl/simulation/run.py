@@ -92,9 +92,10 @@ def run(
             Site(federation, checkpoint.records, checkpoint.folder, data_dir, count, checkpoint.kept_records)
         )
         cleanup.callback(opened.close)
-        loop = Loop(side, opened, checkpoint, folder, watcher, partial(assembly.steps_of_round, federation))
+        steps, costs = partial(assembly.steps_of_round, federation), partial(assembly.spent_after, federation)
+        loop = Loop(side, opened, checkpoint, folder, watcher, steps, costs)
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path))
-        loop.begin(origin, planned, count, devices.describe(device, count), vars(federation.data.partition_notes))
+        loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_told())
         return Finished(loop.run(started), folder.path)
 
 

@@ -60,13 +60,13 @@ class ClientHost:
     ) -> None:
         self._make = make
         self._seat = seat
-        self._store = store
+        self.store = store
         self._failed = failed or (lambda client, round, verb, problem: None)
 
     def do(self, task: Task) -> Outcome:
         try:
             if task.request is None:
-                return Outcome(Result(), self._store.merge(task.client, task.round, task.location))
+                return Outcome(Result(), self.store.merge(task.client, task.round, task.location))
             return self._answer(task.request, task.location)
         except MemoryError:
             trouble = "there is not enough memory"
@@ -79,7 +79,7 @@ class ClientHost:
 
     def _answer(self, request: Request, location: Location) -> Outcome:
         number, round = request.client, request.round
-        loaded, asked = self._store.load(number, location), decode(request.payload)
+        loaded, asked = self.store.load(number, location), decode(request.payload)
         try:
             client = self._make(self._seat(number), dict(loaded.state))
             result = Result(encode(client.answer(request.verb, round, asked)))
@@ -89,7 +89,7 @@ class ClientHost:
             return self._failure(Task(number, round, location, request), problem)
         if not request.keeps:
             return Outcome(result)
-        return Outcome(result, self._store.save(number, round, client.state, loaded, location))
+        return Outcome(result, self.store.save(number, round, client.state, loaded, location))
 
     def _failure(self, task: Task, problem: Exception) -> Outcome:
         with suppress(Exception):  # what it says of itself may be as broken as it is

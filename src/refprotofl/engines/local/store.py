@@ -100,6 +100,11 @@ def prepare_states(folder: Path) -> None:
     ensure_folder(folder / CLIENTS, private=True)
 
 
+def read_if_here(folder: Path, record: Record) -> State | None:
+    """The same as `read_state`; None if the state lies on a node of its own."""
+    return None if "node" in record and "file" not in record else read_state(folder, record)
+
+
 def read_state(folder: Path, record: Record) -> State:
     """The state that a record names, which must have its digest."""
     return load_state(folder / CLIENTS / _file_of(record), record["digest"])

@@ -15,6 +15,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods import erpa
 from refprotofl.methods.common.anchors import merge, with_quorum
+from refprotofl.methods.common.private_means import class_means
 from refprotofl.methods.common.prototypes import ClassMeans
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
@@ -58,11 +59,14 @@ class Running:
         return ClassMeans(*erpa.class_prototypes(embeddings.cpu(), labels.cpu(), num_classes))
 
 
-def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMeans:
-    """Class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1."""
+def collect(client: Client, round: int, samples: Samples, *, unit: bool = False) -> ClassMeans:
+    """Class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
+
+    Where samples are protected they are noised: they are made of the samples themselves.
+    """
     embeddings = embed(client.model, samples.own_images)
     embeddings = functional.normalize(embeddings) if unit else embeddings
-    return ClassMeans(*erpa.class_prototypes(embeddings, samples.own_labels, client.num_classes))
+    return ClassMeans(*class_means(client, round, embeddings, samples.own_labels))
 
 
 def train_towards(
@@ -74,7 +78,8 @@ def train_towards(
     penalty = pull.penalty(anchors, defined, client.model.device)
     seen = Running(penalty, len(samples), table) if running else None
     loss = cross_entropy(client.model, seen or penalty)
-    trained = train(client.model, samples, table, client.stream("batches", round), loss=loss)
+    order, private = client.stream("batches", round), client.private(round)
+    trained = train(client.model, samples, table, order, loss=loss, private=private)
     guards.alignment_happened(trained.penalty, pull.weight, defined[samples.own_labels], pull.key)
     client.keep_trained(round)
     return seen

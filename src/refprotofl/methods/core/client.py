@@ -13,11 +13,20 @@ from refprotofl.basics import streams
 from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State, digest_value, tensor_of
 from refprotofl.evaluation.confusion import confusion
-from refprotofl.evaluation.scoring import TestSet, adapter_predictions, backbone_features, count_correct
+from refprotofl.evaluation.scoring import (
+    TestSet,
+    adapter_outputs,
+    adapter_predictions,
+    backbone_features,
+    count_correct,
+    mean_loss,
+    predictions,
+)
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Exchanges, Received, read_request
 from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.private_training import Private
 from refprotofl.methods.core.refusal import LOST, Lost, Refused
 from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.declaration import Feedback
@@ -68,15 +77,19 @@ class Client(ABC):
         self.parts = seat.parts
         self.samples = seat.samples
         self.state = state
+        self._private: Private | None = None  # a client answers one request of a round
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         if verb not in self.verbs:
             raise Refused(f"there is no {verb!r} to ask this client for")
         handler: Callable[[int, Received], Message] = getattr(self, verb)
         try:
-            return handler(round, read_request(self.seat.messages, verb, message))
+            answer = handler(round, read_request(self.seat.messages, verb, message))
         except Lost:
             return {LOST: True}
+        if verb == "train" and self.experiment.privacy.unit == "sample":
+            guards.training_was_private(self._private.steps if self._private else 0)
+        return answer
 
     def join(self, round: int, message: Received) -> Message:
         if "images" in message:
@@ -104,6 +117,16 @@ class Client(ABC):
 
     def stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
+
+    def private(self, round: int) -> Private | None:
+        """What makes this round's training private by sample, where the experiment asks for it.
+
+        One for all parts of a round: no noise is used twice.
+        """
+        table = self.experiment.privacy
+        if table.unit == "sample" and self._private is None:
+            self._private = Private(table.clip, table.noise, self.stream("privacy/gradients", round))
+        return self._private
 
     def public_set(self) -> tuple[Tensor, Tensor]:
         """Public images and labels; the client is lost if the experiment has them but the store has not."""
@@ -146,17 +169,21 @@ class Client(ABC):
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
-        """Correct predictions by protocol: with the newest shared part, and with its own after training."""
+        """Loss and correct predictions by protocol: with the newest shared part, and with its own after training."""
         self.model.write_private(self.state)
         self.model.write(self.parts, newest)
         test = self.seat.test
         features = self.test_features(newest)
-        predicted = adapter_predictions(self.model, features, self.num_classes, anchors, defined)
-        counts, taken = count_correct(predicted, test), confusion(predicted[""], test.labels, self.num_classes)
+        embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
+        predicted = predictions(self.model, embeddings, logits, anchors, defined)
+        counts, labels = count_correct(predicted, test), test.of_all(test.labels)
+        taken = confusion(test.of_all(predicted[""]), labels, self.num_classes)
+        loss = mean_loss(test.of_all(logits), labels)
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:
                 features = backbone_features(self.model, test.images)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
-        return {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}
+        told: Message = {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}
+        return told if loss is None else {**told, "loss": loss}

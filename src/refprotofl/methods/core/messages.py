@@ -8,8 +8,9 @@ from torch import Tensor
 
 from refprotofl.basics.parts import Parts
 from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.scoring import LARGEST_LOSS
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.fields import Dense, Exchange, Fields, Received, Whole, whole_numbers
+from refprotofl.methods.core.fields import Dense, Exchange, Fields, Real, Received, Whole, whole_numbers
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.models import SplitModel
 
@@ -54,7 +55,8 @@ def declare(
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
     counted: Fields = {one.name: Whole(low=0, optional=True) for one in PROTOCOLS.values() if one.per_client}
     matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
-    scores = {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted, "confusion": matrix}
+    loss = Real(low=0, high=LARGEST_LOSS, optional=True)  # of `personal`
+    scores = {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted, "confusion": matrix, "loss": loss}
     return {
         "join": Exchange({"images": images, "labels": labels}, {"samples": Whole(low=1), **(join or {})}),
         **verbs,

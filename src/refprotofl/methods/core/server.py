@@ -16,6 +16,7 @@ from refprotofl.methods.core.aggregation import Normalise, Rule
 from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
 from refprotofl.methods.core.messages import Scope, class_ids, declare, read_scores
+from refprotofl.methods.core.private_sum import noised_sum
 from refprotofl.methods.core.refusal import LOST, Refused
 from refprotofl.methods.core.remembered import remember
 from refprotofl.methods.core.robust import choose_rule
@@ -78,7 +79,13 @@ class Server(ABC):
         self.num_classes = desk.experiment.known_input.num_classes
         self.messages = self.exchanges(desk.scope)
         self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
-        self.named_rule = choose_rule(desk.experiment, self.normalise)  # by the experiment's keys
+        self._round = 0  # that was asked in last
+        by_client = desk.experiment.privacy.unit == "client"
+        self.named_rule: Rule = (  # by the experiment's keys
+            noised_sum(desk.experiment, lambda: self._round)
+            if by_client
+            else choose_rule(desk.experiment, self.normalise)
+        )
         self.rule: Rule = self.named_rule  # how the clients' changes become one
         # Its tensors are part of the state.
         self.remembered = remember(desk.experiment, desk.feedback, desk.scope.shared)
@@ -118,6 +125,10 @@ class Server(ABC):
 
     def facts(self) -> dict[str, float | int | str]:
         """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
+        return {}
+
+    def observed(self) -> dict[str, Any]:
+        """What the server saw in the round that ends, for its event: no part of the state, 1 kB of JSON at most."""
         return {}
 
     @property
@@ -189,6 +200,7 @@ class Server(ABC):
 
         `read` changes nothing: what is made of the answers is up to whoever goes through them, once.
         """
+        self._round = cohort.round
         return Answers(verb, self._answers(cohort, verb, message, read))
 
     def _answers(

@@ -13,6 +13,7 @@ from torch.optim.sgd import sgd
 from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.core import guards
+from refprotofl.methods.core.private_training import Private, steps_per_pass
 from refprotofl.methods.core.samples import Samples
 from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
 from refprotofl.models.kernels import FUSED_SGD
@@ -51,6 +52,15 @@ class FreshSgd:
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()
+        self._move(pull)
+
+    def step_along(self, gradients: Iterable[Tensor], pull: Callable[[], None] | None = None) -> None:
+        """One step with gradients that are known, of the parameters that learn, in their order."""
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._move(pull)
+
+    def _move(self, pull: Callable[[], None] | None) -> None:
         if pull is not None:
             pull()
         reached = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
@@ -95,10 +105,11 @@ def train(
     pull: Callable[[], None] | None = None,
     parts: Parts = ALL,
     still: nn.Module | None = None,
+    private: Private | None = None,
 ) -> Course:
     """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used.
 
-    The statistics of norms in `still` stay as they are.
+    The statistics of norms in `still` stay as they are. With `private`, by noised gradients of Poisson batches.
     """
     optimiser = FreshSgd(model.parameters_of(parts), table)
     loss = loss or cross_entropy(model)
@@ -107,9 +118,16 @@ def train(
         still.eval()
     images = samples.images.to(model.device)
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
-    for rows, labels in _batches(samples, table, order, model.device):
-        total, penalty = loss(model.prepare(images[rows]), labels)
-        optimiser.step(total, pull)
+    down = _noised_descent(model, samples, table, loss, parts, private) if private else None
+    batches = private.batches if private else _batches
+    for rows, labels in batches(samples, table, order, model.device):
+        inputs = model.prepare(images[rows])
+        if down is None:
+            total, penalty = loss(inputs, labels)
+            optimiser.step(total, pull)
+        else:
+            gradients, total, penalty = down(inputs, labels)
+            optimiser.step_along(gradients, pull)
         loss_sum += total.detach()
         if penalty is not None:
             penalty_sum += penalty.detach()
@@ -118,6 +136,16 @@ def train(
     if not torch.stack(sums).isfinite().all():
         raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
     return Course(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
+
+
+def _noised_descent(
+    model: SplitModel, samples: Samples, table: Train, loss: Loss, parts: Parts, private: Private
+) -> Callable[[Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
+    """From a batch to its noised gradients of the parameters that learn, its loss and its penalty."""
+    learning = {id(parameter) for parameter in model.parameters_of(parts) if parameter.requires_grad}
+    moving = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in learning}
+    expected = len(samples) / steps_per_pass(len(samples), table.batch_size)
+    return lambda inputs, labels: private.gradients(model, moving, loss, inputs, labels, expected)
 
 
 @contextmanager
@@ -141,12 +169,13 @@ def train_part(
     order: np.random.Generator,
     *,
     loss: Loss | None = None,
+    private: Private | None = None,
 ) -> Course:
     """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
     moving = {id(parameter) for parameter in model.parameters_of(parts)}
     before = model.read(parts)
     with fixed(parameter for parameter in model.parameters() if id(parameter) not in moving):
-        trained = train(model, samples, table, order, loss=loss, parts=parts)
+        trained = train(model, samples, table, order, loss=loss, parts=parts, private=private)
     guards.part_moved(before, model.read(parts), " and ".join(parts))
     return trained
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.basics.units import counted
-from refprotofl.data import federate, load_dataset
-from refprotofl.data.reading import reading_of
+from refprotofl.data import load_federated
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.report.pictures.style import BLUE, GRID, INK, end_of, open_figure, remove_frame, shortened
@@ -58,10 +57,9 @@ class _Scale:
 
 def partition_panel(experiment: Experiment, data: Path | None = None) -> Panel:
     """The partition that a run of the experiment would have; `data` is where data sets are looked for first."""
-    dataset = load_dataset(experiment.dataset, data, experiment.seed, reading_of(experiment))
-    federated = federate(experiment, dataset)
+    federated = load_federated(experiment, data)
     title = f"alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
-    return Panel(federated.class_counts(), dataset.class_names, title, federated.client_names)
+    return Panel(federated.class_counts(), federated.dataset.class_names, title, federated.client_names)
 
 
 def draw_partition(

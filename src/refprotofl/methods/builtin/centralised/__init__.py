@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from refprotofl.basics.parts import ALL
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -15,8 +15,16 @@ class Centralised(Declaration):
     name = "centralised"
     shared = ALL
     pooled = True
+    stays_home = "it trains on all clients' data in one place"
     server = "refprotofl.methods.builtin.centralised.centralised:CentralisedServer"
     client = "refprotofl.methods.builtin.centralised.centralised:CentralisedClient"
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample="all samples are in one place, with no client of their own to bound them",
+            client="all samples are in one place",
+        )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Switch
-from refprotofl.methods.declaration import Declaration
+from refprotofl.methods.declaration import Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -35,10 +35,21 @@ class FAST(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fast.fast:FASTServer"
     client = "refprotofl.methods.builtin.fast.fast:FASTClient"
+    stays_home = (
+        "it hands every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
+        "the PCA"
+    )
     notes = (
         "with knn = pooled and the PCA embedder clients get embeddings from which others' images can be rebuilt",
         "labels made by hand are taken from the data set; how many is among the facts of a run",
     )
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample="the labels of some samples are made from the embeddings of others",
+            client="it hands embeddings and labels of single samples to all, or makes labels of them",
+        )
 
     @staticmethod
     def warnings(experiment: "Experiment") -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """FedAvg (McMahan et al. 2017), and the methods that are FedAvg over some parts of the model."""
 
 from refprotofl.basics.parts import ADAPTER
-from refprotofl.methods.declaration import Declaration
+from refprotofl.methods.declaration import Declaration, releases_of_weights
 
 SERVER = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer"
 CLIENT = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgClient"
@@ -12,6 +12,7 @@ class FedAvg(Declaration):
 
     name = "fedavg"
     server, client = SERVER, CLIENT
+    releases = staticmethod(releases_of_weights)
 
 
 class LgFedAvg(Declaration):
@@ -20,3 +21,4 @@ class LgFedAvg(Declaration):
     name = "lg-fedavg"
     server, client = SERVER, CLIENT
     shared = ADAPTER
+    releases = staticmethod(releases_of_weights)

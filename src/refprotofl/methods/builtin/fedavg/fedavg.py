@@ -47,7 +47,8 @@ class FedAvgServer(Server):
 class FedAvgClient(Client):
     def train(self, round: int, message: Received) -> Message:
         received = weights.load_shared(self, message)
-        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        samples, order = self.training_samples(), self.stream("batches", round)
+        train(self.model, samples, self.experiment.train, order, private=self.private(round))
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: Received) -> Message:

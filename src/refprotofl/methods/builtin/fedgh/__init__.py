@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 from refprotofl.basics.parts import HEAD
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Rate
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -31,6 +31,10 @@ class FedGH(Declaration):
     shared = HEAD
     server = "refprotofl.methods.builtin.fedgh.fedgh:FedGHServer"
     client = "refprotofl.methods.builtin.fedgh.fedgh:FedGHClient"
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(sample=1, client="its server trains on the prototypes of single clients")
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -95,10 +95,11 @@ class FedGHClient(Client):
 
     def train(self, round: int, message: Received) -> Message:
         weights.load_shared(self, message)
-        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        samples, order = self.training_samples(), self.stream("batches", round)
+        train(self.model, samples, self.experiment.train, order, private=self.private(round))
         self.keep_trained(round)
         counted = self.options.weighting == "count"
-        return prototypes.write_means(learning.collect(self, self.training_samples()), named=True, counted=counted)
+        return prototypes.write_means(learning.collect(self, round, samples), named=True, counted=counted)
 
     def evaluate(self, round: int, message: Received) -> Message:
         return self.score(round, message.tensor("shared"))

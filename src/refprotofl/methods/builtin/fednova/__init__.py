@@ -6,7 +6,7 @@ from pydantic import Field
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Weight
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -28,6 +28,13 @@ class FedNova(Declaration):
         "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number "
         "of steps, which shrinks the server's move with momentum",
     )
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample=0,
+            client="it divides a change by the client's progress, which depends on how many samples the client has",
+        )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Rate, Weight
 from refprotofl.methods.builtin.fedper import FedPer
-from refprotofl.methods.declaration import Cost
+from refprotofl.methods.declaration import Cost, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -27,6 +27,13 @@ class FedPAC(FedPer):
     server = "refprotofl.methods.builtin.fedpac.fedpac:FedPACServer"
     client = "refprotofl.methods.builtin.fedpac.fedpac:FedPACClient"
     notes = ("the head's learning rate of 0.1 meets the momentum of [train], 0.9; the authors use 0.5",)
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample="the statistics by which it mixes heads are made of samples, without noise",
+            client="every client is sent a mixture of single clients' heads",
+        )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -121,7 +121,7 @@ class FedPACClient(Client):
         guards.alignment_happened(trained.penalty, options.align, defined[samples.own_labels], pull.key)
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         self.state["trained_head"] = head = self.model.read(HEAD)
-        means = prototypes.write_means(learning.collect(self, samples), counted=True)
+        means = prototypes.write_means(learning.collect(self, round, samples), counted=True)
         return answer | means | {"head": head, "weighted_means": statistics.means, "spread": statistics.spread}
 
     def anchors(self, message: Received, own: prototypes.ClassMeans) -> tuple[Tensor, Tensor]:

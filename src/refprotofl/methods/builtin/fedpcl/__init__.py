@@ -6,7 +6,7 @@ from pydantic import Field
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Rate
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -25,6 +25,13 @@ class FedPCL(Declaration):
     server = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLServer"
     client = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLClient"
     notes = ("the authors contrast augmented views and have no head; here plain images, and a head trained beside it",)
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample="it makes its first prototypes outside of training and hands everybody's to all, without noise",
+            client="it hands the prototypes of every single client to all",
+        )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -84,7 +84,7 @@ class FedPCLClient(Client):
 
     def prototypes(self, round: int, message: Received) -> Message:
         self.load()
-        return prototypes.write_means(learning.collect(self, self.training_samples(), unit=True))
+        return prototypes.write_means(learning.collect(self, round, self.training_samples(), unit=True))
 
     def load(self) -> None:
         check_frozen(self.model)  # every client may have a backbone of its own
@@ -99,7 +99,7 @@ class FedPCLClient(Client):
         against = defined[samples.own_labels] & (int(defined.sum()) > 1)
         guards.alignment_happened(trained.penalty, 1.0, against, "the contrastive weight")
         self.keep_trained(round)
-        return prototypes.write_means(learning.collect(self, samples, unit=True))
+        return prototypes.write_means(learning.collect(self, round, samples, unit=True))
 
     def contrastive_loss(self, anchors: Tensor, defined: Tensor, sets: Tensor) -> Loss:
         """Against the global prototypes and, on average, against every client's; the head learns beside it."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from refprotofl.basics.parts import BODY
 from refprotofl.methods.builtin.fedavg import CLIENT, SERVER
-from refprotofl.methods.declaration import Declaration
+from refprotofl.methods.declaration import Declaration, releases_of_weights
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -16,6 +16,7 @@ class FedPer(Declaration):
     name = "fedper"
     server, client = SERVER, CLIENT
     shared = BODY
+    releases = staticmethod(releases_of_weights)
 
     @staticmethod
     def check(experiment: "Experiment") -> None:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Rate
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import BY_HOLDERS, Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -30,6 +30,10 @@ class FedProc(Declaration):
     notes = (
         "reconstructed from what is published of it; temperature and the averaging of prototypes are this project's",
     )
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(sample=1, client=BY_HOLDERS)
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

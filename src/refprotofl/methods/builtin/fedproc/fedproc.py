@@ -71,13 +71,13 @@ class FedProcClient(Client):
         received = weights.load_shared(self, message)
         anchors, defined = self.read_anchors(message)
         share = self.contrast_share(round) if defined.any() else 0.0
-        samples = self.training_samples()
+        samples, order = self.training_samples(), self.stream("batches", round)
         loss = self.hybrid_loss(share, anchors, defined) if share else None
-        trained = train(self.model, samples, self.experiment.train, self.stream("batches", round), loss=loss)
+        trained = train(self.model, samples, self.experiment.train, order, loss=loss, private=self.private(round))
         against = defined[samples.own_labels] & (int(defined.sum()) > 1)
         guards.alignment_happened(trained.penalty, share, against, "fedproc.weight * (1 - t / T)")
         answer = weights.write_update(self, round, received, self.keep_trained(round))
-        return answer | prototypes.write_means(learning.collect(self, samples, unit=True))
+        return answer | prototypes.write_means(learning.collect(self, round, samples, unit=True))
 
     def contrast_share(self, round: int) -> float:
         """How much of the loss is contrastive: it falls from round to round, to 0 in the last."""

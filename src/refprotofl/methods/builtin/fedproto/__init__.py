@@ -6,7 +6,7 @@ from pydantic import Field
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Switch, Weight
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import BY_HOLDERS, Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -32,6 +32,13 @@ class FedProto(Declaration):
     shared = ()
     server = "refprotofl.methods.builtin.fedproto.fedproto:FedProtoServer"
     client = "refprotofl.methods.builtin.fedproto.fedproto:FedProtoClient"
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample=1 if experiment.fedproto.collect == "post-train" else "running prototypes are not noised",
+            client=BY_HOLDERS,
+        )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Rate, Weight
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -32,6 +32,10 @@ class FedProtoKD(Declaration):
     server = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDServer"
     client = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDClient"
     notes = ("reconstructed from the paper's abstract and summaries of it; formulas and defaults are this project's",)
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(sample=0, client="its server trains on the logits and embeddings of single clients")
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -5,7 +5,7 @@ from pydantic import Field
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Weight
 from refprotofl.methods.builtin.fedavg import SERVER
-from refprotofl.methods.declaration import Declaration
+from refprotofl.methods.declaration import Declaration, releases_of_weights
 
 
 class Options(Table):
@@ -19,3 +19,4 @@ class FedProx(Declaration):
     options = Options
     server = SERVER
     client = "refprotofl.methods.builtin.fedprox.fedprox:FedProxClient"
+    releases = staticmethod(releases_of_weights)

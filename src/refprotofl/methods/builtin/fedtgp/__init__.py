@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Rate, Weight
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -28,6 +28,10 @@ class FedTGP(Declaration):
     shared = ()
     server = "refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPServer"
     client = "refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPClient"
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(sample=1, client="its server trains on the prototypes of single clients")
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

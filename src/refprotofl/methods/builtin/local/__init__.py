@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -15,6 +15,10 @@ class Local(Declaration):
     shared = ()
     server = "refprotofl.methods.builtin.local.local:LocalServer"
     client = "refprotofl.methods.builtin.local.local:LocalClient"
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(sample=0, client="nothing leaves a client, so that there is nothing to hide from others")
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

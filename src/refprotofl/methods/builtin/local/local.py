@@ -38,7 +38,8 @@ class LocalServer(Server):
 class LocalClient(Client):
     def train(self, round: int, message: Received) -> Message:
         self.model.write_private(self.state)
-        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        samples, order = self.training_samples(), self.stream("batches", round)
+        train(self.model, samples, self.experiment.train, order, private=self.private(round))
         self.keep_trained(round)
         return {}
 

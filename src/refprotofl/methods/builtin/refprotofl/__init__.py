@@ -7,7 +7,14 @@ from pydantic import Field, PositiveInt, model_validator
 from refprotofl.basics.parts import ADAPTER
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Bytes, Count, Share, Switch, Weight, number_of
-from refprotofl.methods.declaration import Cost, Declaration, Feedback
+from refprotofl.methods.declaration import (
+    NAMED_BY_SIZE,
+    Cost,
+    Declaration,
+    Feedback,
+    Releases,
+    releases_of_weights,
+)
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -86,6 +93,14 @@ class RefProtoFL(Declaration):
         return Cost(("K" if table.apud else "P") + anchors, "P" + anchors, kept)
 
     @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        """What the public set does not cover is made of own samples; what it covers is made of weights alone."""
+        table: Options = experiment.refprotofl
+        classes = None if experiment.input is None else experiment.input.num_classes
+        own = table.erpa and len(experiment.public.classes or ()) != classes
+        return Releases(sample=int(own), client=_noised_sums(experiment, table, own and classes is not None))
+
+    @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         by_itself, table = experiment.compress.name == "none", experiment.refprotofl
         return table.error_feedback if by_itself else experiment.compress.feedback
@@ -105,3 +120,21 @@ class RefProtoFL(Declaration):
             raise ValueError(f'has compress.name = "{name}", which needs refprotofl.value-type = "float32"')
         if name == "stc" and table.downlink == "sparse":
             raise ValueError('has compress.name = "stc", whose own downlink needs refprotofl.downlink = "dense"')
+
+
+def _noised_sums(experiment: "Experiment", table: Options, own: bool) -> int | str:
+    """The anchors and the adapter; `own`: some anchors are of classes that the public set does not cover."""
+    if experiment.compress.name != "none":
+        weights = releases_of_weights(experiment).client
+        if isinstance(weights, str):
+            return weights
+    elif table.apud and table.select != "random":
+        return f'refprotofl.select = "{table.select}": {NAMED_BY_SIZE}; use select = "random", one mask for all'
+    if own:
+        return (
+            "the anchor of a class that the public set does not cover is a mean over the clients that hold it, and how "
+            "many these are depends on their data: cover all classes"
+        )
+    if table.error_feedback == "ef21":
+        return 'refprotofl.error-feedback = "ef21": everybody counts in every round, whether drawn or not'
+    return 2 if table.erpa else 1

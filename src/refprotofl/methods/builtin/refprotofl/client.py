@@ -1,7 +1,9 @@
 """RefProtoFL's clients: prototypes of the public set (Algorithm 3), training (5) and the masked upload (1)."""
 
+from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from refprotofl.basics.state import State, tensor_of
 from refprotofl.methods import erpa
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
+from refprotofl.methods.common.private_means import class_means
 from refprotofl.methods.common.prototypes import Prototypes, read_anchors, write_prototypes
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
@@ -36,7 +39,7 @@ class RefProtoClient(Client):
     def prototypes(self, round: int, message: Received) -> Message:
         adapter, public = self.receive(round, message), self.public_set()
         self.load(adapter)
-        return write_prototypes(self.compute_prototypes(public))
+        return write_prototypes(self.compute_prototypes(round, public))
 
     def train(self, round: int, message: Received) -> Message:
         adapter = self.receive(round, message)
@@ -44,7 +47,7 @@ class RefProtoClient(Client):
         if self.seat.feedback == "ef21" and "memory" not in self.state:
             raise Lost
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
-        extra = write_prototypes(self.compute_prototypes(public)) if public is not None else {}
+        extra = write_prototypes(self.compute_prototypes(round, public)) if public is not None else {}
         if self.experiment.compress.name != "none":
             return {**extra, **weights.write_change(self, round, local - adapter)}
         return self.masked_update(round, local, adapter, extra)  # Algorithm 1
@@ -53,11 +56,15 @@ class RefProtoClient(Client):
         memory = tensor_of(self.state, "memory") if "memory" in self.state else torch.zeros_like(local)
         sizes, spent = self.model.sizes(self.parts), self.spent(round)
         answer, memory = masked.compose(
-            self.options, sizes, local, adapter, memory, lambda: self.stream("select", round), extra, spent
+            self.options, sizes, local, adapter, memory, partial(self.selection, round), extra, spent
         )
         if self.options.error_feedback != "none":
             self.state["memory"] = memory
         return answer
+
+    def selection(self, round: int) -> np.random.Generator:
+        """What is drawn of where to send: with clients protected one draw for all, which the server knows."""
+        return masked.common_selection(self.experiment, round) or self.stream("select", round)
 
     def evaluate(self, round: int, message: Received) -> Message:
         return self.score(round, message.tensor("adapter"), *self.read_anchors(message))
@@ -84,14 +91,14 @@ class RefProtoClient(Client):
     def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)
 
-    def compute_prototypes(self, public: tuple[Tensor, Tensor]) -> Prototypes:
+    def compute_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Prototypes:
         """Algorithm 3, with the weights that are loaded."""
         images, labels = public
         covered = labels.unique()
         means, _ = erpa.class_prototypes(embed(self.model, images), labels, self.num_classes)  # Eq. (10)
         rows = self.samples.rows[~torch.isin(self.samples.own_labels, covered)]
         own = embed(self.model, self.samples.images_of(rows))
-        local, counts = erpa.class_prototypes(own, self.samples.labels[rows], self.num_classes)  # Eq. (11)
+        local, counts = class_means(self, round, own, self.samples.labels[rows], without=covered)  # Eq. (11)
         enough = counts >= self.options.min_count
         return Prototypes(means[covered], local * enough.unsqueeze(1), counts * enough)
 
@@ -102,7 +109,9 @@ class RefProtoClient(Client):
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
         still = self.model.backbone if self.options.backbone == "frozen" else None
         with fixed(still.parameters() if still is not None else ()):
-            trained = train(self.model, samples, self.experiment.train, order, loss=loss, still=still)
+            trained = train(
+                self.model, samples, self.experiment.train, order, loss=loss, still=still, private=self.private(round)
+            )
             guards.alignment_happened(trained.penalty, self.options.align, defined[samples.own_labels])
             return self.keep_trained(round)
 

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from refprotofl.basics import streams
+from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
 from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common import compressors
@@ -101,6 +103,23 @@ def choose(
         else:
             masks.append(apud.select_probabilistic(local, before, count, generator))
     return torch.cat(masks)
+
+
+def common_selection(experiment: Experiment, round: int) -> np.random.Generator | None:
+    """The stream of the mask that all clients have in common, where clients are protected."""
+    if experiment.privacy.unit != "client":
+        return None
+    return streams.stream(experiment.seed, "select", round=round)
+
+
+def check_selection(experiment: Experiment, table: Options, sizes: Sequence[int], round: int, update: Update) -> None:
+    """Refuses other coordinates than the common ones: by which it sent a client would tell of its data."""
+    draw = common_selection(experiment, round)
+    if draw is None or not table.apud:
+        return
+    zeros, sent = torch.zeros(sum(sizes)), len(update.indices)
+    if not choose(table, sizes, zeros, zeros, sent, draw).nonzero().squeeze(1).equal(update.indices):
+        raise Refused("it sends other coordinates than those that were drawn for all")
 
 
 def pack(table: Options, target: Tensor, reference: Tensor, mask: Tensor) -> tuple[Message, Tensor]:

@@ -7,7 +7,7 @@ the next one.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,9 @@ from refprotofl.methods.core import guards
 from refprotofl.methods.core.aggregation import Normalise, Upload, fold, moved
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Dense, Either, Exchange, Exchanges, Received, SparseVector, Whole
+from refprotofl.methods.core.masks import Masks
 from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.core.private_sum import noised_prototypes
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.remembered import nobody
 from refprotofl.methods.core.server import Desk, Server
@@ -43,6 +45,7 @@ class RefProtoServer(Server):
         self.anchors, self.defined = no_anchors(desk.experiment)
         self.previous = self.adapter  # the last broadcast before this one
         self.remembered.holds = nobody(desk.experiment.clients)
+        self.masks = Masks({part: sum(desk.model.sizes((part,))) for part in desk.parts})
         check_least_budget(desk.experiment, self.options, len(self.adapter))
 
     @classmethod
@@ -75,18 +78,23 @@ class RefProtoServer(Server):
         return self.options.erpa or super().ships_public_set
 
     def round(self, cohort: Cohort) -> None:
+        self.masks.begin(cohort.round)
         self.join_newcomers(cohort)
         if self.aligns(cohort.round) and self.options.timing == "pre-train":
             requests = self.requests(cohort.round, {})
             uploads = dict(self.ask(cohort, "prototypes", requests, partial(self.read_prototypes, cohort)))  # Alg. 3
-            self.set_anchors(uploads)  # Algorithm 4
+            self.set_anchors(cohort.round, uploads)  # Algorithm 4
             self.remembered.holds[list(uploads)] = cohort.round
         anchors = write_anchors(self.anchors, self.defined) if self.aligns(cohort.round) else {}
         requests, uploaded = self.requests(cohort.round, anchors), dict[int, Prototypes]()
         updates = self.ask(cohort, "train", requests, partial(self.read_update, cohort))  # Algorithms 5 and 1
         self.previous, self.adapter = self.adapter, self.aggregated(cohort.round, updates, uploaded)  # Algorithm 2
         if uploaded:
-            self.set_anchors(uploaded)
+            self.set_anchors(cohort.round, uploaded)
+
+    def observed(self) -> dict[str, Any]:
+        masks = self.masks.told()
+        return {"masks": masks} if masks else {}
 
     @property
     def compresses(self) -> bool:
@@ -111,14 +119,19 @@ class RefProtoServer(Server):
         self.check_budget(cohort, client)
         return prototypes.read_prototypes(answer, self.public_classes, *self.anchors.shape)
 
-    def set_anchors(self, uploads: Mapping[int, Prototypes]) -> None:
+    def merge_public(self, round: int, prototypes: Tensor) -> Tensor:
+        if self.experiment.privacy.unit == "client":
+            return noised_prototypes(self.experiment, round, prototypes)
+        return merge_public(self.experiment, prototypes)
+
+    def set_anchors(self, round: int, uploads: Mapping[int, Prototypes]) -> None:
         """The class anchors of Eq. (16): external where there is public data, else global."""
         uploaded = list(uploads.values())
         counts = with_quorum(self.experiment, torch.stack([one.counts for one in uploaded]))  # (clients, C)
         anchors, defined = merge(self.experiment, torch.stack([one.local for one in uploaded]), counts)  # Eq. (15)
         external = self.public_classes if len(uploaded) >= self.experiment.min_senders else []
         if external:
-            anchors[external] = merge_public(self.experiment, torch.stack([one.public for one in uploaded]))  # Eq. (14)
+            anchors[external] = self.merge_public(round, torch.stack([one.public for one in uploaded]))  # Eq. (14)
             defined[external] = True
         guards.anchors_cover(anchors, defined, external, counts)
         kept = self.defined & ~defined if self.options.retain else torch.zeros_like(defined)
@@ -133,7 +146,9 @@ class RefProtoServer(Server):
         if self.compresses:
             change = weights.read_change(self, cohort.round, self.adapter, client, answer)
             return masked.whole(self.adapter, change), along
-        return masked.unpack(self.options, answer, self.adapter), along
+        update, sizes = masked.unpack(self.options, answer, self.adapter), self.model.sizes(self.parts)
+        masked.check_selection(self.experiment, self.options, sizes, cohort.round, update)
+        return update, along
 
     def aggregated(self, round: int, updates: Updates, uploaded: dict[int, Prototypes]) -> Tensor:
         """The next adapter, Eq. (7), summed up as the updates come; prototypes that came along go to `uploaded`."""
@@ -147,6 +162,8 @@ class RefProtoServer(Server):
         for client, (update, along) in updates:
             if along is not None:
                 uploaded[client] = along
+            if not self.compresses:
+                self.masks.take(update.indices)
             yield client, update
 
     def upload(self, client: int, round: int, update: masked.Update) -> Upload:

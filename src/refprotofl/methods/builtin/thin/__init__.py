@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 from refprotofl.basics.parts import ALL
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Bytes, Count, Switch, Weight
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.declaration import Cost, Declaration, Feedback, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -74,6 +74,15 @@ class Thin(Declaration):
         """B: blocks, each with a scale. A step down says from which version to which; one more comes at the end."""
         anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
         return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: -(-shared // BLOCK)})
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        """All that leaves a client is made of trained weights; a decoded change has a value everywhere."""
+        return Releases(sample=0, client=1)
+
+    @staticmethod
+    def feedback(experiment: "Experiment") -> Feedback:
+        return "ef" if experiment.thin.feedback else "none"
 
     @staticmethod
     def closing_steps(experiment: "Experiment", samples: int) -> int:

@@ -34,7 +34,8 @@ class ThinClient(Client):
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
         pull = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
-        train(self.model, samples, self.experiment.train, order, loss=loss, pull=pull)
+        private = self.private(round)
+        train(self.model, samples, self.experiment.train, order, loss=loss, pull=pull, private=private)
         change = self.keep_trained(round) - held
         guards.part_moved(held, held + change, "shared weights")
         return self.upload(round, change)

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Count, Weight, at_most
 from refprotofl.methods.builtin.fedavg import SERVER
-from refprotofl.methods.declaration import Declaration
+from refprotofl.methods.declaration import Declaration, Releases, releases_of_weights
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -36,6 +36,14 @@ class VHL(Declaration):
     notes = (
         "the authors' best virtual images come from a StyleGAN; here from enlarged noise or small random decoders",
     )
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        return Releases(
+            sample="its contrastive loss compares the samples of a batch with each other, so that no sample's gradient "
+            "can be bounded by itself",
+            client=releases_of_weights(experiment).client,
+        )
 
     @staticmethod
     def extra_outputs(experiment: "Experiment") -> int:

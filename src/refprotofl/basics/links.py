@@ -1,0 +1,86 @@
+"""Links between a client and the server: how many bytes a second they carry, and how long a message is on its way."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from refprotofl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Link:
+    """One client's link."""
+
+    up: float  # bits a second from the client
+    down: float  # bits a second to the client
+    latency: float  # seconds that a message is under way, one way
+
+    def seconds(self, sent_up: float, sent_down: float) -> float:
+        """To get a request down and its answer up, in bytes; what does not cross takes no time."""
+        down = self.latency + 8 * sent_down / self.down if sent_down else 0.0
+        return down + (self.latency + 8 * sent_up / self.up if sent_up else 0.0)
+
+
+# What a user gets of each on an ordinary day, not what its standard promises at best.
+PROFILES: Final[Mapping[str, Link]] = {
+    "wifi": Link(up=40e6, down=100e6, latency=0.005),  # 802.11ac at home, behind a fixed line
+    "lte": Link(up=10e6, down=30e6, latency=0.03),  # category 4, as cells are shared
+    "nb-iot": Link(up=20e3, down=25e3, latency=1.6),  # LTE Cat-NB1, single tone to multi tone
+    "lora": Link(up=5.47e3, down=5.47e3, latency=1.0),  # LoRaWAN SF7 at 125 kHz, with no limit on its duty cycle
+}
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit/s|bps|B/s)", re.ASCII)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)", re.ASCII)
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_ALLOWED = (
+    f'allowed are {", ".join(PROFILES)} or "up=1Mbit/s,down=5Mbit/s,latency=50ms"; a client of its own is 3:lte, '
+    'more of them with semicolons between: "wifi;3:lte;4:up=1Mbit/s,down=5Mbit/s,latency=50ms"'
+)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Every client's link: one for all, and others for some by number."""
+
+    text: str  # as it was typed
+    common: Link
+    own: Mapping[int, Link]
+
+    def of(self, client: int) -> Link:
+        return self.own.get(client, self.common)
+
+
+def read_links(text: str) -> Links:
+    """`lte`, or a link by its numbers; with semicolons between, some clients' own."""
+    common: list[Link] = []
+    own: dict[int, Link] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        client, colon, link = part.partition(":")
+        if colon and client.strip().isdecimal():
+            own[int(client)] = _read_link(text, link.strip())
+        else:
+            common.append(_read_link(text, part))
+    if len(common) != 1:
+        raise InputError(f"--link {text}: it takes one link for all clients that have none of their own; {_ALLOWED}.")
+    return Links(text, common[0], own)
+
+
+def _read_link(whole: str, text: str) -> Link:
+    if text in PROFILES:
+        return PROFILES[text]
+    given = dict(one.strip().partition("=")[::2] for one in text.split(","))
+    rates = {name: _RATE.fullmatch(given.get(name, "").strip()) for name in ("up", "down")}
+    latency = _TIME.fullmatch(given.get("latency", "0s").strip())
+    if not set(given) <= {"up", "down", "latency"} or latency is None:
+        raise InputError(f"--link {whole}: {_ALLOWED}.")
+    up, down = (_bits(rates[name], whole) for name in ("up", "down"))
+    return Link(up, down, float(latency[1]) * (1e-3 if latency[2] == "ms" else 1))
+
+
+def _bits(found: "re.Match[str] | None", whole: str) -> float:
+    """A second."""
+    bits = 0.0 if found is None else float(found[1]) * _PREFIXES[found[2]] * (8 if found[3] == "B/s" else 1)
+    if bits <= 0:
+        raise InputError(f"--link {whole}: {_ALLOWED}.")
+    return bits

@@ -1,0 +1,172 @@
+"""`deploy init`: the server's folder, and a kit for each node: all that it needs but its data and its private key."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from refprotofl.deploying.files import write_new
+from refprotofl.errors import DataError, InputError
+from refprotofl.records.files import ensure_folder
+from refprotofl.records.inside import read_json
+
+FILE = "deployment.json"
+CONNECTION = "refprotofl"  # the name of the SuperLink in Flower's own config
+_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+QUIET = {  # Flower asks home by itself otherwise, and installs what an app names
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@dataclass(frozen=True)
+class Deployment:
+    folder: Path
+    host: str
+    port: int
+    nodes: int
+    insecure: bool
+
+    @property
+    def server(self) -> Path:
+        return self.folder / "server"
+
+    @property
+    def home(self) -> Path:
+        """Flower's own folder, instead of one that all deployments of the user share."""
+        return self.folder / "flower"
+
+    def kit(self, node: int) -> Path:
+        return self.folder / "kits" / f"node-{node}"
+
+
+def read_deployment(folder: Path) -> Deployment:
+    try:
+        told = read_json(folder / FILE)
+        return Deployment(folder, str(told["host"]), int(told["port"]), int(told["nodes"]), bool(told["insecure"]))
+    except OSError:
+        raise InputError(f"{folder} is no deployment: refprotofl deploy init makes one.") from None
+    except (ValueError, LookupError, TypeError):
+        raise DataError(f"{folder / FILE} is damaged.") from None
+
+
+def write_deployment(made: Deployment) -> None:
+    """A new folder; nothing that is there is overwritten."""
+    try:
+        from refprotofl.deploying.certificates import write_certificates
+    except ImportError:
+        raise InputError("A deployment needs the extra flower: pip install 'refprotofl[flower]'.") from None
+    if made.folder.exists() and (not made.folder.is_dir() or any(made.folder.iterdir())):
+        raise InputError(f"{made.folder} is there already and not empty: use a new folder.")
+    if not _HOST.fullmatch(made.host):
+        raise InputError(f"--host {made.host!r} is neither a name nor an address.")
+    for folder in (made.folder, made.server, made.home):
+        ensure_folder(folder, private=True)
+    if not made.insecure:
+        write_certificates(made.server, made.host)
+    write_new(made.home / "config.toml", _connection(made).encode(), 0o600)
+    for node in range(made.nodes):
+        _write_kit(made, node)
+    told = {"host": made.host, "port": made.port, "nodes": made.nodes, "insecure": made.insecure}
+    write_new(made.folder / FILE, (json.dumps(told, indent=2) + "\n").encode(), 0o600)
+
+
+def _connection(made: Deployment) -> str:
+    trust = "insecure = true" if made.insecure else f"root-certificates = {json.dumps(str(_certificate(made)))}"
+    address = f'address = "127.0.0.1:{made.port}"'
+    return f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n{address}\n{trust}\n'
+
+
+def _certificate(made: Deployment) -> Path:
+    return (made.server / "ca.crt").absolute()
+
+
+def _write_kit(made: Deployment, node: int) -> None:
+    kit = made.kit(node)
+    ensure_folder(kit)
+    if not made.insecure:
+        write_new(kit / "ca.crt", (made.server / "ca.crt").read_bytes(), 0o644)
+    for name, (text, mode) in {
+        "node.toml": (_node_config(node), 0o644),
+        "start.sh": (_start_script(made, node), 0o755),
+        "refprotofl-node.service": (_unit(node), 0o644),
+        "Containerfile": (CONTAINER, 0o644),
+    }.items():
+        write_new(kit / name, text.encode(), mode)
+
+
+def _node_config(node: int) -> str:
+    return f"""# What this node is told; only its owner decides it.
+data-path = "data"        # a .npz file, a folder of class folders, or module:function
+store = "store"           # its private state; only its owner can look into it
+client = {node}                # which client of the experiment it is
+# modules = "mine:Method" # code of the experiment that may be imported here
+# uplink-budget = "20 kB" # what it sends in a round at most, if the experiment bounds it
+# hold-out = 0.2          # share kept for testing if the data come without test images
+"""
+
+
+def _start_script(made: Deployment, node: int) -> str:
+    address = f"{made.host}:{made.port}"
+    quiet = " ".join(f"{name}={value}" for name, value in QUIET.items())
+    if made.insecure:
+        trust, key = "--insecure", ""
+    else:
+        trust = "--root-certificates ca.crt --auth-supernode-private-key node.key"
+        key = f"""
+# The private key is made here and never leaves; its public part must be registered at the server once.
+if [ ! -f node.key ]; then
+    (umask 077; ssh-keygen -q -t ecdsa -b 384 -N "" -C node-{node} -f node.key)
+    echo "Send node.key.pub to whoever runs the server; this node waits until it is registered."
+fi
+"""
+    return f"""#!/bin/sh
+# Runs this node until it is stopped; a node that was cut off cannot come back at once, so it tries again.
+set -eu
+cd "$(dirname "$0")"
+export {quiet} FLWR_HOME="$PWD/flower"
+mkdir -p "$FLWR_HOME"
+{key}
+trap 'kill "$child" 2>/dev/null; exit 0' INT TERM
+while :; do
+    flower-supernode {trust} --superlink {address} --port "${{NODE_PORT:-9094}}" --node-config node.toml &
+    child=$!
+    wait "$child" || true
+    sleep "${{NODE_RETRY:-10}}"
+done
+"""
+
+
+def _unit(node: int) -> str:
+    return f"""[Unit]
+Description=refprotofl node {node}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+# Change the path to where this kit lies, and the user to one that can read the data.
+ExecStart=/opt/refprotofl/node-{node}/start.sh
+User=refprotofl
+Restart=always
+RestartSec=10
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths=/opt/refprotofl/node-{node}
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+CONTAINER = """# podman build -t refprotofl-node .
+# podman run -v "$PWD":/kit -v /where/the/data/is:/kit/data:ro refprotofl-node
+FROM docker.io/library/python:3.11-slim
+RUN apt-get update && apt-get install -y --no-install-recommends openssh-client && rm -rf /var/lib/apt/lists/*
+RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu 'refprotofl[flower]'
+WORKDIR /kit
+CMD ["/kit/start.sh"]
+"""

@@ -1,0 +1,102 @@
+"""Carries parcels over Flower's Grid, and looks for the replies without the seconds that its own waiting takes."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.engines.flower.parcels import Parcel, Unreadable, unwrap, wrap
+
+AT_ONCE = 64  # messages that are pushed or pulled by one call
+SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
+VALID = 12 * 3600.0  # seconds that a request may wait for its node
+
+
+@dataclass(frozen=True)
+class Sending:
+    node: int
+    action: str  # the ClientApp's function
+    parcel: Parcel
+    group: str = ""  # told to people by Flower: the round
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back, or what Flower says of why nothing did."""
+
+    parcel: Parcel | None = None
+    error: int | None = None
+    reason: str = ""
+
+
+class Courier:
+    def __init__(self, grid: Grid, pause: Callable[[float], None] = time.sleep) -> None:
+        self._grid = grid
+        self._pause = pause
+        self._length = SHORTEST
+
+    def push(self, sendings: Sequence[Sending]) -> list[str]:
+        """The id of each message, by which its reply is found; "" for one that could not be sent."""
+        ids: list[str] = []
+        for first in range(0, len(sendings), AT_ONCE):
+            some = sendings[first : first + AT_ONCE]
+            pushed = list(self._grid.push_messages([_message(one) for one in some]))
+            if len(pushed) != len(some):  # which of them were taken is not told: what was is never asked for
+                pushed = [""] * len(some)
+            ids += [identity or "" for identity in pushed]
+        self._length = SHORTEST
+        return ids
+
+    def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
+        """The replies that are there by now, by the id of what they reply to."""
+        wanted = list(ids)
+        found: dict[str, Reply] = {}
+        for first in range(0, len(wanted), AT_ONCE):
+            for message in self._grid.pull_messages(wanted[first : first + AT_ONCE]):
+                found[message.metadata.reply_to_message_id] = _reply(message)
+        if found:
+            self._length = SHORTEST
+        return found
+
+    def rest(self, most: float | None = None) -> None:
+        """Before the next look; the longer nothing comes, the longer."""
+        self._pause(self._length if most is None else max(0.0, min(self._length, most)))
+        self._length = min(LONGEST, GROWTH * self._length)
+
+    def gather(self, sendings: Mapping[str, Sending], seconds: float) -> dict[str, Reply]:
+        """The replies of those who answer within so many seconds, by the names that they were sent under."""
+        names = dict(zip(self.push(list(sendings.values())), sendings, strict=True))
+        names.pop("", None)
+        found: dict[str, Reply] = {}
+        until = time.monotonic() + seconds
+        while len(found) < len(names):
+            pulled = self.pull([identity for identity, name in names.items() if name not in found])
+            found |= {names[identity]: reply for identity, reply in pulled.items() if identity in names}
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            if len(found) < len(names):
+                self.rest(left)
+        return found
+
+
+def _message(sending: Sending) -> Message:
+    return Message(
+        wrap(sending.parcel),
+        dst_node_id=sending.node,
+        message_type=f"query.{sending.action}",
+        ttl=VALID,
+        group_id=sending.group,
+    )
+
+
+def _reply(message: Message) -> Reply:
+    if message.has_error():
+        return Reply(error=message.error.code, reason=for_terminal(message.error.reason or ""))
+    try:
+        return Reply(unwrap(message.content))
+    except Unreadable as problem:
+        return Reply(reason=str(problem))

@@ -1,0 +1,144 @@
+"""A run over nodes with data of their own: the server's part, which sees none of them."""
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from flwr.serverapp import Grid
+
+from refprotofl.compute import devices
+from refprotofl.compute.process import keep_freed_memory, one_compute_thread
+from refprotofl.data.apart import Apart, load_apart, overlaps
+from refprotofl.data.federated import limited
+from refprotofl.data.public_set import covered_classes, draw_from_own
+from refprotofl.engines.flower.courier import Courier
+from refprotofl.engines.flower.engine import DeploymentEngine
+from refprotofl.engines.flower.gathering import Fleet
+from refprotofl.engines.flower.roster import Roster
+from refprotofl.engines.flower.settings import Settings
+from refprotofl.engines.flower.telling import say
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.core.messages import class_ids
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.server import Server
+from refprotofl.records.checkpoint import Checkpoint
+from refprotofl.records.folder import RunFolder, seen_from
+from refprotofl.sides.models import prepare_models
+from refprotofl.sides.server import ServerSide, build_server_side
+from refprotofl.simulation.loop import Loop
+from refprotofl.simulation.origin import origin_of
+from refprotofl.simulation.resolving import fill_in, prepare
+from refprotofl.simulation.run import Finished, enter, restore, stand
+from refprotofl.simulation.watching import Watcher
+from refprotofl.wire import encode
+
+
+def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
+    """It goes on with the run in the folder, if there is one, after the last committed round."""
+    started = time.perf_counter()
+    experiment = prepare(settings.experiment)
+    refuse_undeployable(experiment)
+    folder = RunFolder(out)
+    keep_freed_memory()
+    with ExitStack() as cleanup, one_compute_thread():
+        cleanup.callback(watcher.close)
+        device = devices.choose(experiment.device)
+        cleanup.callback(devices.make_repeatable(device))
+        cleanup.callback(folder.close)
+        finished = enter(folder, experiment, True, settings.data, None)
+        if finished is not None:
+            return finished
+        apart = load_apart(experiment, settings.data, seen_from(out))
+        for note in overlaps(apart):
+            watcher.noted(note)
+        experiment, side = server_side(experiment, apart, device)
+        planned = folder.take(experiment)
+        stand(folder, experiment, None, watcher)
+        checkpoint = Checkpoint(folder.checkpoint, side.initial_digests, experiment.keep_checkpoints)
+        restore(side, checkpoint)
+        roster = Roster(out, experiment.clients)
+        roster.keep()
+        checkpoint.marks.setdefault("run", {"id": roster.run, "experiment": experiment.hash, "rounds": planned})
+        fleet = Fleet(grid, courier, roster, experiment.plain(), shared_test(apart, experiment), say)
+        engine = DeploymentEngine(courier, fleet, checkpoint.records, checkpoint.kept_records)
+        cleanup.callback(engine.close)
+        loop = Loop(side, engine, checkpoint, folder, watcher, lambda clients, last: steps(loop.server, clients, last))
+        origin = origin_of(experiment, settings.data, seen_from(out))
+        loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
+        fleet.gather(experiment.deadline or None, experiment.min_replies)
+        return Finished(loop.run(started), out)
+
+
+def refuse_undeployable(experiment: Experiment) -> None:
+    reason = find_method(experiment.method).stays_home
+    if reason:
+        raise InputError(f"method = {experiment.method!r} is for simulation only: {reason}.")
+    if experiment.attack.kind != "none":
+        raise InputError(f"attack.kind = {experiment.attack.kind!r} is for simulation only: leave attack out.")
+    if experiment.privacy.unit != "none":
+        raise InputError(
+            f"privacy.unit = {experiment.privacy.unit!r} is for simulation only: its noise comes from the seed, which "
+            "every node and the server know, so that it would hide nothing."
+        )
+    if experiment.partition == "natural":
+        raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
+
+
+def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> tuple[Experiment, ServerSide]:
+    """The experiment in full, by what the server has: a public set, a test set, or the keys of [input]."""
+    seen = apart.seen or experiment.input
+    if seen is None:
+        raise InputError(
+            "Nobody tells what the nodes' images look like: set public.dataset or test.dataset, or the keys of [input] "
+            "(class-names, shape, mean, std)."
+        )
+    asked = experiment.public
+    classes = covered_classes(seen.num_classes, asked.coverage, asked.classes, experiment.seed)
+    public, covered = None, tuple[int, ...]()
+    if apart.public is not None:
+        labels = apart.public.labels
+        rows, covered = draw_from_own(labels, seen.class_names, asked.per_class, classes, experiment.seed)
+        if len(rows):
+            images = torch.from_numpy(apart.public.images[rows])
+            public = Samples(images, torch.from_numpy(labels[rows]), torch.arange(len(rows)))
+    resolved = fill_in(experiment, seen, covered, len(public) // len(covered) if public is not None else 0)
+    resolved = resolved.model_copy(update={"device": device.type})
+    side = build_server_side(
+        resolved, prepare_models(resolved, device), public=public, test=tested_on(apart, resolved, device)
+    )
+    return resolved, side
+
+
+def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """What one aggregated model is scored on; none without a test set."""
+    if apart.test is None:
+        empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
+        return empty, torch.zeros(0, dtype=torch.int64)
+    labels, classes, limit = apart.test.labels, experiment.known_input.num_classes, experiment.evaluate.test_limit
+    rows = limited(labels, classes, limit, experiment.seed, "test-limit")
+    return torch.from_numpy(apart.test.images[rows]).to(device), torch.from_numpy(labels[rows])
+
+
+def shared_test(apart: Apart, experiment: Experiment) -> bytes:
+    """The test set as every node is given it; nothing without one."""
+    images, labels = tested_on(apart, experiment, devices.CPU)
+    if not len(labels):
+        return b""
+    return encode({"images": images, "labels": class_ids(labels, experiment.known_input.num_classes)})
+
+
+def steps(server: Server, clients: Sequence[int], last: bool) -> int | None:
+    """Of the optimisers of these clients in a round, by the samples that they told; not all methods ask for them."""
+    told = [int(server.samples[client]) for client in clients]
+    if 0 in told:
+        return None
+    experiment = server.experiment
+    method, batch = find_method(experiment.method), experiment.train.batch_size
+    public = len(server.public) if server.public is not None and experiment.public.train_on else 0
+    closing = sum(method.closing_steps(experiment, samples - public) for samples in told) if last else 0
+    return method.local_epochs(experiment) * sum(math.ceil(samples / batch) for samples in told) + closing

@@ -1,0 +1,95 @@
+"""Tasks of the engine of this machine, done by the nodes of Flower's simulation.
+
+Its nodes own no clients: like worker processes, any of them answers for any client, whose state is a file in the run
+folder. So the run is the same for any number of nodes.
+"""
+
+import time
+from collections.abc import Sequence
+
+from refprotofl.engines.flower.courier import Courier, Reply, Sending
+from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.local.executor import too_late
+from refprotofl.engines.local.host import Outcome, Task
+from refprotofl.engines.local.pipes import pack_task, unpack_outcome
+from refprotofl.errors import MachineError
+
+TASK = "task"
+
+
+class GridExecutor:
+    """`nodes` and `specifications` belong together: what each node builds its clients' place from.
+
+    `sizes`: how much data each client has; of the tasks that wait, the longest are sent first.
+    """
+
+    def __init__(
+        self, courier: Courier, nodes: Sequence[int], specifications: Sequence[bytes], sizes: Sequence[int]
+    ) -> None:
+        self._courier = courier
+        self._nodes = nodes
+        self._specifications = [specification.decode() for specification in specifications]
+        self._sizes = sizes
+        self._waiting: dict[int, Task] = {}  # by ticket
+        self._sent: dict[str, tuple[int, Task]] = {}  # by the message's id
+        self._outcomes: dict[int, Outcome] = {}
+        self._issued = 0
+        self._heard: float | None = None  # when the last reply came
+
+    def submit(self, task: Task) -> int:
+        self._issued += 1
+        self._waiting[self._issued] = task
+        return self._issued
+
+    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+        self._send()
+        while ticket not in self._outcomes:
+            if not self._hear(deadline):
+                self._find_late(deadline)
+                self._courier.rest()
+        return self._outcomes.pop(ticket)
+
+    def forget(self) -> None:
+        self._waiting.clear()
+        while self._sent:
+            if not self._hear(None):
+                self._courier.rest()
+        self._outcomes.clear()
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+    def _send(self) -> None:
+        tickets = sorted(self._waiting, key=lambda ticket: (-self._sizes[self._waiting[ticket].client], ticket))
+        sendings = [self._sending(ticket % len(self._nodes), self._waiting[ticket]) for ticket in tickets]
+        for identity, ticket in zip(self._courier.push(sendings), tickets, strict=True):
+            if not identity:
+                raise MachineError("Flower did not take a message; its log tells why. Go on with the same run folder.")
+            self._sent[identity] = ticket, self._waiting.pop(ticket)
+
+    def _sending(self, place: int, task: Task) -> Sending:
+        header = {"specification": self._specifications[place]}
+        return Sending(self._nodes[place], TASK, Parcel(header, pack_task(task)), str(task.round))
+
+    def _hear(self, deadline: float | None) -> bool:
+        replies = self._courier.pull(self._sent)
+        for identity, reply in replies.items():
+            ticket, task = self._sent.pop(identity)
+            self._outcomes[ticket] = _read(task, reply, deadline)
+            self._heard = time.monotonic()
+        return bool(replies)
+
+    def _find_late(self, deadline: float | None) -> None:
+        """Whoever waits for a free process is not late: somebody else's answer comes in time then."""
+        if deadline is not None and self._heard is not None and time.monotonic() - self._heard > deadline:
+            _, task = next(iter(self._sent.values()))
+            raise too_late(task, deadline)
+
+
+def _read(task: Task, reply: Reply, deadline: float | None) -> Outcome:
+    if reply.parcel is None or "trouble" in reply.parcel.header:
+        told = reply.reason if reply.parcel is None else str(reply.parcel.header["trouble"])
+        raise MachineError(f"Round {task.round}, client {task.client}: Flower's node failed: {told.rstrip('.')}.")
+    if deadline is not None and float(reply.parcel.header["seconds"]) > deadline:
+        raise too_late(task, deadline)
+    return unpack_outcome(reply.parcel.payload)

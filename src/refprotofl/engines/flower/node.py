@@ -1,0 +1,160 @@
+"""A node: what it answers when it is greeted, told of a run, and asked."""
+
+import json
+import traceback
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from refprotofl.engines.engine import Code
+from refprotofl.engines.flower.node_config import NodeConfig
+from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.routes import PROTOCOL, Answered, Route
+from refprotofl.errors import InputError, MachineError, RefProtoFLError
+from refprotofl.experiment import Experiment
+from refprotofl.records.files import sha256
+
+if TYPE_CHECKING:
+    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.engines.local.host import ClientHost
+
+EXPERIMENT, TEST = "experiment.json", "test-set"
+NEEDS_RUN = "needs-run"  # the answer of a node that has not been told of the run, or has lost it
+
+
+def greet(config: NodeConfig) -> Parcel:
+    """Which client the node would be; nothing of its data."""
+    return Parcel({"protocol": PROTOCOL, "client": config.client})
+
+
+def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
+    """Keeps the experiment, and the test set if one is sent along; refused if the node cannot or will not take part."""
+    from refprotofl.engines.flower.node_data import load_images
+    from refprotofl.engines.flower.node_store import NodeStore
+
+    try:
+        run, client = str(parcel.header["run"]), int(parcel.header["client"])
+        experiment = Experiment.parse(parcel.header["experiment"])
+        config.refuse_code(experiment)
+        within_budget(config, experiment)
+        load_images(config, experiment, client)
+        store = NodeStore(config.folder, run)
+        store.prepare()
+        store.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.plain()}).encode())
+        store.write(TEST, parcel.payload)
+    except Exception as problem:  # why is told here, and only what kind it is to the server
+        tell(problem)
+        return Parcel({"code": code_for(problem)})
+    return Parcel({"code": None})
+
+
+def answer(config: NodeConfig, parcel: Parcel) -> Parcel:
+    """The client's answer; the same bytes again if it gave it before."""
+    from refprotofl.engines.flower.node_store import NodeStore
+
+    route = Route.read(parcel.header)
+    store = NodeStore(config.folder, route.run)
+    told = store.read(EXPERIMENT)
+    if told is None or json.loads(told)["client"] != route.client:
+        return Parcel({NEEDS_RUN: True})
+    key = route.key(parcel.payload)
+    before = store.remembered(key)
+    if before is not None:
+        return before
+    try:
+        given = _do(config, store, route, parcel.payload, told)
+        if given.header["code"] is None:
+            store.remember(key, given)
+    except Exception as problem:
+        tell(problem)
+        return Parcel(Answered.to(route, code=code_for(problem)).header())
+    return given
+
+
+def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: bytes) -> Parcel:
+    from refprotofl.basics.state import digest_state
+    from refprotofl.engines.engine import Request
+    from refprotofl.engines.local.host import Task
+    from refprotofl.methods.core.refusal import LOST
+    from refprotofl.wire import encode
+
+    host = _host(config, route.run, sha256(told))
+    where = store.find(route.base, host.store, route.client)
+    if where is None:
+        return Parcel(Answered.to(route).header(), encode({LOST: True}))
+    request = Request(route.client, route.verb, route.round, payload, route.keeps)
+    outcome = host.do(Task(route.client, route.round, where, request))
+    result, state = outcome.result, route.base
+    if result.trouble is not None:
+        print(f"Round {route.round}, {route.verb}: {result.trouble}", flush=True)
+        return Parcel(Answered.to(route, code="data" if result.kind == "DataError" else "machine").header())
+    if result.code is not None:
+        print(f"Round {route.round}, {route.verb}: {store.logs.last(route.client)}", flush=True)
+        return Parcel(Answered.to(route, code=result.code).header())
+    if outcome.location is not None:
+        state = digest_state(host.store.load(route.client, outcome.location).state)
+        store.put(state, outcome.location, {*route.retain, route.base})
+    return Parcel(Answered.to(route, state=state).header(), result.payload)
+
+
+def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
+    """The experiment as this node does it: it never sends more than its owner allows."""
+    if config.uplink_budget is None:
+        return experiment
+    table = getattr(experiment, experiment.method.replace("-", "_"), None)
+    budget = getattr(table, "uplink_budget", None)
+    if table is None or budget is None:
+        raise InputError(
+            f"This node has uplink-budget = {config.uplink_budget} bytes, but the experiment bounds no upload: it "
+            "cannot take part. Run with refprotofl.uplink-budget, or take it out of the node's config."
+        )
+    smaller = table.model_copy(update={"uplink_budget": min(budget, config.uplink_budget)})
+    return experiment.model_copy(update={experiment.method.replace("-", "_"): smaller})
+
+
+@lru_cache(maxsize=1)
+def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
+    """The client's side; kept as long as the process lives. `told` is the digest of what the node knows of the run."""
+    import torch
+
+    from refprotofl.compute.devices import choose, make_repeatable
+    from refprotofl.compute.process import keep_freed_memory
+    from refprotofl.engines.flower.node_data import client_data, load_images
+    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.methods.catalogue import with_options
+    from refprotofl.methods.core.fields import Received
+    from refprotofl.sides.client import build_client_side
+    from refprotofl.sides.models import prepare_models
+    from refprotofl.wire import decode
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    store = NodeStore(config.folder, run)
+    known: dict[str, Any] = json.loads(store.read(EXPERIMENT) or b"{}")
+    client, experiment = known["client"], Experiment.parse(known["experiment"])
+    config.refuse_code(experiment)
+    experiment = with_options(within_budget(config, experiment))
+    device = choose(experiment.device)
+    make_repeatable(device)
+    test = store.read(TEST)
+    shared = Received(decode(test)) if test else None
+    own = client_data(load_images(config, experiment, client), shared, device)
+    models = prepare_models(experiment, device, [client])
+    return build_client_side(experiment, models, {client: own}.__getitem__, store.states)
+
+
+def code_for(problem: Exception) -> Code:
+    """What the server is told of a problem."""
+    from refprotofl.engines.local.host import code_of
+
+    return "machine" if isinstance(problem, MachineError | MemoryError | OSError) else code_of(problem)
+
+
+def tell(problem: Exception) -> None:
+    """To the node's own log, in full where it is not a sentence of ours."""
+    if isinstance(problem, RefProtoFLError):
+        print(str(problem), flush=True)
+    else:
+        print("".join(traceback.format_exception(problem)), flush=True)
+
+
+ANSWERS = {"run": take_run, "ask": answer}  # by the ClientApp's action

@@ -1,0 +1,58 @@
+"""What a node has: its own labelled images under the experiment's classes, and what it is tested on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from refprotofl.basics.streams import stream
+from refprotofl.compute.devices import CPU
+from refprotofl.data.draws import stratified_split
+from refprotofl.data.labelled import Labelled, load_labelled, renumbered
+from refprotofl.data.reading import Reading
+from refprotofl.data.sizing import Sizing
+from refprotofl.engines.flower.node_config import NodeConfig
+from refprotofl.evaluation.scoring import TestSet
+from refprotofl.experiment import Experiment
+from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.samples import Samples
+from refprotofl.sides.client import ClientData
+
+
+@dataclass(frozen=True, eq=False)
+class NodeImages:
+    train: Labelled
+    own_test: Labelled
+
+
+def load_images(config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
+    """DataError if they do not fit the experiment: another size, a class that it has not."""
+    seen = experiment.known_input
+    reading = Reading(Sizing(experiment.resize, experiment.crop))
+    found = load_labelled(config.data_path, "data-path", None, reading)
+    found = renumbered(found, seen.class_names, seen.shape, config.data_path)
+    if found.test is not None:
+        return NodeImages(found, found.test)
+    draw = stream(experiment.seed, "hold-out", client=client)
+    kept, held = stratified_split(found.labels, seen.num_classes, config.hold_out, draw)
+    return NodeImages(_rows(found, kept), _rows(found, held))
+
+
+def client_data(images: NodeImages, shared: Received | None, device: torch.device = CPU) -> ClientData:
+    """`shared`: the test images that all clients were given, if there are such."""
+    train, own = images.train, images.own_test
+    samples = Samples(
+        torch.from_numpy(train.images).to(device), torch.from_numpy(train.labels), torch.arange(len(train.labels))
+    )
+    test_images, test_labels = torch.from_numpy(own.images), torch.from_numpy(own.labels)
+    common = 0
+    if shared is not None:
+        common = len(shared.tensor("labels"))
+        test_images = torch.cat([shared.tensor("images"), test_images])
+        test_labels = torch.cat([shared.tensor("labels").long(), test_labels])
+    positions = torch.arange(common, len(test_labels))
+    return ClientData(samples, TestSet(test_images.to(device), test_labels, positions, torch.arange(common)))
+
+
+def _rows(found: Labelled, rows: np.ndarray) -> Labelled:
+    return Labelled(found.images[rows], found.labels[rows], found.class_names, found.mean, found.std)

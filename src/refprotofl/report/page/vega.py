@@ -1,0 +1,245 @@
+"""Figures as Vega-Lite specifications: plain data without colours, which the page gives them by light and dark.
+
+Fields are the columns' names, which are ours; whatever comes from a run is a value in the rows.
+"""
+
+from collections.abc import Callable
+
+from refprotofl.report.page.parts import Figure
+from refprotofl.report.page.vega_channels import Spec, channel, series, shade, tooltip
+from refprotofl.report.pictures.partition import round_down
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+HEIGHT = 260
+
+
+def spec_of(figure: Figure) -> Spec:
+    """Data go in under the name `points`."""
+    body = _KINDS[figure.kind](figure)
+    return {
+        "$schema": SCHEMA,
+        "description": f"{figure.title}. {figure.caption}",
+        "data": {"name": "points"},
+        "width": "container",
+        "height": HEIGHT,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        **body,
+    }
+
+
+def _lines(figure: Figure) -> Spec:
+    x = channel(figure, figure.x, log=figure.log)
+    y = channel(figure, figure.y, zero=figure.zero)
+    y["axis"]["title"] = figure.column(figure.y).title
+    encoding: Spec = {"x": x, "y": y}
+    params: list[Spec] = []
+    if figure.colour:
+        named = series(figure, figure.colour)
+        encoding |= {"color": named, "shape": named}
+        params = [{"name": "picked", "select": {"type": "point", "fields": [figure.colour]}, "bind": "legend"}]
+        encoding["opacity"] = {"condition": {"param": "picked", "value": 1}, "value": 0.15}
+    line: Spec = {
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {k: v for k, v in encoding.items() if k != "shape"},
+    }
+    if figure.colour:
+        line["encoding"]["order"] = {"field": figure.x}
+    dots: Spec = {
+        "mark": {"type": "point", "filled": True, "size": 44, "opacity": 1},
+        "encoding": {**encoding, "tooltip": tooltip(figure)},
+        "params": params,
+    }
+    layers = [line, dots]
+    if figure.band:
+        low, high = figure.band
+        band = {name: encoding[name] for name in ("x", "color", "opacity") if name in encoding}
+        band["opacity"] = (
+            {"condition": {"param": "picked", "value": 0.16}, "value": 0.03} if params else {"value": 0.16}
+        )
+        ends = {"y": {**y, "field": low}, "y2": {"field": high}}
+        layers = [{"mark": {"type": "area", "aria": False}, "encoding": {**band, **ends}}, *layers]
+    return {"layer": layers}
+
+
+def _bars(figure: Figure) -> Spec:
+    """Sorted by the column that `size` names."""
+    order = [one[figure.x] for one in sorted(figure.records(), key=lambda one: one[figure.size or figure.x])]
+    letters = sum(len(str(name)) for name in order)
+    axis = {
+        "title": figure.column(figure.x).title,
+        "labelAngle": 0 if letters <= 36 else -45 if len(order) <= 14 else -90,
+        "labelOverlap": len(order) > 40,
+    }
+    encoding: Spec = {
+        "x": {"field": figure.x, "type": "nominal", "sort": order, "axis": {**axis, "labelLimit": 90}},
+        "y": channel(figure, figure.y, zero=True),
+        "tooltip": tooltip(figure),
+    }
+    if figure.colour:
+        encoding["color"] = shade(figure, figure.colour)
+    return {"mark": {"type": "bar", "cornerRadiusEnd": 2}, "encoding": encoding}
+
+
+def _stacked(figure: Figure) -> Spec:
+    """In the order of the column that `size` names, else as they come."""
+    colour = series(figure, figure.colour or "", ordered=figure.size is not None)
+    encoding: Spec = {
+        "x": {
+            "field": figure.x,
+            "type": "ordinal",
+            "axis": {"title": figure.column(figure.x).title, "labelAngle": 0, "labelOverlap": True},
+        },
+        "y": {**channel(figure, figure.y, zero=True), "stack": "zero"},
+        "color": colour,
+        "tooltip": tooltip(figure),
+    }
+    if figure.size:
+        encoding["order"] = {"field": figure.size}
+    return {"mark": {"type": "bar"}, "encoding": encoding}
+
+
+def _heat(figure: Figure) -> Spec:
+    across, upwards = figure.across, figure.upwards
+    side = max(300, min(640, 26 * len(upwards)))
+    axis = {"labelLimit": 90, "labelOverlap": max(len(across), len(upwards)) > 40, "ticks": False, "domain": False}
+    small = max(len(across), len(upwards)) <= 12
+    cells: Spec = {
+        "mark": {"type": "rect"},
+        "encoding": {"color": shade(figure, figure.colour or ""), "tooltip": tooltip(figure)},
+    }
+    layers = [cells]
+    if small:
+        text: Spec = {"field": figure.colour, "type": "quantitative", "format": ".0%"}
+        ink = {"condition": {"test": f"datum.{figure.colour} > 0.5", "value": "@onshade"}, "value": "@ink"}
+        wide = {"filter": f"datum.{figure.colour} >= 0.005"}
+        layers.append(
+            {
+                "transform": [wide],
+                "mark": {"type": "text", "fontSize": 10, "aria": False},
+                "encoding": {"text": text, "color": ink},
+            }
+        )
+    return {
+        "height": side,
+        "encoding": {
+            "x": {
+                "field": figure.x,
+                "type": "nominal",
+                "sort": across,
+                "axis": {**axis, "title": figure.column(figure.x).title, "labelAngle": -45 if len(across) > 5 else 0},
+            },
+            "y": {
+                "field": figure.y,
+                "type": "nominal",
+                "sort": upwards,
+                "axis": {**axis, "title": figure.column(figure.y).title},
+            },
+        },
+        "layer": layers,
+    }
+
+
+def _bubbles(figure: Figure) -> Spec:
+    across, upwards = figure.across, figure.upwards
+    axis = {"grid": True, "ticks": False, "domain": False, "labelLimit": 90}
+    most = max(60, min(700, int((620 / max(1, len(across))) ** 2 * 0.7)))
+    return {
+        "height": max(200, min(900, 28 * len(upwards))),
+        "mark": {"type": "circle", "opacity": 0.85},
+        "encoding": {
+            "x": {
+                "field": figure.x,
+                "type": "nominal",
+                "sort": across,
+                "axis": {**axis, "title": figure.column(figure.x).title, "labelAngle": -90 if len(across) > 14 else 0},
+            },
+            "y": {
+                "field": figure.y,
+                "type": "nominal",
+                "sort": upwards,
+                "axis": {**axis, "title": figure.column(figure.y).title},
+            },
+            "size": {
+                "field": figure.size,
+                "type": "quantitative",
+                "scale": {"range": [4, most]},
+                "legend": {
+                    "title": figure.column(figure.size or "").title,
+                    "orient": "top",
+                    "format": ",d",
+                    "values": _steps(figure),
+                },
+            },
+            "tooltip": tooltip(figure),
+        },
+    }
+
+
+def _steps(figure: Figure) -> list[int]:
+    """Sizes that the legend shows."""
+    most = max((int(value) for value in figure.values(figure.size or "") if isinstance(value, int)), default=1)
+    return sorted({round_down(max(1, most // part)) for part in (1, 4, 16)})
+
+
+def _dots(figure: Figure) -> Spec:
+    """`label` tells anchors, which are large, from the rest."""
+    encoding: Spec = {
+        "x": channel(figure, figure.x, log=figure.log),
+        "y": channel(figure, figure.y),
+        "tooltip": tooltip(figure),
+    }
+    if figure.colour:
+        encoding["color"] = series(figure, figure.colour)
+    if figure.label:
+        kinds, by_kind = ["anchor", "client"], {"field": figure.label, "legend": None}
+        encoding["shape"] = {**by_kind, "type": "nominal", "scale": {"domain": kinds, "range": ["diamond", "circle"]}}
+        encoding["size"] = {**by_kind, "type": "ordinal", "scale": {"domain": kinds, "range": [260, 40]}}
+        return {"height": 420, "mark": {"type": "point", "filled": True, "opacity": 0.8}, "encoding": encoding}
+    return {"height": 320, "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.7}, "encoding": encoding}
+
+
+def _frontier(figure: Figure) -> Spec:
+    """Points with their intervals and names; those that no other beats both ways are joined by steps."""
+    low, high = figure.band or (figure.y, figure.y)
+    x = channel(figure, figure.x, log=True)
+    y = channel(figure, figure.y)
+    y["axis"]["title"] = figure.column(figure.y).title
+    name = figure.label or ""
+    colour = series(figure, name)
+    joined = {"filter": "datum.front == 'yes'"}
+    return {
+        "height": 380,
+        "layer": [
+            {
+                "transform": [joined],
+                "mark": {
+                    "type": "line",
+                    "interpolate": "step-after",
+                    "strokeDash": [5, 4],
+                    "strokeWidth": 1.5,
+                    "color": "@quiet",
+                    "aria": False,
+                },
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "mark": {"type": "rule", "aria": False},
+                "encoding": {"x": x, "y": {**y, "field": low}, "y2": {"field": high}, "color": colour},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+                "encoding": {"x": x, "y": y, "color": colour, "shape": colour, "tooltip": tooltip(figure)},
+            },
+        ],
+    }
+
+
+_KINDS: dict[str, Callable[[Figure], Spec]] = {
+    "lines": _lines,
+    "bars": _bars,
+    "stacked": _stacked,
+    "heat": _heat,
+    "bubbles": _bubbles,
+    "dots": _dots,
+    "frontier": _frontier,
+}

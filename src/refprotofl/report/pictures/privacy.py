@@ -1,0 +1,45 @@
+"""Accuracy by epsilon: a line for each method, and beside it where that method is without noise."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from refprotofl.errors import InputError
+from refprotofl.grids.choices import read_switches
+from refprotofl.report.comparison import OverSeeds
+from refprotofl.report.pictures.curves import COLOURS
+from refprotofl.report.pictures.style import INK, limits, open_figure, plain_axes, shortened
+
+
+def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: str = "") -> str:
+    """Draw rows of a comparison into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    known = [row for row in rows if protocol in row.accuracy]
+    units = {row.privacy["unit"] for row in known if row.privacy is not None and row.privacy["epsilon"] is not None}
+    if len(units) != 1:
+        raise InputError("A figure of epsilons needs rows with one and the same privacy.unit, and noise above 0.")
+    (unit,) = units
+    methods = list(dict.fromkeys(read_switches(row.name)[0] for row in known))
+    with open_figure(path, 6.0, 4.0) as figure:
+        axes = figure.subplots()
+        for method, colour in zip(methods, COLOURS, strict=False):
+            own = [row for row in known if read_switches(row.name)[0] == method]
+            points = sorted((epsilon, 100 * row.accuracy[protocol].mean) for row in own if (epsilon := _epsilon(row)))
+            if points:
+                axes.plot(*zip(*points, strict=True), color=colour, marker="o", label=shortened(method, 30))
+            for row in own:
+                if row.privacy is None:
+                    without = f"{shortened(method, 30)}, without noise"
+                    axes.axhline(100 * row.accuracy[protocol].mean, color=colour, linestyle="--", label=without)
+        axes.set_xscale("log")
+        axes.set_ylim(*limits([100 * row.accuracy[protocol].mean for row in known]))
+        places = sorted({epsilon for row in known if (epsilon := _epsilon(row))})
+        axes.set_xticks(places, [f"{place:.3g}" for place in places])
+        axes.set_xticks([], minor=True)
+        whose = ", of the client with the largest" if unit == "sample" else ""
+        plain_axes(axes, f"epsilon by {unit}{whose}", f"accuracy, {protocol} (%)")
+        figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return f"{path}: {protocol} by epsilon, unit {unit}."
+
+
+def _epsilon(row: OverSeeds) -> float | None:
+    return None if row.privacy is None else row.privacy["epsilon"]

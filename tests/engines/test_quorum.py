@@ -1,0 +1,36 @@
+"""`min-replies`: a round in which too few clients are left is no round, and the run can be gone on with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.errors import InputError, RunError
+from refprotofl.experiment import Experiment
+from refprotofl.records.folder import read_events
+from refprotofl.simulation.run import run
+
+TINY: dict[str, Any] = {
+    "train-limit": 150,
+    "clients": 4,
+    "rounds": 2,
+    "min-size": 10,
+    "public": {"per-class": 2},
+    "model": {"name": "mlp", "norm": "none", "embedding": 8},
+    "evaluate": {"every": 2, "test-limit": 20},
+}
+
+
+def test_below_it_the_run_stops_and_goes_on_when_it_may(tmp_path: Path) -> None:
+    losing = {**TINY, "dropout": 0.6}
+    with pytest.raises(RunError, match=r"clients are left, fewer than min-replies = 4 \(client"):
+        run(Experiment.parse({**losing, "min-replies": 4}), out=tmp_path / "run")
+    finished = run(Experiment.parse(losing), out=tmp_path / "run", resume=True)
+    alone = run(Experiment.parse(losing), out=tmp_path / "alone")
+    assert finished.summary["state_digest"] == alone.summary["state_digest"]
+    assert [event["round"] for event in read_events(tmp_path / "run") if event["event"] == "round"] == [1, 2]
+
+
+def test_more_than_are_asked_are_refused() -> None:
+    with pytest.raises(InputError, match="has min-replies = 3, but only 2 clients take part in a round"):
+        Experiment.parse({**TINY, "fraction": 0.5, "min-replies": 3})

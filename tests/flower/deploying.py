@@ -1,0 +1,76 @@
+"""Deployments in memory, and what can happen to them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message
+from tests.flower.inmemory import MemoryGrid, restart_nodes
+
+from refprotofl.engines.flower.courier import Courier
+from refprotofl.engines.flower.deployed import deploy
+from refprotofl.engines.flower.parcels import unwrap
+from refprotofl.engines.flower.settings import read_run_config
+from refprotofl.records.events import read_events
+from refprotofl.simulation.run import Finished, run
+from refprotofl.simulation.watching import Watcher
+
+Configs = Callable[..., dict[str, Any]]
+
+
+def node(data: Path, folder: Path, number: int, **more: Any) -> dict[str, Any]:
+    store = str(folder / f"store-{number}")
+    return {"data-path": str(data / f"client-{number}.npz"), "store": store, "client": number, "worker": False, **more}
+
+
+def deployed(grid: MemoryGrid, config: dict[str, Any], out: Path, watcher: Watcher | None = None) -> Finished:
+    restart_nodes()
+    return deploy(grid, Courier(grid, lambda seconds: None), read_run_config(config), out, watcher or Watcher())
+
+
+def simulated(config: dict[str, Any], out: Path) -> Finished:
+    return run(read_run_config(config).experiment, out=out)
+
+
+def failures(folder: Path) -> list[tuple[int, int, str]]:
+    told = [event for event in read_events(folder) if event["event"] == "client-failed"]
+    return [(event["round"], event["client"], event["code"]) for event in told]
+
+
+def participants(folder: Path) -> list[list[int]]:
+    return [event["participants"] for event in read_events(folder) if event["event"] == "round"]
+
+
+def kind(message: Message) -> tuple[str, int, str]:
+    """What is asked for in a message: the action, the round and the verb."""
+    header = unwrap(message.content).header
+    action = message.metadata.message_type.partition(".")[2]
+    return action, int(header.get("round", 0)), str(header.get("verb", ""))
+
+
+class Once:
+    """The first message of this kind to a node has this fate; `then` is done before it."""
+
+    def __init__(self, number: int, kind: tuple[str, int, str], fate: str, then: Callable[[], None] | None = None):
+        self.number, self.kind, self.fate, self.then, self.times = number, kind, fate, then, 0
+
+    def __call__(self, number: int, message: Message) -> str:
+        if (number, kind(message)) != (self.number, self.kind):
+            return ""
+        self.times += 1
+        if self.times > 1:
+            return ""
+        if self.then is not None:
+            self.then()
+        return self.fate
+
+
+class Stop(Watcher):
+    """Kills the server after a round."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+        if event["round"] == self.after:
+            raise KeyboardInterrupt

@@ -1,0 +1,133 @@
+"""Nodes with data and stores of their own, asked through Flower's messages: the same run as a simulation."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flower.conftest import CLIENTS
+from tests.flower.deploying import Configs, deployed, failures, node, simulated
+from tests.flower.inmemory import MemoryGrid
+
+from refprotofl.errors import InputError
+from refprotofl.records.events import read_events
+from refprotofl.records.verify import first_difference
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"method": "fedavg", "share": "full"}, {"method": "fedproto"}, {"method": "local"}],
+    ids=lambda changed: str(changed.get("method", "refprotofl")),
+)
+def test_a_deployment_is_the_simulated_run(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    config = settings(**changed)
+    there, here = deployed(grid, config, tmp_path / "there"), simulated(config, tmp_path / "here")
+    assert first_difference(here.folder, there.folder) is None
+    unknown = {"seconds": None, "steps": None}  # a client of FedProto does not tell how many samples it has
+    assert there.summary | unknown == here.summary | unknown
+
+
+def test_a_simulated_federation_can_be_deployed_as_it_is(exported: Path, settings: Configs, tmp_path: Path) -> None:
+    """What was held out of the clients' data is the public set of the deployment, with the statistics of the whole."""
+    grid = MemoryGrid({number: node(exported, tmp_path, number) for number in range(CLIENTS)})
+    config = settings()
+    there = deployed(grid, config, tmp_path / "there")
+    here = simulated(config | {"public.dataset": "", "test.dataset": ""}, tmp_path / "here")
+    assert there.summary["state_digest"] == here.summary["state_digest"]
+    assert there.summary["accuracy"] == here.summary["accuracy"]
+
+
+def test_a_node_keeps_its_store_to_itself_and_no_more_states_than_it_needs(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path
+) -> None:
+    there = deployed(grid, settings(), tmp_path / "there")
+    manifest = json.loads((there.folder / "checkpoint" / "manifest.json").read_text())
+    roster = json.loads((there.folder / "nodes.json").read_text())
+    for number in range(CLIENTS):
+        store = tmp_path / f"store-{number}" / "runs" / roster["run"]
+        assert stat.S_IMODE((tmp_path / f"store-{number}").stat().st_mode) == 0o700
+        held = json.loads((store / "states.json").read_text())
+        assert list(held)[-1] == manifest["clients"][str(number)]["digest"]
+        files = {name for one in held.values() for name in (one["file"], one["changes"]) if name}
+        assert {path.name for path in (store / "checkpoint" / "clients").iterdir()} == files
+        assert len(held) <= 3  # the committed state, that of the phase before, and the newest
+
+
+def test_nodes_without_a_wish_become_clients_by_their_names_and_stay_so(
+    apart: Path, settings: Configs, tmp_path: Path
+) -> None:
+    configs = {number: node(apart, tmp_path, number) for number in range(CLIENTS)}
+    for config in configs.values():
+        del config["client"]
+    grid = MemoryGrid({7: configs[2], 8: configs[0], 9: configs[1]}, {7: "node-10", 8: "node-2", 9: "node-9"})
+    there, here = deployed(grid, settings(), tmp_path / "there"), simulated(settings(), tmp_path / "here")
+    assert first_difference(here.folder, there.folder) is None
+    roster = json.loads((there.folder / "nodes.json").read_text())
+    assert roster["clients"] == {"node-2": 0, "node-9": 1, "node-10": 2}
+
+
+def test_two_nodes_for_one_client_are_told(
+    apart: Path, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configs = {number: node(apart, tmp_path, min(number, 1)) for number in range(CLIENTS)}
+    grid = MemoryGrid(configs)
+    deployed(grid, settings(deadline=0.2, min_replies=2, rounds=1), tmp_path / "there")
+    assert "Node node-2 asks to be client 1, which is taken by another node: it is left out." in capsys.readouterr().out
+
+
+def test_a_node_whose_data_do_not_fit_is_absent_and_its_log_says_why(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "animals"
+    folder.mkdir()
+    grid.nodes[101] = {**grid.nodes[101], "data-path": str(folder)}
+    there = deployed(grid, settings(rounds=1), tmp_path / "there")
+    assert failures(there.folder) == [(1, 1, "data"), (1, 1, "data")]  # in training, and when it is scored
+    assert f"{folder} is empty or has no class folders" in capsys.readouterr().out
+
+
+def test_a_node_imports_only_what_its_owner_named(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs.py").write_text("from refprotofl.methods.builtin.fedavg import FedAvg as Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = settings(method="theirs:Mine")
+    with pytest.raises(InputError, match="no client is left"):
+        deployed(grid, config, tmp_path / "refused")
+    grid.nodes = {number: {**one, "modules": "theirs:Mine"} for number, one in grid.nodes.items()}
+    there, here = deployed(grid, config, tmp_path / "there"), simulated(config, tmp_path / "here")
+    assert first_difference(here.folder, there.folder) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"method": "fast"}, "is for simulation only: it hands every client a pool of others' embeddings"),
+        ({"method": "centralised"}, "is for simulation only: it trains on all clients' data in one place"),
+        ({"attack__kind": "signflip", "attack__fraction": 0.4}, "is for simulation only"),
+        ({"public__dataset": "", "test__dataset": ""}, "Nobody tells what the nodes' images look like"),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, changed: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        deployed(grid, settings(**changed), tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_node_never_sends_more_than_its_owner_allows(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+    budget = 9_000
+    grid.nodes[101] = {**grid.nodes[101], "uplink-budget": budget}
+    there = deployed(grid, settings(refprotofl__uplink_budget="20 kB"), tmp_path / "there")
+    sent: dict[str, int] = {}
+    for event in (event for event in read_events(there.folder) if event["event"] == "round"):
+        spent: dict[str, int] = {}
+        for entry in event["traffic"]:
+            if entry["direction"] == "up" and entry["purpose"] == "training":
+                spent[str(entry["client"])] = spent.get(str(entry["client"]), 0) + entry["payload_bytes"]
+        sent = {client: max(spent[client], sent.get(client, 0)) for client in spent}
+    assert sent["1"] <= budget < min(sent["0"], sent["2"])

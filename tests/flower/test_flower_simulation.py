@@ -1,0 +1,48 @@
+"""The app in Flower's own hands: it is built, and run on Ray."""
+
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.flower.loopback import BIN, ROOT, Loopback
+
+from refprotofl.records.verify import first_difference
+from refprotofl.simulation.run import run
+
+TWO = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    flower = Loopback(tmp_path_factory.mktemp("flower") / "site", simulation=True)
+    flower.start_superlink()
+    yield flower
+    flower.close()
+
+
+def test_the_app_is_built_with_its_code(flower: Loopback, tmp_path: Path) -> None:
+    subprocess.run(
+        [str(BIN / "flwr"), "build", "--app", str(ROOT)], env=flower.env, cwd=tmp_path, timeout=120, check=True
+    )
+    (bundle,) = tmp_path.glob("refprotofl.refprotofl.*.fab")
+    names = zipfile.ZipFile(bundle).namelist()
+    assert {"pyproject.toml", "README.md", "LICENSE", "src/refprotofl/engines/flower/server_app.py"} <= {*names}
+
+
+def test_a_simulation_on_ray_is_the_run_in_this_process_and_goes_on(flower: Loopback, tmp_path: Path) -> None:
+    """Two rounds, then a third in the same folder by another ServerApp; a wrong key is told in the run's details."""
+    from refprotofl.experiment.presets import load_experiment
+
+    out = tmp_path / "there"
+    config = {"clients": 4, "fraction": 0.5, "evaluate.every": 1, "train.local-epochs": 1, "out": str(out)}
+    for rounds in (2, 3):
+        found = flower.wait(flower.submit({**config, "rounds": rounds}, TWO))
+        assert found["status"] == "finished:completed", found
+    settings = [f"{name}={value}" for name, value in config.items() if name != "out"]
+    here = run(load_experiment(preset="quick", settings=[*settings, "rounds=3"]), out=tmp_path / "here")
+    assert first_difference(here.folder, out) is None
+    wrong = flower.wait(flower.submit({**config, "rounds": -1}, TWO))
+    assert wrong["status"] == "finished:failed"
+    assert "rounds = -1 is too small; allowed: number of rounds, 1 or more." in wrong["status-details"]

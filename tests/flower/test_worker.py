@@ -1,0 +1,94 @@
+"""The resident worker of a node: same answers, closed to others, replaced when it dies, gone with the SuperNode."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.flower.deploying import node
+
+from refprotofl.engines.flower.node import take_run
+from refprotofl.engines.flower.node_config import NodeConfig
+from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.routes import Route
+from refprotofl.engines.flower.worker import hand_over
+from refprotofl.records.folder import read_experiment
+from refprotofl.wire import decode, encode
+
+RUN = "0" * 32
+
+
+@pytest.fixture
+def config(apart: Path, undisturbed: Path, tmp_path: Path) -> Iterator[NodeConfig]:
+    """A node that knows of a run; its worker, if it gets one, is ended by its id."""
+    config = NodeConfig.read(node(apart, tmp_path, 0, worker=True))
+    told = {"run": RUN, "client": 0, "experiment": read_experiment(undisturbed).plain()}
+    assert take_run(config, Parcel(told)).header == {"code": None}
+    yield config
+    for number in workers(config):
+        os.kill(number, signal.SIGKILL)
+
+
+def workers(config: NodeConfig) -> list[int]:
+    """The processes that have this node's socket in their command line."""
+    place = str(config.folder / "worker.sock").encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if place in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def request(phase: int) -> Parcel:
+    return Parcel(Route(RUN, 0, 1, phase, 0, "join", True, "", []).header(), encode({}))
+
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+
+def test_a_worker_answers_is_replaced_when_it_dies_and_is_closed_to_others(config: NodeConfig) -> None:
+    first = hand_over(config, "ask", request(1))
+    assert first is not None
+    assert first.header["code"] is None
+    assert decode(first.payload) == {"samples": len(np.load(config.data_path)["y_train"])}
+    (number,) = workers(config)
+    assert stat.S_IMODE((config.folder / "worker.sock").stat().st_mode) == 0o600
+    os.kill(number, signal.SIGKILL)
+    assert hand_over(config, "ask", request(1)) == first
+    assert workers(config) != [number]
+
+
+def test_without_a_worker_the_node_answers_by_itself(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert hand_over(config, "ask", request(1)) is None
+
+
+def test_a_worker_goes_when_the_supernode_has_gone(config: NodeConfig) -> None:
+    """A process in the SuperNode's place starts it, and ends."""
+    told: dict[str, Any] = {name: value for name, value in config.plain().items() if value is not None}
+    code = (
+        "import json, sys\n"
+        "from refprotofl.engines.flower.node_config import NodeConfig\n"
+        "from refprotofl.engines.flower.parcels import Parcel\n"
+        "from refprotofl.engines.flower.worker import hand_over\n"
+        "config, header = map(json.loads, sys.argv[1:])\n"
+        "assert hand_over(NodeConfig.read(config), 'ask', Parcel(header)) is not None\n"
+    )
+    inner = [sys.executable, "-c", code, json.dumps(told), json.dumps(dict(request(1).header))]
+    outer = "import subprocess, sys; raise SystemExit(subprocess.call(sys.argv[1:]))"
+    assert subprocess.run([sys.executable, "-c", outer, *inner], timeout=120, check=False).returncode == 0
+    until = time.monotonic() + 20
+    while workers(config) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert workers(config) == []

@@ -1,0 +1,42 @@
+"""Finished runs to make pages of."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl import Experiment, run
+
+TINY: dict[str, Any] = {
+    "dataset": "digits",
+    "train-limit": 300,
+    "clients": 4,
+    "rounds": 4,
+    "min-size": 10,
+    "public": {"per-class": 2},
+    "train": {"batch-size": 16},
+    "model": {"name": "mlp", "embedding": 8},
+    "evaluate": {"every": 2, "test-limit": 60},
+}
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(Experiment.parse(TINY), out=tmp_path_factory.mktemp("finished") / "run").folder
+
+
+@pytest.fixture
+def finished(_finished: Path, tmp_path: Path) -> Path:
+    """A run of four clients and four rounds, two of them evaluated."""
+    return Path(shutil.copytree(_finished, tmp_path / "run"))
+
+
+@pytest.fixture(scope="session")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods with two seeds each."""
+    place = tmp_path_factory.mktemp("grid") / "grid"
+    for method in ("refprotofl", "fedavg"):
+        for seed in (0, 1):
+            run(Experiment.parse({**TINY, "method": method, "seed": seed}), out=place / f"{method}-{seed}")
+    return place
