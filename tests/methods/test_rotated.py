@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from refprotofl.methods.builtin import thin
 from refprotofl.methods.common import rotated
-from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated, hadamard, number_of_blocks
+from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
+from refprotofl.methods.common.rotation import BLOCK, hadamard, number_of_blocks
 
 
 def draw() -> np.random.Generator:
@@ -36,7 +37,7 @@ def test_hadamard_by_hand() -> None:
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 def test_a_vector_whatever_its_shape_is_coded_with_the_gaussians_error(bits: int) -> None:
     """A few large values in a block: without the rotation one bit a value would miss them all."""
-    vector = torch.zeros(2 * rotated.BLOCK)
+    vector = torch.zeros(2 * BLOCK)
     vector[::16] = torch.randn(len(vector) // 16, generator=torch.Generator().manual_seed(0))
     said = decode_rotated(encode_rotated(vector, code_bytes(len(vector), bits), draw), len(vector), draw)
     error = float((said - vector).square().sum() / vector.square().sum())
@@ -46,8 +47,8 @@ def test_a_vector_whatever_its_shape_is_coded_with_the_gaussians_error(bits: int
 def test_bits_go_to_the_blocks_that_moved() -> None:
     """Of four blocks one is ten times as large: at one bit a value on average it gets most."""
     generator = torch.Generator().manual_seed(0)
-    vector = torch.randn(4 * rotated.BLOCK, generator=generator)
-    vector[: rotated.BLOCK] *= 10
+    vector = torch.randn(4 * BLOCK, generator=generator)
+    vector[:BLOCK] *= 10
     coded = encode_rotated(vector, code_bytes(len(vector), 1), draw)
     said = decode_rotated(coded, len(vector), draw)
     error = (said - vector).view(4, -1).square().mean(dim=1) / torch.tensor([100.0, 1, 1, 1])
@@ -75,11 +76,11 @@ def test_any_vector_in_any_length(size: int, length: int, scale: float, seed: in
 
 
 def test_another_rotation_reads_nothing() -> None:
-    vector = torch.randn(rotated.BLOCK, generator=torch.Generator().manual_seed(0))
+    vector = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
     coded = encode_rotated(vector, code_bytes(len(vector), 4), draw)
     other = decode_rotated(coded, len(vector), lambda: np.random.default_rng(8))
     assert abs(float(torch.corrcoef(torch.stack([other, vector]))[0, 1])) < 0.1
 
 
 def test_thin_declares_the_blocks_that_there_are() -> None:
-    assert thin.BLOCK == rotated.BLOCK
+    assert thin.BLOCK == BLOCK

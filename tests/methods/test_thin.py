@@ -88,14 +88,34 @@ def test_what_a_code_leaves_out_is_owed(simulate_thin, feedback):
         assert tensor_of(done.client_state(0), "rest").norm() > 0
 
 
-@pytest.mark.parametrize("budget", [300, 777, 2001])
-def test_budgets_hold_to_the_byte(simulate_thin, budget):
-    done = simulate_thin(thin={"uplink-budget": budget, "downlink-budget": budget})
+@pytest.mark.parametrize(("budget", "code"), [(300, "rotated"), (777, "entropy"), (2001, "rotated"), (901, "sparse")])
+def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
+    done = simulate_thin(thin={"uplink-budget": budget, "downlink-budget": budget, "code": code})
     up = {len(one.data) for one in done.tap.select("up", "train")}
     down = {len(one.data) for one in done.tap.select("down", "train", "finish")}
     assert max(up) == budget  # used up
     assert max(down) <= budget
     assert budget - max(down) <= 2  # the numbers of version and base may be longer
+
+
+@pytest.mark.parametrize("code", ["entropy", "sparse"])
+def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
+    done = simulate_thin(thin={"code": code})
+    plain = simulate_thin()
+    assert done.events("client-failed") == []
+    assert done.communication["uplink"]["payload_bytes"] == plain.communication["uplink"]["payload_bytes"]
+    for client in range(4):
+        assert torch.equal(tensor_of(done.client_state(client), "held"), tensor_of(done.server_state(), "shared"))
+
+
+def test_cooling_makes_later_rounds_move_less(simulate_thin):
+    options = {"server-epochs": 0, "tune-epochs": 0, "feedback": False}
+    warm, cold = (simulate_thin(thin={**options, "cooling": cooling}) for cooling in (1.0, 0.01))
+    moves = []
+    for done in (warm, cold):
+        second = [one.message for one in done.tap.select("up", "train") if one.round == 2]
+        moves.append(max(float(one.tensor("scales").float().norm()) for one in second))
+    assert moves[1] < 0.05 * moves[0]
 
 
 def test_a_budget_that_is_too_small_names_the_least(simulate_thin):

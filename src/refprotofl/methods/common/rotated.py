@@ -7,31 +7,16 @@ the error most. Which that is follows from the blocks' scales, which both sides 
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
-BLOCK = 4096  # values
+from refprotofl.methods.common.rotation import Coded, Draw, gaussian, root_mean_squares, rotated, unrotated, widths
+
 MOST_BITS = 8
-
-Draw = Callable[[], np.random.Generator]  # the stream of the signs, from its start; both sides have it
-
-
-@dataclass(frozen=True)
-class Coded:
-    """A vector as it is sent."""
-
-    code: Tensor  # (bytes,) uint8
-    scales: Tensor  # (blocks,) bfloat16, the blocks' root mean squares
-
-
-def number_of_blocks(size: int) -> int:
-    return -(-size // BLOCK)
 
 
 def code_bytes(size: int, bits: float) -> int:
@@ -41,8 +26,8 @@ def code_bytes(size: int, bits: float) -> int:
 
 def encode_rotated(vector: Tensor, length: int, draw: Draw) -> Coded:
     """The vector (P,) in a code of `length` bytes."""
-    rows = _rotated(vector.to(torch.float64), draw)
-    scales = torch.stack([row.square().mean().sqrt() for row in rows]).to(torch.bfloat16)
+    rows = rotated(vector, draw)
+    scales = root_mean_squares(rows)
     pieces = []
     for row, scale, bits in zip(rows, scales.to(torch.float64).tolist(), _allotted(rows, scales, length), strict=True):
         if bits:
@@ -56,10 +41,10 @@ def encode_rotated(vector: Tensor, length: int, draw: Draw) -> Coded:
 
 def decode_rotated(coded: Coded, size: int, draw: Draw) -> Tensor:
     """What the code says, (P,) float32; the code and the scales must be as long as they were made."""
-    widths = _widths(size)
+    lengths = widths(size)
     raw, start, rows = np.unpackbits(coded.code.numpy()), 0, []
-    allotted = _allot(widths, coded.scales, len(coded.code))
-    for width, scale, bits in zip(widths, coded.scales.to(torch.float64).tolist(), allotted, strict=True):
+    allotted = _allot(lengths, coded.scales, len(coded.code))
+    for width, scale, bits in zip(lengths, coded.scales.to(torch.float64).tolist(), allotted, strict=True):
         if not bits:
             rows.append(torch.zeros(width, dtype=torch.float64))
             continue
@@ -67,7 +52,7 @@ def decode_rotated(coded: Coded, size: int, draw: Draw) -> Tensor:
         level = digits @ (1 << np.arange(bits)[::-1])
         rows.append(torch.from_numpy(scale * levels(bits)[level]))
         start += width * bits
-    return _unrotated(rows, size, draw)
+    return unrotated(rows, size, draw)
 
 
 # The quantiser
@@ -87,7 +72,7 @@ def edges(bits: int) -> np.ndarray:
 @cache
 def error(bits: int) -> float:
     """The mean squared error that is left of a Gaussian of variance 1."""
-    cells = norm.cdf(np.append(edges(bits), np.inf)) - norm.cdf(np.append(-np.inf, edges(bits))) if bits else 1.0
+    cells = ndtr(np.append(edges(bits), np.inf)) - ndtr(np.append(-np.inf, edges(bits))) if bits else 1.0
     return float(1 - np.sum(cells * levels(bits) ** 2))
 
 
@@ -97,11 +82,11 @@ def _lloyd_max(bits: int) -> tuple[np.ndarray, np.ndarray]:
     It starts where the best levels are if there are many: as dense as the cube root of the density.
     """
     count = 1 << bits
-    middles = math.sqrt(3) * norm.ppf((np.arange(count) + 0.5) / count)
+    middles = math.sqrt(3) * ndtri((np.arange(count) + 0.5) / count)
     for _ in range(2_000):
         between = (middles[1:] + middles[:-1]) / 2
         whole = np.concatenate([[-np.inf], between, [np.inf]])
-        means = (norm.pdf(whole[:-1]) - norm.pdf(whole[1:])) / (norm.cdf(whole[1:]) - norm.cdf(whole[:-1]))
+        means = (gaussian(whole[:-1]) - gaussian(whole[1:])) / (ndtr(whole[1:]) - ndtr(whole[:-1]))
         if np.abs(means - middles).max() < 1e-9:
             break
         middles = means
@@ -131,40 +116,3 @@ def _allot(widths: list[int], scales: Tensor, length: int) -> list[int]:
         bits[block] += 1
         left -= widths[block]
     return bits
-
-
-# The rotation
-
-
-def _widths(size: int) -> list[int]:
-    """Of the blocks; the last one is as short as a power of two can be."""
-    whole, rest = divmod(size, BLOCK)
-    return [BLOCK] * whole + ([1 << (rest - 1).bit_length()] if rest else [])
-
-
-def _signs(size: int, draw: Draw) -> Iterator[Tensor]:
-    widths = _widths(size)
-    drawn = torch.from_numpy(draw().integers(0, 2, sum(widths)).astype(np.float64) * 2 - 1)
-    return iter(drawn.split(widths))
-
-
-def _rotated(vector: Tensor, draw: Draw) -> list[Tensor]:
-    widths = _widths(len(vector))
-    padded = torch.nn.functional.pad(vector, (0, sum(widths) - len(vector)))
-    signs = _signs(len(vector), draw)
-    return [hadamard(block * sign) for block, sign in zip(padded.split(widths), signs, strict=True)]
-
-
-def _unrotated(rows: list[Tensor], size: int, draw: Draw) -> Tensor:
-    signs = _signs(size, draw)
-    return torch.cat([hadamard(row) * sign for row, sign in zip(rows, signs, strict=True)])[:size].to(torch.float32)
-
-
-def hadamard(vector: Tensor) -> Tensor:
-    """Times the orthonormal Hadamard matrix, which is its own inverse; (n,), n a power of two."""
-    size, half = len(vector), 1
-    while half < size:
-        pairs = vector.view(-1, 2, half)
-        vector = torch.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), dim=1).reshape(-1)
-        half *= 2
-    return vector / math.sqrt(size)

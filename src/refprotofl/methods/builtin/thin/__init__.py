@@ -8,12 +8,13 @@ from pydantic import Field, PositiveInt, model_validator
 from refprotofl.basics.parts import ALL
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Bytes, Count, Switch, Weight
-from refprotofl.methods.declaration import Cost, Declaration, Feedback, Releases
+from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
+    from refprotofl.experiment.tables import Train
 
-BLOCK = 4096  # weights that are rotated together: that of methods.common.rotated, which needs torch
+BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 
@@ -23,6 +24,11 @@ class Options(Table):
     down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
     uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
     downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
+    code: Literal["rotated", "entropy", "sparse"] = Field(
+        "rotated",
+        description="how a change becomes so many bytes: rotated and quantised in levels of fixed length or in an "
+        "entropy code, or its largest values alone",
+    )
     feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
     server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
@@ -30,6 +36,9 @@ class Options(Table):
         "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
     )
     strength: Weight = Field(0.01, description="weight of that pull, 0 or more")
+    cooling: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="what the learning rate is multiplied by from round to round, above 0 and up to 1"
+    )
     tune_epochs: Count = Field(3, description="passes of each client for itself after the last round, 0 for none")
     tune_validation: PositiveInt = Field(10, description="one of so many own samples chooses how far to go")
 
@@ -54,6 +63,10 @@ class Options(Table):
                 raise ValueError(f"takes {name}-bits or {name}link-budget: one of them")
         return self
 
+    def cooled(self, table: "Train", round: int) -> "Train":
+        """How a round trains."""
+        return table.model_copy(update={"lr": table.lr * self.cooling ** (round - 1)})
+
 
 class Thin(Declaration):
     """the whole model in a bit a weight both ways, the public set trained on at the server"""
@@ -77,8 +90,9 @@ class Thin(Declaration):
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        """All that leaves a client is made of trained weights; a decoded change has a value everywhere."""
-        return Releases(sample=0, client=1)
+        """All that leaves a client is made of trained weights; a rotated change has a value everywhere."""
+        table: Options = experiment.thin
+        return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:

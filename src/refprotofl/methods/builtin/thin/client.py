@@ -35,7 +35,8 @@ class ThinClient(Client):
         loss = cross_entropy(self.model, self.penalty(anchors))
         pull = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
         private = self.private(round)
-        train(self.model, samples, self.experiment.train, order, loss=loss, pull=pull, private=private)
+        table = self.options.cooled(self.experiment.train, round)
+        train(self.model, samples, table, order, loss=loss, pull=pull, private=private)
         change = self.keep_trained(round) - held
         guards.part_moved(held, held + change, "shared weights")
         return self.upload(round, change)
@@ -46,7 +47,7 @@ class ThinClient(Client):
         if isinstance(rest, Tensor):
             change = change + rest
         draw = codes.sign_draw(self.experiment, "change", round, self.seat.number)
-        coded, said = codes.encode_change(change, codes.up_length(self.seat.scope), draw)
+        coded, said = codes.encode_change(self.options, change, codes.up_length(self.seat.scope), draw)
         if self.options.feedback:
             self.state["rest"] = change - said
         return codes.write(coded)
@@ -55,7 +56,8 @@ class ThinClient(Client):
         """A model of its own: tuned on its own samples, as far as some that were held out speak for it."""
         held = self.receive(message)
         learned, kept = self.split(round)
-        table = self.experiment.train.model_copy(update={"local_epochs": self.options.tune_epochs})
+        table = self.options.cooled(self.experiment.train, round)
+        table = table.model_copy(update={"local_epochs": self.options.tune_epochs})
         train(self.model, learned, table, self.stream("tune", round))
         tuned = self.model.read(self.parts)
         mixed = [held + mix * (tuned - held) for mix in MIXES]

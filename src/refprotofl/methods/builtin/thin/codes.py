@@ -11,11 +11,14 @@ from refprotofl.basics.streams import stream
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.thin import Options
-from refprotofl.methods.common.rotated import Coded, Draw, code_bytes, decode_rotated, encode_rotated, number_of_blocks
+from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy
+from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
+from refprotofl.methods.common.rotation import Coded, Draw, number_of_blocks
+from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse
 from refprotofl.methods.core.fields import Dense, Fields, Received, Whole
 from refprotofl.methods.core.messages import Scope
 from refprotofl.methods.core.refusal import Refused
-from refprotofl.wire import Message, encode
+from refprotofl.wire import Message, WireError, encode
 from refprotofl.wire.ledger import Counted
 
 WHOLE_BITS = 8.0  # of the model as a whole, for whom the missed steps would take longer
@@ -100,7 +103,7 @@ def read_change(scope: Scope, message: Received, draw: Draw) -> Tensor:
     scales = message.tensor("scales")
     if not torch.isfinite(scales).all():
         raise Refused("scales has a number that is not finite")
-    return decode_rotated(Coded(message.tensor("code"), scales), scope.shared, draw)
+    return decoded(scope.options, Coded(message.tensor("code"), scales), scope.shared, draw)
 
 
 def read_steps(scope: Scope, message: Received, held: Tensor) -> Tensor:
@@ -113,11 +116,24 @@ def read_steps(scope: Scope, message: Received, held: Tensor) -> Tensor:
     for number in range(count):
         coded = Coded(code[number * length :][:length], scales[number * blocks :][:blocks])
         draw = sign_draw(scope.experiment, "step", base + number + 1)
-        held = held + decode_rotated(coded, scope.shared, draw)
+        held = held + decoded(scope.options, coded, scope.shared, draw)
     return held
 
 
-def encode_change(change: Tensor, length: int, draw: Draw) -> tuple[Coded, Tensor]:
+def encode_change(table: Options, change: Tensor, length: int, draw: Draw) -> tuple[Coded, Tensor]:
     """A vector as a code, and what the other side will make of it."""
-    coded = encode_rotated(change, length, draw)
-    return coded, decode_rotated(coded, len(change), draw)
+    if table.code == "sparse":
+        coded = encode_sparse(change, length)
+    else:
+        coded = (encode_entropy if table.code == "entropy" else encode_rotated)(change, length, draw)
+    return coded, decoded(table, coded, len(change), draw)
+
+
+def decoded(table: Options, coded: Coded, size: int, draw: Draw) -> Tensor:
+    """The vector (P,) that a code stands for."""
+    try:
+        if table.code == "sparse":
+            return decode_sparse(coded, size)
+        return (decode_entropy if table.code == "entropy" else decode_rotated)(coded, size, draw)
+    except WireError as problem:
+        raise Refused(f"code: {problem}") from None

@@ -14,7 +14,7 @@ from refprotofl.basics.streams import stream
 from refprotofl.methods import erpa
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.common import weights
-from refprotofl.methods.common.rotated import number_of_blocks
+from refprotofl.methods.common.rotation import number_of_blocks
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.aggregation import Upload, fold, moved
 from refprotofl.methods.core.cohort import Cohort
@@ -87,7 +87,7 @@ class ThinServer(Server):
         if not epochs or self.public is None:
             return vector
         self.model.write(self.parts, vector)
-        table = self.experiment.train.model_copy(update={"local_epochs": epochs})
+        table = self.options.cooled(self.experiment.train, max(round, 1)).model_copy(update={"local_epochs": epochs})
         train(self.model, self.public, table, stream(self.experiment.seed, f"thin/{purpose}", round=round))
         after = self.model.read(self.parts)
         guards.server_moved(vector, after, "the model")
@@ -98,7 +98,7 @@ class ThinServer(Server):
         if self.exact.equal(self.shared):
             return
         draw = codes.sign_draw(self.experiment, "step", self.version + 1)
-        coded, said = codes.encode_change(self.exact - self.shared, self.length, draw)
+        coded, said = codes.encode_change(self.options, self.exact - self.shared, self.length, draw)
         self.version += 1
         self.shared = self.shared + said
         most = self.whole_length // self.length
@@ -127,7 +127,7 @@ class ThinServer(Server):
 
     def whole_model(self) -> Message:
         draw = codes.sign_draw(self.experiment, "whole", self.version)
-        return codes.write(codes.encode_change(self.shared - self.initial, self.whole_length, draw)[0])
+        return codes.write(codes.encode_change(self.options, self.shared - self.initial, self.whole_length, draw)[0])
 
     def anchors(self) -> Message:
         """The public set's class means under the broadcast; a class that it lacks has zeros."""
