@@ -18,7 +18,7 @@ from refprotofl.records.verify import first_difference
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, {"method": "fedavg", "share": "full"}, {"method": "fedproto"}, {"method": "local"}],
+    [{}, {"method": "fedavg", "share": "full"}, {"method": "fedproto"}, {"method": "local"}, {"method": "thin"}],
     ids=lambda changed: str(changed.get("method", "refprotofl")),
 )
 def test_a_deployment_is_the_simulated_run(

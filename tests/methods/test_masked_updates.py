@@ -13,6 +13,7 @@ from torch import Tensor
 
 from refprotofl.methods import Refused, apud
 from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.common import fitting
 from refprotofl.methods.core.fields import Exchange, Received, read_answer
 from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.tensors import same_bits
@@ -215,7 +216,7 @@ def test_ef21_contracts_to_a_constant_change() -> None:
 @given(st.integers(1, 200), st.data())
 def test_the_largest_that_fits_of_a_monotone_rule(most: int, data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, most))
-    assert masked.largest_that_fits(lambda keep: keep <= limit, most) == limit
+    assert fitting.largest_that_fits(lambda keep: keep <= limit, most) == limit
 
 
 @given(st.sets(st.integers(2, 60)), st.integers(1, 60))
@@ -226,7 +227,7 @@ def test_the_largest_that_fits_never_lands_where_one_more_would_fit(holes: set[i
         assert 1 <= keep <= most
         return keep not in holes
 
-    keep = masked.largest_that_fits(fits, most)
+    keep = fitting.largest_that_fits(fits, most)
     assert fits(keep)
     assert keep == most or not fits(keep + 1)
 

@@ -11,7 +11,7 @@ from refprotofl.methods import METHODS
 from refprotofl.methods.core.training import FreshSgd
 from refprotofl.simulation.run import run
 
-SERVERS_TRAIN = {"fedgh", "fedprotokd", "fedtgp"}  # with the same optimiser, which is not the clients' work
+SERVERS_TRAIN = {"fedgh", "fedprotokd", "fedtgp", "thin"}  # with the same optimiser, which is not the clients' work
 ELSEWHERE = {"fedpcl"}  # needs a pre-trained backbone
 
 
@@ -28,5 +28,18 @@ def test_every_step_of_a_client_is_counted(
 
     monkeypatch.setattr(FreshSgd, "step", counted)
     settings = [f"method={method}", "rounds=2", "fraction=0.3", f"public.train-on={train_on}", "train.batch-size=64"]
+    summary = run(load_experiment(None, "quick", settings), out=tmp_path / "run").summary
+    assert summary["steps"] == taken["steps"] > 0
+
+
+def test_what_clients_do_after_the_last_round_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, step = Counter[str](), FreshSgd.step
+
+    def counted(self: FreshSgd, *given: Any) -> None:
+        taken["steps"] += 1
+        step(self, *given)
+
+    monkeypatch.setattr(FreshSgd, "step", counted)
+    settings = ["method=thin", "rounds=2", "thin.server-epochs=0", "train.batch-size=32"]
     summary = run(load_experiment(None, "quick", settings), out=tmp_path / "run").summary
     assert summary["steps"] == taken["steps"] > 0

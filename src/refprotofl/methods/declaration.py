@@ -95,6 +95,11 @@ class Declaration:
         return experiment.train.local_epochs
 
     @staticmethod
+    def closing_steps(experiment: "Experiment", samples: int) -> int:
+        """Steps that a client with so many samples of its own takes for itself when the last round is over."""
+        return 0
+
+    @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         return experiment.compress.feedback
 
@@ -121,6 +126,7 @@ class Method:
     releases: "Callable[[Experiment], Releases]"
     extra_outputs: "Callable[[Experiment], int]"
     local_epochs: "Callable[[Experiment], int]"
+    closing_steps: "Callable[[Experiment, int], int]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
     warnings: "Callable[[Experiment], tuple[str, ...]]"
@@ -177,6 +183,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         releases=_function(where, "releases", said("releases"), Releases),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
         local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
+        closing_steps=said("closing_steps"),
         feedback=said("feedback"),
         check=said("check"),
         warnings=said("warnings"),

@@ -39,10 +39,10 @@ class Loop:
         checkpoint: Checkpoint,
         folder: RunFolder,
         watcher: Watcher,
-        steps: Callable[[Sequence[int]], int | None],
+        steps: Callable[[Sequence[int], bool], int | None],
         privacy: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
-        """`steps` tells those of the optimisers of the clients that took part in a round, if it is known.
+        """`steps` tells those of the optimisers of a round's participants, by whether it is the last, if it is known.
 
         `privacy` tells what so many rounds have cost of it.
         """
@@ -116,7 +116,8 @@ class Loop:
         evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
         scored = [self.evaluate(round, cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
-        seconds, steps, more = self.progress.seconds, self.progress.steps, self.steps(cohort.clients)
+        seconds, steps = self.progress.seconds, self.progress.steps
+        more = self.steps(cohort.clients, round == self.experiment.rounds)
         self.progress = Progress(
             round=round,
             communication=dict(self.ledger.totals()),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
 from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common import compressors
+from refprotofl.methods.common.fitting import largest_within
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Fields, Real, Received, SparseVector
 from refprotofl.methods.core.refusal import Refused
@@ -160,42 +160,6 @@ def unpack(table: Options, message: Received, reference: Tensor) -> Update:
 def whole(reference: Tensor, change: Tensor) -> Update:
     """An update of every coordinate, as a compressor gives it."""
     return Update(reference, torch.arange(len(reference)), reference + change, change)
-
-
-def largest_within(size: Callable[[int], int], limit: int, most: int, value_bytes: int) -> int:
-    """The `keep` that `largest_that_fits` finds for sizes up to `limit`, with fewer looks at sizes.
-
-    Sizes grow nearly evenly, so a few looks find keeps whose sizes are just below and just above the limit. Bisection
-    need only look between them: it ends at the same keep, unless sizes dip by more than `slack` on their way up.
-    """
-    slack = 8 + limit // 1024  # another grid for the indices may save some 20 bytes of 20 kB
-    size, per_value = cache(size), value_bytes + 0.5  # an index takes about half a byte
-    low, high = 0, most + 1  # up to `low` all is taken to fit, from `high` on nothing
-    keep = max(1, min(most, int(limit / per_value)))
-    for _ in range(6):
-        over = size(keep) - limit
-        if over < -slack:
-            low = keep
-        elif over > slack:
-            high = keep
-        low_is_near, high_is_near = (0 < end <= most and abs(size(end) - limit) <= 3 * slack for end in (low, high))
-        aim = 2 * slack if low_is_near else -2 * slack
-        last, keep = keep, max(low + 1, min(high - 1, keep + round((aim - over) / per_value)))
-        if keep in (last, high) or (low_is_near and high_is_near):
-            break
-    return largest_that_fits(lambda keep: keep <= low or (keep < high and size(keep) <= limit), most)
-
-
-def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
-    """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
-
-    The code's length may dip as `keep` grows: a larger one behind such a gap may fit too, and is not looked for.
-    """
-    low, high = 1, most + 1  # low fits, high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _widen(values: Tensor, scale: object) -> Tensor:

@@ -1,0 +1,121 @@
+"""Thin: ours, for the thinnest links. What it may be told, what it sends. server.py, client.py: how it works."""
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from refprotofl.basics.parts import ALL
+from refprotofl.keys.table import Table, key
+from refprotofl.keys.values import Bytes, Count, Switch, Weight
+from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases
+
+if TYPE_CHECKING:
+    from refprotofl.experiment import Experiment
+    from refprotofl.experiment.tables import Train
+
+BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
+
+Bits = Annotated[float, Field(gt=0, le=8)]
+
+
+class Options(Table):
+    up_bits: Bits | None = key(1.0, "bits a weight that a client sends, above 0 and up to 8", rival="uplink-budget")
+    down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
+    uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
+    downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
+    code: Literal["rotated", "entropy", "sparse"] = Field(
+        "rotated",
+        description="how a change becomes so many bytes: rotated and quantised in levels of fixed length or in an "
+        "entropy code, or its largest values alone",
+    )
+    feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
+    pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
+    server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
+    drift: Literal["none", "proximal", "anchors"] = Field(
+        "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
+    )
+    strength: Weight = Field(0.01, description="weight of that pull, 0 or more")
+    cooling: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="what the learning rate is multiplied by from round to round, above 0 and up to 1"
+    )
+    tune_epochs: Count = Field(3, description="passes of each client for itself after the last round, 0 for none")
+    tune_validation: PositiveInt = Field(10, description="one of so many own samples chooses how far to go")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _budgets_decide(cls, values: Any) -> Any:
+        """With a budget there is no default rate."""
+        if not isinstance(values, dict):
+            return values
+        for budget, bits in (("uplink-budget", "up-bits"), ("downlink-budget", "down-bits")):
+            if values.get(budget) or values.get(budget.replace("-", "_")):
+                values = {bits: None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for name, bits, budget in (
+            ("up", self.up_bits, self.uplink_budget),
+            ("down", self.down_bits, self.downlink_budget),
+        ):
+            if (bits is None) == (budget is None):
+                raise ValueError(f"takes {name}-bits or {name}link-budget: one of them")
+        return self
+
+    def cooled(self, table: "Train", round: int) -> "Train":
+        """How a round trains."""
+        return table.model_copy(update={"lr": table.lr * self.cooling ** (round - 1)})
+
+
+class Thin(Declaration):
+    """the whole model in a bit a weight both ways, the public set trained on at the server"""
+
+    name = "thin"
+    options = Options
+    shared = ALL
+    server = "refprotofl.methods.builtin.thin.server:ThinServer"
+    client = "refprotofl.methods.builtin.thin.client:ThinClient"
+    depends_on_rounds = True  # the last one ends with a tuning of each client's own
+    notes = (
+        "this project's own: no paper has it. The public set stays at the server and is never handed out; the first "
+        "weights come from the seed, which both sides have",
+    )
+
+    @staticmethod
+    def cost(experiment: "Experiment") -> Cost:
+        """B: blocks, each with a scale. A step down says from which version to which; one more comes at the end."""
+        anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
+        return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: -(-shared // BLOCK)})
+
+    @staticmethod
+    def releases(experiment: "Experiment") -> Releases:
+        """All that leaves a client is made of trained weights; a rotated change has a value everywhere."""
+        table: Options = experiment.thin
+        return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
+
+    @staticmethod
+    def feedback(experiment: "Experiment") -> Feedback:
+        return "ef" if experiment.thin.feedback else "none"
+
+    @staticmethod
+    def closing_steps(experiment: "Experiment", samples: int) -> int:
+        table: Options = experiment.thin
+        learned = samples - samples // table.tune_validation
+        return table.tune_epochs * math.ceil(learned / experiment.train.batch_size)
+
+    @staticmethod
+    def check(experiment: "Experiment") -> None:
+        if experiment.compress.name != "none":
+            raise ValueError(
+                f'has compress.name = "{experiment.compress.name}", but thin codes what it sends by itself: set '
+                "thin.up-bits"
+            )
+        if experiment.model.norm == "batch-local":
+            raise ValueError(
+                'has model.norm = "batch-local", but thin trains and evaluates the whole model at the server: use '
+                'model.norm = "group" or "none"'
+            )
+        table: Options = experiment.thin
+        if table.drift == "anchors" and not experiment.public.per_class:
+            raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')

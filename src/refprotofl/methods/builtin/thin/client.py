@@ -1,0 +1,124 @@
+"""Thin's clients: long local training, its change in few bits, and at the end a model of one's own."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from refprotofl.basics.parts import Parts
+from refprotofl.basics.state import State, tensor_of
+from refprotofl.methods import erpa
+from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
+from refprotofl.methods.builtin.thin import Options, codes
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.client import Client
+from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.refusal import Lost
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.training import Penalty, classify, cross_entropy, embed, train
+from refprotofl.models import SplitModel
+from refprotofl.models.build import build_model
+from refprotofl.wire import Message
+
+MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # from the common model to the tuned one
+INITIAL = "thin/initial"
+
+
+class ThinClient(Client):
+    verbs: ClassVar[tuple[str, ...]] = ("join", "train", "finish", "evaluate")
+    options: Options
+
+    def train(self, round: int, message: Received) -> Message:
+        held = self.receive(message)
+        samples, order = self.training_samples(), self.stream("batches", round)
+        anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
+        loss = cross_entropy(self.model, self.penalty(anchors))
+        pull = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
+        private = self.private(round)
+        table = self.options.cooled(self.experiment.train, round)
+        train(self.model, samples, table, order, loss=loss, pull=pull, private=private)
+        change = self.keep_trained(round) - held
+        guards.part_moved(held, held + change, "shared weights")
+        return self.upload(round, change)
+
+    def upload(self, round: int, change: Tensor) -> Message:
+        """What the code leaves out is owed with the next one."""
+        rest = self.state.get("rest")
+        if isinstance(rest, Tensor):
+            change = change + rest
+        draw = codes.sign_draw(self.experiment, "change", round, self.seat.number)
+        coded, said = codes.encode_change(self.options, change, codes.up_length(self.seat.scope), draw)
+        if self.options.feedback:
+            self.state["rest"] = change - said
+        return codes.write(coded)
+
+    def finish(self, round: int, message: Received) -> Message:
+        """A model of its own: tuned on its own samples, as far as some that were held out speak for it."""
+        held = self.receive(message)
+        learned, kept = self.split(round)
+        table = self.options.cooled(self.experiment.train, round)
+        table = table.model_copy(update={"local_epochs": self.options.tune_epochs})
+        train(self.model, learned, table, self.stream("tune", round))
+        tuned = self.model.read(self.parts)
+        mixed = [held + mix * (tuned - held) for mix in MIXES]
+        right = [self.correct(one, kept) for one in mixed] if len(kept) else [0]
+        self.state["own"], self.state["own_round"] = mixed[right.index(max(right))], round
+        return {}
+
+    def split(self, round: int) -> tuple[Samples, Samples]:
+        """Own samples to tune on, and to choose by."""
+        rows = self.samples.rows[torch.from_numpy(self.stream("tune/split", round).permutation(len(self.samples)))]
+        held_out = len(rows) // self.options.tune_validation
+        own = self.samples
+        return Samples(own.images, own.labels, rows[held_out:]), Samples(own.images, own.labels, rows[:held_out])
+
+    def correct(self, vector: Tensor, samples: Samples) -> int:
+        self.model.write(self.parts, vector)
+        logits = classify(self.model, embed(self.model, samples.own_images))
+        return int((logits[:, : self.num_classes].argmax(dim=1) == samples.own_labels).sum())
+
+    def receive(self, message: Received) -> Tensor:
+        """Puts the newest broadcast into the model; a store without what the message builds on is lost."""
+        version = message.whole("version")
+        if "code" in message and "base" not in message:
+            draw = codes.sign_draw(self.experiment, "whole", version)
+            held = self.initial() + codes.read_change(self.seat.scope, message, draw)
+        else:
+            held = self.held(message.whole("base") if "base" in message else version)
+            if "code" in message:
+                held = codes.read_steps(self.seat.scope, message, held)
+        self.state["held"], self.state["held_version"] = held, version
+        self.model.write_private(self.state)
+        self.model.write(self.parts, held)
+        return held
+
+    def held(self, version: int) -> Tensor:
+        if "held" not in self.state and version == 0:
+            return self.initial()
+        if self.state.get("held_version") != version:
+            raise Lost
+        return tensor_of(self.state, "held")
+
+    def initial(self) -> Tensor:
+        """The weights that everyone began with: they follow from the seed."""
+        if INITIAL not in self.seat.memo:
+            model = build_model(self.experiment, client=self.seat.number)
+            self.seat.memo[INITIAL] = model.read(self.parts)
+        return self.seat.memo[INITIAL]
+
+    def penalty(self, anchors: Tensor | None) -> Penalty | None:
+        if anchors is None or not self.options.strength:
+            return None
+        weight, defined = self.options.strength / anchors.shape[1], anchors.abs().sum(dim=1) > 0
+        anchors, defined = anchors.to(self.model.device), defined.to(self.model.device)
+        return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)
+
+    def evaluate(self, round: int, message: Received) -> Message:
+        """With its own model once it has one, else with the common one."""
+        own = self.state.get("own") if self.state.get("own_round") == round else None
+        return self.score(round, own if isinstance(own, Tensor) else message.tensor("shared"))
+
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
+        model.write_private(own)
+        model.write(parts, tensor_of(own, "own") if "own" in own else tensor_of(server, "exact"))
