@@ -5,9 +5,11 @@ With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/te
 
 import os
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +20,29 @@ from refprotofl.simulation.engine import OpenEngine, open_engine
 
 torch.set_num_threads(1)
 
+TRIED = "tried: "
+
+Tried = Callable[[str, int], None]  # what, and how often
+
 if "REFPROTOFL_TEST_DEVICE" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]
+
+
+@pytest.fixture
+def tried(record_property: Callable[[str, object], None]) -> Tried:
+    """Called with what a test tried, and how often: the end of the run tells the sums."""
+    return lambda what, count: record_property(f"{TRIED}{what}", count)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    sums: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, count in report.user_properties:
+            if name.startswith(TRIED):
+                sums[name.removeprefix(TRIED)] += count
+    for what, count in sums.items():
+        terminalreporter.write_line(f"tried and passed: {count:,} {what}")
 
 
 @pytest.fixture(scope="session")

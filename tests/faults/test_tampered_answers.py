@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import Tried
 from torch import Tensor
 
 from refprotofl.engines.engine import Engine, Request, Result
@@ -178,8 +179,9 @@ def test_tampered_answers_harm_their_sender_alone(
     honest: Callable[[str], dict[str, set[str]]],
     silent: Callable[[str, str], Finished],
     tmp_path: Path,
+    tried: Tried,
 ) -> None:
-    tried = 0
+    count = 0
     for verb, fields in honest(method).items():
         cases = {name: change for name, change in FIELDLESS.items() if chosen(method, verb, name)}
         for name in sorted(fields):
@@ -187,9 +189,10 @@ def test_tampered_answers_harm_their_sender_alone(
                 if chosen(method, verb, name, kind):
                     cases[f"{name}: {kind}"] = on_field(name, change)
         for case, change in cases.items():
-            tried += 1
-            _check(method, verb, case, change, silent, tmp_path / str(tried))
-    assert tried
+            count += 1
+            _check(method, verb, case, change, silent, tmp_path / str(count))
+    assert count
+    tried("tampered answers, each in a run", count)
 
 
 def _check(

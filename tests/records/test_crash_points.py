@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
 from refprotofl.simulation.run import Finished, Watcher, run
 
 # What depends on the clock, and on when the process began: how long coordinates go unsent is counted from there.
-TIMES = ("seconds", "spent", "masks", "chain")
+TIMES = ("seconds", "spent", "chain")
 
 
 class Death(BaseException):
@@ -119,7 +120,7 @@ def count_deeds(experiment: Experiment, out: Path, workers: int = 1) -> int:
 
 @pytest.mark.parametrize("completes_it", [False, True], ids=["before", "after"])
 def test_death_at_any_deed_changes_nothing(
-    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, completes_it: bool
+    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, tried: Tried, completes_it: bool
 ) -> None:
     deeds = count_deeds(tiny(), tmp_path / "counted")
     assert deeds > 30  # two rounds of four files each, and what is around them
@@ -132,11 +133,12 @@ def test_death_at_any_deed_changes_nothing(
             assert_the_same(out, undisturbed.folder)
         except AssertionError as problem:
             raise AssertionError(f"after a death at deed {last} of {deeds}") from problem
+    tried("deaths at a deed on the disk", deeds)
 
 
 @pytest.mark.skipif(os.environ.get("REFPROTOFL_FAULTS") != "full", reason="many starts of worker processes")
 def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
-    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path
+    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, tried: Tried
 ) -> None:
     """Of the process that they work for."""
     deeds = count_deeds(tiny(), tmp_path / "counted", workers=2)
@@ -145,6 +147,7 @@ def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
         assert live(Mortal(last), tiny(), out, workers=2) is None
         run(tiny(), out=out, resume=True, workers=2)
         assert_the_same(out, undisturbed.folder)
+    tried("deaths at a deed of a run in workers", deeds)
 
 
 def test_a_run_may_die_again_and_again(tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path) -> None:

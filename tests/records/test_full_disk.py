@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import Tried
 
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
@@ -25,7 +26,11 @@ class Disk:
 
 
 def test_a_disk_that_fills_up_at_any_write(
-    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Callable[..., Experiment],
+    undisturbed: Finished,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tried: Tried,
 ) -> None:
     enough = Disk(1000)
     monkeypatch.setattr(os, "fsync", enough.sync)
@@ -40,3 +45,4 @@ def test_a_disk_that_fills_up_at_any_write(
         assert not list(out.rglob("*.part"))
         monkeypatch.setattr(os, "fsync", enough.sync)
         assert run(tiny(), out=out, resume=True).summary["state_digest"] == undisturbed.summary["state_digest"]
+    tried("full disks", syncs)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
 from refprotofl.simulation.run import Finished, Watcher, run
@@ -144,11 +145,18 @@ def rounds_committed(folder: Path) -> int:
 
 @pytest.mark.parametrize("kind", ["strict", "lazy"])
 def test_a_power_cut_at_any_moment_changes_nothing(
-    moments: list[Moment], tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, kind: str
+    moments: list[Moment],
+    tiny: Callable[..., Experiment],
+    undisturbed: Finished,
+    tmp_path: Path,
+    tried: Tried,
+    kind: str,
 ) -> None:
-    for number, moment in list(enumerate(moments))[::EVERY]:
+    chosen = list(enumerate(moments))[::EVERY]
+    for number, moment in chosen:
         left = build(getattr(moment, kind), tmp_path / str(number))
         assert rounds_committed(left / "run") >= moment.told, f"moment {number}: a round that was told is lost"
         finished = run(tiny(), out=left / "run", resume=True)
         assert finished.summary["state_digest"] == undisturbed.summary["state_digest"], f"moment {number}"
         assert finished.summary["communication"] == undisturbed.summary["communication"], f"moment {number}"
+    tried("power cuts", len(chosen))

@@ -17,7 +17,7 @@ from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
 from refprotofl.methods.core.messages import Scope, class_ids, declare, read_scores
 from refprotofl.methods.core.private_sum import noised_sum
-from refprotofl.methods.core.refusal import LOST, Refused
+from refprotofl.methods.core.refusal import LOST, Refused, is_lost
 from refprotofl.methods.core.remembered import remember
 from refprotofl.methods.core.robust import choose_rule
 from refprotofl.methods.core.samples import Samples
@@ -221,7 +221,7 @@ class Server(ABC):
     ) -> Iterator[tuple[int, Content]]:
         for client, first in cohort.ask(verb, message):
             answer: Message | None = first
-            if LOST in first:
+            if is_lost(first):
                 self.join(cohort, [client])
                 answer = dict(cohort.ask(verb, message, to=[client])).get(client)
             if answer is not None:
@@ -232,8 +232,10 @@ class Server(ABC):
     ) -> Iterator[tuple[int, Content]]:
         """The answer's content, or nothing: whoever sends what was not asked for is out of the round."""
         try:
-            if LOST in answer:
+            if is_lost(answer):
                 raise Refused("its store is lost and did not come back")
+            if LOST in answer:
+                raise Refused("it says that its store is lost, and something else too")
             content = read(client, self.checked(verb, answer))
         except KeyError as field:
             cohort.drop(client, f"{verb}: the field {field} is missing")
