@@ -39,7 +39,7 @@ class RefProtoClient(Client):
     def prototypes(self, round: int, message: Received) -> Message:
         adapter, public = self.receive(round, message), self.public_set()
         self.load(adapter)
-        return write_prototypes(self.compute_prototypes(round, public))
+        return self.write_prototypes(round, public)
 
     def train(self, round: int, message: Received) -> Message:
         adapter = self.receive(round, message)
@@ -47,7 +47,7 @@ class RefProtoClient(Client):
         if self.seat.feedback == "ef21" and "memory" not in self.state:
             raise Lost
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
-        extra = write_prototypes(self.compute_prototypes(round, public)) if public is not None else {}
+        extra = self.write_prototypes(round, public) if public is not None else {}
         if self.experiment.compress.name != "none":
             return {**extra, **weights.write_change(self, round, local - adapter)}
         return self.masked_update(round, local, adapter, extra)  # Algorithm 1
@@ -90,6 +90,10 @@ class RefProtoClient(Client):
 
     def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)
+
+    def write_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Message:
+        narrow = masked.DTYPES[self.options.prototype_type]
+        return write_prototypes(self.compute_prototypes(round, public), narrow)
 
     def compute_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Prototypes:
         """Algorithm 3, with the weights that are loaded."""
