@@ -38,3 +38,21 @@ def test_narrow_prototypes_stand_for_nearly_the_same_anchors(simulate):
     exact, rounded = (done.server_state()["anchors"] for done in (wide, narrow))
     assert not torch.equal(exact, rounded)
     assert torch.allclose(exact, rounded, rtol=1 / 256, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["refprotofl", "fedavg", "thin"])
+def test_the_value_code_changes_bytes_and_nothing_else(simulate, method):
+    keys = {"method": method, "share": "full" if method == "fedavg" else "adapter"}
+    plain, coded = (simulate({**keys, "value-code": one}) for one in ("plain", "entropy"))
+    assert plain.finished.summary["state_digest"] == coded.finished.summary["state_digest"]
+    before, after = (done.communication["uplink"]["payload_bytes"] for done in (plain, coded))
+    assert after < before if method == "fedavg" else after <= before  # short tensors stay as they are
+
+
+def test_a_budget_holds_in_the_value_code_and_buys_more(simulate):
+    keys = {"refprotofl": {"uplink-budget": 3000}}
+    plain, coded = (simulate({**keys, "value-code": one}) for one in ("plain", "entropy"))
+    sent = [max(len(one.data) for one in done.tap.select("up", "train")) for done in (plain, coded)]
+    assert max(sent) <= 3000
+    values = [len(done.tap.select("up", "train")[0].message.sparse("adapter").values) for done in (plain, coded)]
+    assert values[1] > values[0]

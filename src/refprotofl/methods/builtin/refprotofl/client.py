@@ -32,7 +32,7 @@ class RefProtoClient(Client):
         """Answers that go before the masked update count against the round's uplink budget."""
         answer = super().answer(verb, round, message)
         if self.options.uplink_budget is not None and (verb == "prototypes" or LOST in answer):
-            self.state["spent"] = self.spent(round) + len(encode(answer))
+            self.state["spent"] = self.spent(round) + len(encode(answer, self.experiment.value_code))
             self.state["spent_round"] = round
         return answer
 
@@ -56,7 +56,15 @@ class RefProtoClient(Client):
         memory = tensor_of(self.state, "memory") if "memory" in self.state else torch.zeros_like(local)
         sizes, spent = self.model.sizes(self.parts), self.spent(round)
         answer, memory = masked.compose(
-            self.options, sizes, local, adapter, memory, partial(self.selection, round), extra, spent
+            self.options,
+            sizes,
+            local,
+            adapter,
+            memory,
+            partial(self.selection, round),
+            extra,
+            spent,
+            lambda message: len(encode(message, self.experiment.value_code)),
         )
         if self.options.error_feedback != "none":
             self.state["memory"] = memory

@@ -56,11 +56,13 @@ def compose(
     stream: Callable[[], np.random.Generator],
     extra: Message,
     spent: int,
+    length: Callable[[Message], int] = lambda message: len(encode(message)),
 ) -> tuple[Message, Tensor]:
     """Algorithm 1 on one client: the message, `extra` included, and the memory for the next round.
 
     `memory` (d,) is what error feedback kept: the unsent rest (`ef`), or what the server already has (`ef21`).
     `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
+    `length` is that of a message in bytes.
     """
     target = compressors.wanted(table.error_feedback, local, memory)
 
@@ -74,7 +76,7 @@ def compose(
     else:
         left = (table.uplink_budget or 0) - spent
         value_bytes = DTYPES[table.value_type].itemsize
-        keep = largest_within(lambda keep: len(encode(attempt(keep)[0])), left, len(local), value_bytes)
+        keep = largest_within(lambda keep: length(attempt(keep)[0]), left, len(local), value_bytes)
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
     return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
