@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 _PRECISION = 12
 _WHOLE = 1 << _PRECISION  # what the frequencies of a context add up to
 _LEAST = 1 << 16  # a state is from here to below 2**32
-_A_LANE = 4096  # symbols for each lane, or its state would weigh too much
+_A_LANE = 1024  # symbols for each lane, or its state would weigh too much
 _MOST_LANES = 64
 
 
