@@ -14,6 +14,7 @@ from refprotofl.errors import InputError
 from refprotofl.report.page import writing
 from refprotofl.report.page.gathering import gather
 from refprotofl.report.page.html import as_file, as_live, asset, embedded, live_policy
+from refprotofl.report.page.lessening import lessened
 from refprotofl.report.page.parts import Column, Facts, Figure, Page, Part, Section, Table, Tile
 from refprotofl.report.page.static import draw_figures
 from refprotofl.report.page.writing import write_page
@@ -136,9 +137,33 @@ def test_a_page_that_cannot_be_mailed_is_refused(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match="MB, more than 3"):
+    with pytest.raises(InputError, match="MB even without curves, more than 3"):
         write_page(gather([finished]), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_that_is_too_large_is_shown_in_less_and_says_so(
+    grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = gather([grid])
+    smallest = [len(as_file(one).encode()) for one in lessened(page)]
+    assert smallest[-1] < smallest[-2] < smallest[0]
+    monkeypatch.setattr(writing, "MOST_BYTES", smallest[-2])
+    write_page(page, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert len(text.encode()) == smallest[-2]
+    assert "curves are by round and by all bytes alone." in text
+    assert '"accuracy-by-round"' in text
+    assert '"accuracy-by-up"' not in text
+
+
+def test_a_curve_in_less_keeps_its_last_point() -> None:
+    rows = [[name, round, 0.5] for name in ("a", "b") for round in range(1, 101)]
+    columns = (Column("method", "method", "text"), Column("round", "round", "whole"), Column("accuracy", "", "share"))
+    curve = Figure("accuracy-by-round", "", "", "lines", columns, rows, x="round", y="accuracy", colour="method")
+    _, first, *_ = lessened(Page("", "", [], [Section("learning", "", [curve])]))
+    rounds = [row[1] for row in first.figures[0].rows if row[0] == "b"]
+    assert rounds == [1, 10, 19, 28, 37, 46, 55, 64, 73, 82, 91, 100]
 
 
 def test_every_figure_is_drawn_for_papers(finished: Path, grid: Path, tmp_path: Path) -> None:

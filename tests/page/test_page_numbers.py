@@ -115,9 +115,33 @@ def test_runs_are_named_by_what_they_differ_in() -> None:
     other = Experiment.parse({"dataset": "digits", "refprotofl": {"apud": False}, "seed": 3})
     elsewhere = Experiment.parse({"dataset": "mnist", "method": "fedavg"})
     assert labels_of([plain, other, elsewhere]) == [
-        ("dataset = digits", "refprotofl:apud=on"),
-        ("dataset = digits", "refprotofl:apud=off"),
-        ("dataset = mnist", "fedavg"),
+        ("dataset = digits", "refprotofl:apud=on", ""),
+        ("dataset = digits", "refprotofl:apud=off", ""),
+        ("dataset = mnist", "fedavg", ""),
+    ]
+
+
+def test_what_was_tuned_by_method_stands_beside_the_rows_and_what_goes_with_the_data_in_the_headings() -> None:
+    def tuned(dataset: str, method: str, lr: float) -> Experiment:
+        return Experiment.parse({"dataset": dataset, "method": method, "train": {"lr": lr}})
+
+    assert labels_of(
+        [tuned("digits", "fedavg", 0.1), tuned("digits", "local", 0.03), tuned("mnist", "fedavg", 0.1)]
+    ) == [
+        ("dataset = digits", "fedavg", "train.lr = 0.1"),
+        ("dataset = digits", "local", "train.lr = 0.03"),
+        ("dataset = mnist", "fedavg", "train.lr = 0.1"),
+    ]
+    assert labels_of(
+        [tuned("digits", "fedavg", 0.1), tuned("digits", "local", 0.1), tuned("mnist", "fedavg", 0.3)]
+    ) == [
+        ("dataset = digits, train.lr = 0.1", "fedavg", ""),
+        ("dataset = digits, train.lr = 0.1", "local", ""),
+        ("dataset = mnist, train.lr = 0.3", "fedavg", ""),
+    ]
+    assert labels_of([tuned("digits", "fedavg", 0.1), tuned("digits", "fedavg", 0.3)]) == [
+        ("", "fedavg:train.lr=0.1", ""),
+        ("", "fedavg:train.lr=0.3", ""),
     ]
 
 

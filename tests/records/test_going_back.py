@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from refprotofl.basics.state import State, digest_state
 from refprotofl.engines.local.store import read_state
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.records import files, rollback
 from refprotofl.records.folder import read_events
+from refprotofl.records.manifest import signed
+from refprotofl.records.states import save_state
 from refprotofl.records.verify import verify_run
 from refprotofl.sides.models import known_digests
 from refprotofl.simulation.run import Finished, Watcher, run
@@ -51,6 +55,39 @@ def check(folder: Path, long: Finished) -> None:
     assert summary["state_digest"] == long.summary["state_digest"]
     assert summary["communication"] == long.summary["communication"]
     assert summary["steps"] == long.summary["steps"]
+
+
+def masks(folder: Path) -> list[dict[str, object]]:
+    return [event["masks"] for event in read_events(folder) if event["event"] == "round"]
+
+
+def test_ages_of_unsent_coordinates_are_counted_on(copy: Path, long: Finished, tiny: Callable[..., Experiment]) -> None:
+    run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=3)
+    assert masks(copy) == masks(long.folder)
+    assert {told["since"] for told in masks(copy)} == {1}
+
+
+def test_a_checkpoint_without_ages_says_since_when_they_are_counted(
+    copy: Path, tiny: Callable[..., Experiment]
+) -> None:
+    kept = copy / "checkpoint" / "manifest-3.json"
+    older = json.loads(kept.read_text())
+    del older["sha256"], older["observed"]
+    kept.write_bytes(signed(older))
+    run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=3)
+    assert [told["since"] for told in masks(copy)] == [1, 1, 1, 4, 4]
+
+
+def test_ages_of_another_model_are_refused(copy: Path, tiny: Callable[..., Experiment]) -> None:
+    checkpoint = copy / "checkpoint"
+    manifest = json.loads((checkpoint / "manifest-3.json").read_text())
+    other: State = {"last": torch.zeros(3, dtype=torch.int32), "since": 1}
+    save_state(checkpoint / "observed-3.safetensors", other)
+    del manifest["sha256"]
+    manifest["observed"]["digest"] = digest_state(other)
+    (checkpoint / "manifest-3.json").write_bytes(signed(manifest))
+    with pytest.raises(DataError, match="does not fit the experiment"):
+        run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=3)
 
 
 @pytest.mark.parametrize("to", [3, 4])

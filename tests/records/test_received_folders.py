@@ -113,6 +113,8 @@ def change_manifest(folder: Path, change: Change) -> None:
 HOSTILE: dict[str, Change] = {
     "absolute server": lambda plain: plain["server"].update(file="/etc/shadow"),
     "server above": lambda plain: plain["server"].update(file="../server-1.safetensors"),
+    "observations above": lambda plain: plain["observed"].update(file="../observed-1.safetensors"),
+    "observations in another's file": lambda plain: plain["observed"].update(file=plain["server"]["file"]),
     "absolute client": lambda plain: plain["clients"]["0"].update(file="/etc/shadow"),
     "client above": lambda plain: plain["clients"]["0"].update(file="../000000-1.safetensors"),
     "no name": lambda plain: plain["clients"]["0"].update(file=None),

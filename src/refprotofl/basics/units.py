@@ -5,6 +5,11 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
 
 
+def three_figures(number: float) -> str:
+    """`0.123`, `12.3`, `1,234`: without powers of ten above 1."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
 def size(number: float) -> str:
     """Bytes in units of 1000."""
     for unit in ("B", "kB", "MB"):

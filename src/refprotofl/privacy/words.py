@@ -1,6 +1,6 @@
 """Epsilon for people: never without its unit, its delta and what it compares."""
 
-from refprotofl.basics.units import counted
+from refprotofl.basics.units import counted, three_figures
 from refprotofl.privacy.accounting import Spent
 
 EXCHANGED = {
@@ -10,7 +10,7 @@ EXCHANGED = {
 
 
 def in_cell(spent: Spent) -> str:
-    return "no bound" if spent["epsilon"] is None else f"{spent['epsilon']:.3g} ({spent['unit']})"
+    return "no bound" if spent["epsilon"] is None else f"{three_figures(spent['epsilon'])} ({spent['unit']})"
 
 
 def meaning(spent: Spent) -> str:
@@ -24,5 +24,6 @@ def sentence(spent: Spent) -> str:
     if spent["epsilon"] is None:
         return f"Privacy by {spent['unit']}: no guarantee, as privacy.noise = 0"
     median = spent.get("epsilon_median")
-    beside = "" if median is None else f" (of the median client {median:.3g})"
-    return f"Privacy: epsilon {spent['epsilon']:.3g}{beside} over {counted(spent['rounds'], 'round')}, {meaning(spent)}"
+    beside = "" if median is None else f" (of the median client {three_figures(median)})"
+    epsilon = three_figures(spent["epsilon"])
+    return f"Privacy: epsilon {epsilon}{beside} over {counted(spent['rounds'], 'round')}, {meaning(spent)}"

@@ -17,12 +17,12 @@ from refprotofl.errors import DataError
 from refprotofl.records.files import ensure_folder, remove_parts, write_whole
 from refprotofl.records.inside import remove_named
 from refprotofl.records.kept import KEPT, kept_rounds
-from refprotofl.records.manifest import CURRENT, SCHEMA, Marks, Rollback, kept_name, read_manifest, signed
+from refprotofl.records.manifest import CURRENT, SCHEMA, SERVER_FILES, Marks, Rollback, kept_name, read_manifest, signed
 from refprotofl.records.states import load_state, save_state
 
 __all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"]
 
-_SERVER = re.compile(r"server-\d+\.safetensors")
+_STATES = re.compile(r"(server|observed)-\d+\.safetensors")
 
 Records = dict[int, dict[str, Any]]  # of each client that has a state of its own: what the engine finds it by
 
@@ -111,8 +111,19 @@ class Checkpoint:
     def server_state(self) -> State | None:
         if not self._manifest:
             return None
-        state = load_state(self.folder / self._manifest["server"]["file"], self._manifest["server"]["digest"])
+        return self._load(self._manifest["server"])
+
+    def observations(self) -> State | None:
+        """What the server had observed by then; None if nothing was kept."""
+        return self._load(self._manifest["observed"]) if "observed" in self._manifest else None
+
+    def _load(self, named: dict[str, str]) -> State:
+        state = load_state(self.folder / named["file"], named["digest"])
         return {name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()}
+
+    def _save(self, file: str, state: State) -> dict[str, str]:
+        save_state(self.folder / file, state)
+        return {"file": file, "digest": digest_state(state)}
 
     def digest(self, server: State, moved: Records) -> str:
         """The state digest with these states in place of the committed ones."""
@@ -122,6 +133,7 @@ class Checkpoint:
     def commit(
         self,
         server: State,
+        observations: State,
         moved: Records,
         state_digest: str,
         progress: Progress,
@@ -132,15 +144,16 @@ class Checkpoint:
 
         `told` is the size that events.jsonl will have with these events in it.
         """
-        file = f"server-{progress.round}.safetensors"
-        save_state(self.folder / file, server)
+        files = {"server": self._save(f"server-{progress.round}.safetensors", server)}
+        if observations:
+            files["observed"] = self._save(f"observed-{progress.round}.safetensors", observations)
         records = self.records | moved
         self.marks["chain"] = events[-1]["chain"]
         manifest = {
             "schema": SCHEMA,
             "progress": vars(progress),
             "state_digest": state_digest,
-            "server": {"file": file, "digest": digest_state(server)},
+            **files,
             "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
             "told": told,
@@ -158,12 +171,13 @@ class Checkpoint:
     def _remove_others(self) -> None:
         """Manifests and the server's states of rounds that are no longer kept, or that never became one."""
         remove_named(self.folder, KEPT, {kept_name(round) for round in self._kept} if self._keep > 1 else ())
-        remove_named(self.folder, _SERVER, {one["server"]["file"] for one in self._kept.values()})
+        states = {one[name]["file"] for one in self._kept.values() for name in SERVER_FILES if name in one}
+        remove_named(self.folder, _STATES, states)
 
 
 def _kept_part(manifest: dict[str, Any]) -> dict[str, Any]:
     """What of a manifest names files."""
-    return {name: manifest[name] for name in ("server", "clients")}
+    return {name: manifest[name] for name in (*SERVER_FILES, "clients") if name in manifest}
 
 
 def place_digests(folder: Path, initial: Sequence[str], records: Records) -> list[str]:

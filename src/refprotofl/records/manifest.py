@@ -13,6 +13,7 @@ from refprotofl.records.inside import check_folder, parse_json, read_file
 from refprotofl.wire.ledger import Totals
 
 SCHEMA = 2
+SERVER_FILES = ("server", "observed")  # what a manifest names them by
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -49,6 +50,11 @@ class Passed(TypedDict):
 
 class ServerFile(TypedDict):
     file: Annotated[str, Field(pattern=r"^server-\d{1,9}\.safetensors$")]
+    digest: Digest
+
+
+class ObservedFile(TypedDict):
+    file: Annotated[str, Field(pattern=r"^observed-\d{1,9}\.safetensors$")]
     digest: Digest
 
 
@@ -101,6 +107,7 @@ class Manifest(Marks):
     progress: Passed
     state_digest: Digest
     server: ServerFile
+    observed: NotRequired[ObservedFile]
     clients: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], ClientRecord]
     events: Annotated[list[Told], Field(min_length=1)]
     told: NotRequired[Count]  # size of events.jsonl with the round's own events in it

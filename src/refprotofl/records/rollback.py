@@ -11,7 +11,7 @@ from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.inside import check_file, read_file
 from refprotofl.records.kept import kept_rounds, readable_manifest
-from refprotofl.records.manifest import CURRENT, Rollback, kept_name, read_manifest, signed
+from refprotofl.records.manifest import CURRENT, SERVER_FILES, Rollback, kept_name, read_manifest, signed
 from refprotofl.records.states import load_state
 
 MOVED = "events.{}.jsonl"
@@ -74,7 +74,8 @@ def _wanted(folder: Path, wanted: int, check_client: CheckClient) -> dict[str, A
 
 def check_whole(folder: Path, manifest: dict[str, Any], check_client: CheckClient) -> None:
     """DataError if a state that the manifest names is missing or damaged."""
-    load_state(folder / manifest["server"]["file"], manifest["server"]["digest"])
+    for named in (manifest[name] for name in SERVER_FILES if name in manifest):
+        load_state(folder / named["file"], named["digest"])
     for record in manifest["clients"].values():
         check_client(folder, record)
 

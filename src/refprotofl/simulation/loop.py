@@ -14,6 +14,7 @@ from refprotofl.engines.engine import Engine
 from refprotofl.errors import RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
+from refprotofl.methods.core.server import Server
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.files import sha256
@@ -150,7 +151,8 @@ class Loop:
             "seconds": time.perf_counter() - begin,
         }
         lines = self.folder.events.chained([*events, event])
-        self.checkpoint.commit(state, moved, digest, self.progress, lines, self.folder.events.size_with(lines))
+        told = self.folder.events.size_with(lines)
+        self.checkpoint.commit(state, self.server.observations, moved, digest, self.progress, lines, told)
         self.engine.committed(round, self.checkpoint.oldest)
         self.folder.events.append(lines)
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
@@ -192,9 +194,7 @@ class Loop:
             self.engine.discard(client)
         self.side = self.side.renewed()
         self.server = self.side.server
-        committed = self.checkpoint.server_state()
-        if committed is not None:
-            self.server.restore(committed)
+        put_back(self.server, self.checkpoint)
 
     def cohort(self, round: int, clients: list[int], purpose: Purpose = "training") -> EngineCohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
@@ -235,6 +235,15 @@ class Loop:
             "confusion": taken.tolist(),
             "facts": self.server.facts(),
         }
+
+
+def put_back(server: Server, checkpoint: Checkpoint) -> None:
+    """The server is as after the last committed round, if there is one."""
+    state, observations = checkpoint.server_state(), checkpoint.observations()
+    if state is not None:
+        server.restore(state)
+    if observations is not None:
+        server.recall(observations)
 
 
 def seconds_by_work(waited: dict[str, float], training: float, evaluation: float) -> dict[str, float]:

@@ -27,7 +27,7 @@ from refprotofl.records.telling import check_experiment
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation import assembly
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
-from refprotofl.simulation.loop import Loop
+from refprotofl.simulation.loop import Loop, put_back
 from refprotofl.simulation.origin import origin_of, refuse_changed
 from refprotofl.simulation.resolving import prepare, resolve_alike
 from refprotofl.simulation.watching import Event, Watcher
@@ -149,11 +149,8 @@ def stand(folder: RunFolder, experiment: Experiment, from_round: int | None, wat
 
 def restore(side: ServerSide, checkpoint: Checkpoint) -> None:
     """The server goes on from the last committed round, if there is one."""
-    committed = checkpoint.server_state()
-    if committed is None:
-        return
     try:
-        side.server.restore(committed)
+        put_back(side.server, checkpoint)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
         raise DataError(
             f"The server's state in {checkpoint.folder} does not fit the experiment ({problem}); is it of another run?"

@@ -1,7 +1,7 @@
 """Which coordinates clients sent: shares of the model's parts, overlap between clients, how long one goes unsent.
 
-Computed at the server from the masks that it gets anyway. It is no part of the state: a run that goes on after a break
-counts from there, and says since when.
+Computed at the server from the masks that it gets anyway. It is no part of the state, but is kept beside it, so that a
+run that goes on after a break counts on; one whose checkpoint has none counts from there, and says since when.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from refprotofl.basics.state import State
 
 AGES = (1, 2, 4, 8, 16, 32, 64)  # rounds unsent from which each class of ages but the first begins
 
@@ -24,6 +26,18 @@ class Masks:
         self._round = 0
         self._clients = 0
         self._senders = torch.zeros(0, dtype=torch.int32)  # (d,), of this round
+
+    @property
+    def kept(self) -> State:
+        return {"last": self._last, "since": self._since}
+
+    def restore(self, kept: State) -> None:
+        last, since = kept["last"], kept["since"]
+        if not isinstance(last, Tensor) or last.dtype != torch.int32 or last.shape != (self._size,):
+            raise ValueError(f"when coordinates were sent last is not told for the {self._size} that there are")
+        if type(since) is not int:
+            raise ValueError("since when masks are counted is no number")
+        self._last, self._since = last.clone(), since
 
     def begin(self, round: int) -> None:
         self._since = self._since or round

@@ -132,6 +132,15 @@ class Server(ABC):
         return {}
 
     @property
+    def observations(self) -> State:
+        """What `observed` counts on from round to round; checkpoints keep it beside the state, no digest knows it."""
+        return {}
+
+    def recall(self, observations: State) -> None:
+        """Takes up what was kept; called only where something was."""
+        raise ValueError(f"{self.experiment.method} keeps no observations")
+
+    @property
     def counted_as(self) -> dict[str, Kind | Counted]:
         """What the ledger counts the fields of all messages as."""
         return {**self.kinds, **kinds(self.messages)}

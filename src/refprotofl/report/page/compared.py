@@ -34,6 +34,7 @@ class Member:
     stops: Sequence[Stop]
     rounds_done: int
     result: Result | None = None  # of a finished run
+    trained: str = ""  # how, where rows differ in it and their names do not say so
 
 
 def comparison_page(
@@ -69,7 +70,8 @@ def _block(block: str, members: Sequence[Member], links: Mapping[str, Links], ba
         by_name.setdefault(one.name, []).append(one.stops)
     found = []
     if rows:
-        parts: list[Part] = [*_frontier(rows, protocol), *_tables(rows)]
+        trained = {one.name: one.trained for one in members if one.trained}
+        parts: list[Part] = [*_frontier(rows, protocol), *_tables(rows, trained)]
         found.append(Section("methods", f"{heading}Methods side by side", parts, block or None))
     figures = [
         _over_seeds(by_name, protocol, "round"),
@@ -107,13 +109,16 @@ def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
     return against(rows, baseline if baseline in names and baseline else first) if len(rows) > 1 else rows
 
 
-def _tables(rows: Sequence[OverSeeds]) -> list[Table]:
+def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table]:
     found = []
     for name, (headings, lines) in (("Accuracy", accuracies(rows)), ("What it took", efforts(rows))):
         shown = [[words(row.name), *line] for row, line in zip(rows, lines, strict=True)]
         left = 2 if "shares" in headings else 1
         notes = [words(note) for note in legend(rows)] if name == "Accuracy" else []
         found.append(Table(name, ("method", *headings), shown, notes, left=left))
+    if trained:
+        settings = [[words(name), words(how)] for name, how in trained.items()]
+        found.append(Table("Trained with", ("method", "settings of its own"), settings, left=2))
     told = [[words(note)] for note in footnotes(rows)]
     return [*found, *([Table("What the methods tell of themselves", ("note",), told)] if told else [])]
 

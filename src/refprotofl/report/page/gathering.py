@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from refprotofl.basics.links import Links
 from refprotofl.basics.units import counted
@@ -169,35 +169,63 @@ def members_of(
         return [_member(path, block, name, read[path]) for path, block, name in placed], unread
     labels = labels_of([one[0] for one in read.values()])
     members = [
-        _member(path, block, (names or {}).get(path, name), one)
-        for (path, one), (block, name) in zip(read.items(), labels, strict=True)
+        _member(path, label.block, (names or {}).get(path, label.name), one, label.trained)
+        for (path, one), label in zip(read.items(), labels, strict=True)
     ]
     return members, unread
 
 
-def _member(path: Path, block: str, name: str, read: Read) -> Member:
+def _member(path: Path, block: str, name: str, read: Read, trained: str = "") -> Member:
     experiment, told, result = read
     stops = stops_of(told) if told else stops_of_result(result) if result else []
     done = told.rounds_done if told else experiment.rounds
-    return Member(name, block, experiment, path, stops, done, result)
+    return Member(name, block, experiment, path, stops, done, result, trained)
 
 
-def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
-    """For each its block, by the data and training that it differs in from others, and its row in that block."""
+class Label(NamedTuple):
+    block: str  # the data and training that it differs in from other blocks
+    name: str  # of its row in that block
+    trained: str = ""  # how, where rows differ in it and their names do not say so
+
+
+def labels_of(experiments: Sequence[Experiment]) -> list[Label]:
+    """Where each stands among the others."""
     plains = [_asked(experiment) for experiment in experiments]
     keys = dict.fromkeys(key for plain in plains for key in plain)
     differing = [key for key in keys if len({str(plain.get(key)) for plain in plains}) > 1]
     own = [key for key in differing if key.partition(".")[0] in METHOD_KEYS and key != "method"]
     shared = [key for key in differing if key.partition(".")[0] not in METHOD_KEYS and key not in _IGNORED]
+    tuned = _tuned(plains, shared)
+    shared = [key for key in shared if key not in tuned]
     labels = []
     for plain in plains:
         alike = [other for other in plains if other["method"] == plain["method"]]
-        switches = [key for key in own if key in plain and len({str(other.get(key)) for other in alike}) > 1]
+        block = _block(plain, shared)
+        beside = [other for other in alike if _block(other, shared) == block]
+        searched = [key for key in tuned if _values(key, beside) > 1]
+        switches = [key for key in own if key in plain and _values(key, alike) > 1]
         method = str(plain["method"])
-        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in switches)
-        name = ":".join([method, *own_words])
-        labels.append((", ".join(f"{key} = {_told(plain.get(key))}" for key in shared), name))
+        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in (*switches, *searched))
+        chosen = _block(plain, [key for key in tuned if key not in searched])
+        labels.append(Label(block, ":".join([method, *own_words]), chosen))
     return labels
+
+
+def _tuned(plains: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[str]:
+    """How methods were trained, where it differs within what is one block otherwise, as in a tuned grid."""
+    trained = [key for key in shared if key.startswith("train.")]
+    blocks: dict[str, list[dict[str, Any]]] = {}
+    for plain in plains:
+        blocks.setdefault(_block(plain, [key for key in shared if key not in trained]), []).append(plain)
+    return [key for key in trained if any(_values(key, block) > 1 for block in blocks.values())]
+
+
+def _values(key: str, plains: Sequence[dict[str, Any]]) -> int:
+    return len({str(plain.get(key)) for plain in plains})
+
+
+def _block(plain: dict[str, Any], shared: Sequence[str]) -> str:
+    return ", ".join(f"{key} = {_told(plain.get(key))}" for key in shared)
 
 
 def _told(value: object) -> str:

@@ -1,8 +1,9 @@
-"""Accuracy by epsilon: a line for each method, and beside it where that method is without noise."""
+"""Accuracy by epsilon with 95 % intervals over seeds: a line for each method, and where that is without noise."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from refprotofl.basics.units import three_figures
 from refprotofl.errors import InputError
 from refprotofl.grids.choices import read_switches
 from refprotofl.report.comparison import OverSeeds
@@ -22,9 +23,14 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
         axes = figure.subplots()
         for method, colour in zip(methods, COLOURS, strict=False):
             own = [row for row in known if read_switches(row.name)[0] == method]
-            points = sorted((epsilon, 100 * row.accuracy[protocol].mean) for row in own if (epsilon := _epsilon(row)))
+            points = sorted(
+                (epsilon, 100 * row.accuracy[protocol].mean, 100 * (row.accuracy[protocol].half_width or 0.0))
+                for row in own
+                if (epsilon := _epsilon(row))
+            )
             if points:
-                axes.plot(*zip(*points, strict=True), color=colour, marker="o", label=shortened(method, 30))
+                x, y, ends = zip(*points, strict=True)
+                axes.errorbar(x, y, yerr=ends, color=colour, marker="o", capsize=3, label=shortened(method, 30))
             for row in own:
                 if row.privacy is None:
                     without = f"{shortened(method, 30)}, without noise"
@@ -32,7 +38,7 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
         axes.set_xscale("log")
         axes.set_ylim(*limits([100 * row.accuracy[protocol].mean for row in known]))
         places = sorted({epsilon for row in known if (epsilon := _epsilon(row))})
-        axes.set_xticks(places, [f"{place:.3g}" for place in places])
+        axes.set_xticks(places, list(map(three_figures, places)))
         axes.set_xticks([], minor=True)
         whose = ", of the client with the largest" if unit == "sample" else ""
         plain_axes(axes, f"epsilon by {unit}{whose}", f"accuracy, {protocol} (%)")

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import State
 from refprotofl.methods.apud import upload
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.budget import check_least_budget
@@ -96,6 +97,13 @@ class RefProtoServer(Server):
     def observed(self) -> dict[str, Any]:
         masks = self.masks.told()
         return {"masks": masks} if masks else {}
+
+    @property
+    def observations(self) -> State:
+        return self.masks.kept
+
+    def recall(self, observations: State) -> None:
+        self.masks.restore(observations)
 
     @property
     def compresses(self) -> bool:
