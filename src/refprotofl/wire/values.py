@@ -27,6 +27,7 @@ LEAST = 256  # values below which tables cost more than they save
 MOST_A_BYTE = 32  # values that a byte of the code may stand for: what is read is paid for
 
 _CONTEXTS = 8
+_A_LANE = 1024  # symbols: beside what floats take, a lane's state weighs little
 _FIRST_BITS = (0, 3, 5)
 
 
@@ -51,7 +52,7 @@ Integers = NDArray[np.int64]
 def encode_values(values: Tensor) -> bytes:
     """The code of values (n,) of a type in `CODED`."""
     if values.dtype is torch.int8:
-        return encode_symbols(values.numpy().view(np.uint8), np.zeros(len(values), np.int64), 1)
+        return encode_symbols(values.numpy().view(np.uint8), np.zeros(len(values), np.int64), 1, _A_LANE)
     form = _FORMS[values.dtype]
     bits = values.contiguous().view(form.carrier).numpy().view(form.unsigned).astype(np.int64)
     exponents = bits >> form.mantissa & ((1 << form.exponent) - 1)
@@ -60,8 +61,8 @@ def encode_values(values: Tensor) -> bytes:
     heads, rest = _split(bits, form, first)
     raw = np.packbits(fields(rest, np.full_like(rest, form.mantissa - first)))
     none = np.zeros_like(contexts)
-    coded = encode_symbols(exponents.astype(np.uint8), none, 1) + encode_symbols(heads, contexts, _CONTEXTS)
-    return bytes([first]) + coded + raw.tobytes()
+    coded = encode_symbols(exponents.astype(np.uint8), none, 1, _A_LANE)
+    return bytes([first]) + coded + encode_symbols(heads, contexts, _CONTEXTS, _A_LANE) + raw.tobytes()
 
 
 def decode_values(reader: Reader, dtype: torch.dtype, count: int) -> Tensor:
