@@ -171,6 +171,8 @@ def test_an_experiment_cannot_be_changed() -> None:
 COMPANY: dict[str, dict[str, Any]] = {
     "share": {"method": "fedavg"},
     "refprotofl.uplink-budget": {"refprotofl.keep": None},
+    "thin.uplink-budget": {"thin.up-bits": None},
+    "thin.downlink-budget": {"thin.down-bits": None},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
     "trim": {"aggregate": "trimmed"},

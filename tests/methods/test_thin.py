@@ -186,3 +186,10 @@ def test_its_own_code_and_a_compressor_do_not_go_together():
 def test_batch_statistics_are_refused():
     with pytest.raises(InputError, match="batch-local"):
         Experiment.parse({"method": "thin", "model": {"norm": "batch-local"}})
+
+
+@pytest.mark.parametrize("public", [{"per-class": 0}, {"coverage": 0.0}, {"classes": []}])
+def test_anchors_need_a_public_set(public):
+    assert Experiment.parse({"method": "thin", "thin": {"drift": "anchors"}}).thin.drift == "anchors"
+    with pytest.raises(InputError, match="made of the public set"):
+        Experiment.parse({"method": "thin", "thin": {"drift": "anchors"}, "public": public})

@@ -1,17 +1,19 @@
 """Which runs each table is made of."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refprotofl.cli.reproducing import Sizes, Variants, What
 from refprotofl.errors import InputError
-from refprotofl.experiment.presets import PRESETS
+from refprotofl.experiment.presets import PRESETS, load_experiment
 from refprotofl.reproduction import paper
-from refprotofl.reproduction.asking import VARIANTS, WHATS
+from refprotofl.reproduction.asking import OURS, VARIANTS, WHATS
 from refprotofl.reproduction.planning import Grid
 from refprotofl.reproduction.studies import SWEEPS, Row, Scope, Study, Variant, studies_of
+from refprotofl.reproduction.thin import thin_studies
 
 ALL = Scope(paper.DATASETS, paper.ALPHAS)
 EIGHT = ["FedAvg", "FedProx", "FedNova", "FedProto", "VHL", "FedGH", "FAST", "RefProtoFL"]
@@ -26,7 +28,7 @@ def rows(what: str, scope: Scope = ALL, variant: Variant = "standard") -> dict[s
 
 
 def test_the_command_offers_what_there_is() -> None:
-    assert [*What] == [*WHATS, "all"]
+    assert [*What] == [*WHATS, *OURS, "all"]
     assert [*Variants] == [*VARIANTS, "both"]
     assert [*Sizes] == [*PRESETS]
 
@@ -193,3 +195,17 @@ def test_a_run_that_two_tables_need_is_one_cell_and_seeds_come_first(grid_of: Ca
     # Four ablations with and without public images; of 16 swept values three are the default, and the size of the
     # public set has none until the data are known.
     assert len(cells) == 2 * (2 * 4 + 16 - 3)
+
+
+def test_thin_is_set_beside_itself_without_each_of_its_stones() -> None:
+    """Every row is another experiment, the first one is that of the example, and both studies need the same runs."""
+    by_global, by_own = thin_studies(Scope(("fashion-mnist", "cifar10"), (0.5, 100.0)))
+    assert (by_global.protocol, by_own.protocol) == ("global", "own")
+    assert by_global.blocks == by_own.blocks
+    assert len(by_global.blocks) == 4
+    grid = Grid((by_global, by_own), "small", (), (0, 1), Path("out"))
+    grid.check()
+    rows = by_global.blocks[0].rows
+    assert len(grid.cells()) == 4 * 2 * len(rows)
+    example = load_experiment(Path(__file__).parents[2] / "examples" / "thin.toml", "small", ["dataset=fashion-mnist"])
+    assert grid.cell(by_global, by_global.blocks[0], rows[0], 0).experiment.hash == example.hash

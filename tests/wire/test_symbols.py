@@ -31,8 +31,8 @@ def test_the_code_is_near_the_entropy() -> None:
 
 
 def test_one_symbol_alone_takes_its_table() -> None:
-    symbols = np.full(4000, 7, np.uint8)
-    assert len(encode_symbols(symbols, np.zeros(4000, np.int64), 1)) == 1 + 2 + 2 + 4
+    symbols = np.full(1000, 7, np.uint8)
+    assert len(encode_symbols(symbols, np.zeros(1000, np.int64), 1)) == 1 + 2 + 2 + 4
 
 
 @settings(max_examples=60, deadline=None)

@@ -63,8 +63,8 @@ def bound_bytes(size: int, marked: int) -> float:
 
 def _measure(name: str, mask: Mask, repeats: int) -> CodedMask:
     indices = np.flatnonzero(mask).astype(np.int64)
-    code, encode_ms = _timed(lambda: encode_indices(indices, mask.size), repeats)
-    decoded, decode_ms = _timed(lambda: decode_indices(Reader(code), mask.size, indices.size), repeats)
+    code, encode_ms = timed(lambda: encode_indices(indices, mask.size), repeats)
+    decoded, decode_ms = timed(lambda: decode_indices(Reader(code), mask.size, indices.size), repeats)
     if not np.array_equal(decoded, indices):
         raise AssertionError(f"the mask {name!r} did not survive its code")
     bound = bound_bytes(mask.size, indices.size)
@@ -83,7 +83,7 @@ def _measure(name: str, mask: Mask, repeats: int) -> CodedMask:
     )
 
 
-def _timed(work: Callable[[], _Result], repeats: int) -> tuple[_Result, float]:
+def timed(work: Callable[[], _Result], repeats: int) -> tuple[_Result, float]:
     """What the work returns, and the median of its times in milliseconds."""
     times = []
     for _ in range(max(repeats, 1)):

@@ -10,6 +10,8 @@ from refprotofl.cli.printing import emit, explain, notes
 from refprotofl.cli.tables import Column, show
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from refprotofl.benchmarks.measuring import Report
 
 Repeats = Annotated[int, typer.Option(min=1, help="Passes that the medians are of, after one to warm up.")]
@@ -32,19 +34,21 @@ def tell(progress: str) -> None:
     notes.print(progress, style="dim")
 
 
-def present(report: "Report", as_json: bool) -> None:
-    """A table with the machine under it, or all of it as JSON."""
+def present(report: "Report", as_json: bool, **more: "Report") -> None:
+    """A table with the machine under it, or all of it as JSON; more tables beneath, or their rows by name."""
     from refprotofl.benchmarks.measuring import conditions
 
     machine = conditions()
     if as_json:
         whole = {"title": report.title, "machine": machine, "rows": list(report.rows), "notes": list(report.notes)}
-        emit(json.dumps(whole, indent=2) + "\n")
+        emit(json.dumps(whole | {name: list(one.rows) for name, one in more.items()}, indent=2) + "\n")
         return
-    columns = [Column(name.replace("_", " "), not isinstance(value, str), 20) for name, value in report.rows[0].items()]
-    show(columns, [[_cell(value) for value in row.values()] for row in report.rows], report.title)
-    for note in report.notes:
-        explain(note)
+    for one in (report, *more.values()):
+        first = one.rows[0].items()
+        columns = [Column(name.replace("_", " "), not isinstance(value, str), 20) for name, value in first]
+        show(columns, [[_cell(value) for value in row.values()] for row in one.rows], one.title)
+        for note in one.notes:
+            explain(note)
     explain(", ".join(f"{name} {value}" for name, value in machine.items()))
 
 
@@ -63,14 +67,23 @@ def bench_wire(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds trained before the real masks are taken.")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Bytes of the mask code beside the entropy bound, on uniform masks and on those of a real run."""
+    """Bytes of the mask code beside the entropy bound, on uniform masks and on those of a real run.
+
+    And the bits a value that real uploads take with value-code = "entropy", beside their entropy.
+    """
     from dataclasses import asdict
 
     from refprotofl.benchmarks.masks import masks_of_run
     from refprotofl.benchmarks.measuring import Report
+    from refprotofl.benchmarks.values import VARIANTS, value_table, values_of_run
     from refprotofl.benchmarks.wire import code_table, uniform_masks
     from refprotofl.experiment.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
     rows = [asdict(row) for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds))]
-    present(Report("Index code: bytes against log2 C(d, K) / 8", rows), as_json)
+    sent: dict[str, Tensor] = {}
+    for name, switches in VARIANTS.items():
+        asked = load_experiment(file, preset, [*(settings or ()), f"rounds={rounds}", *switches])
+        sent |= {f"{name}: {field}": one for field, one in values_of_run(asked, data).items()}
+    values = Report("Values: bits against their entropy", [asdict(row) for row in value_table(sent)])
+    present(Report("Index code: bytes against log2 C(d, K) / 8", rows), as_json, values=values)

@@ -45,6 +45,7 @@ class What(StrEnum):
     curves = "curves"
     partition_figure = "partition-figure"
     tsne_figure = "tsne-figure"
+    thin = "thin"
     all = "all"
 
 

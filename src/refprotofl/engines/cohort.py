@@ -16,6 +16,7 @@ from refprotofl.errors import GuardError, RunError
 from refprotofl.methods.core.cohort import Answers
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
+from refprotofl.wire.values import ValueCode
 
 AHEAD = 64  # requests under way beyond the answer that is waited for: enough to choose from, and memory stays bounded
 LOGS_TELL = " The clients' logs tell more: those of this machine are in the run folder, under logs."
@@ -58,8 +59,9 @@ def field_norms(message: Message) -> dict[str, float]:
 class _Requests:
     """A phase's requests, encoded; one that goes to several clients is encoded once."""
 
-    def __init__(self, message: Message | Callable[[int], Message]) -> None:
+    def __init__(self, message: Message | Callable[[int], Message], value_code: ValueCode) -> None:
         self._message = message
+        self._value_code = value_code
         self._recent: dict[int, tuple[Message, bytes, dict[str, str]]] = {}  # by the message's identity
 
     def to(self, client: int) -> tuple[Message, bytes, dict[str, str]]:
@@ -67,7 +69,7 @@ class _Requests:
         if id(request) not in self._recent:
             if len(self._recent) == RECENT:
                 del self._recent[next(iter(self._recent))]
-            self._recent[id(request)] = (request, encode(request), field_digests(request))
+            self._recent[id(request)] = (request, encode(request, self._value_code), field_digests(request))
         return self._recent[id(request)]
 
 
@@ -90,6 +92,7 @@ class EngineCohort:
         deadline: float | None = None,
         lost: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
         least: int = 1,
+        value_code: ValueCode = "plain",
     ) -> None:
         self.round = round
         self.failures: list[dict[str, Any]] = []
@@ -97,6 +100,7 @@ class EngineCohort:
         self.norms: Norms = {}
         self.waited: dict[str, float] = {}  # seconds that answers took to come, by verb
         self._engine = engine
+        self._value_code: ValueCode = value_code
         self._ledger = ledger
         self._kinds = kinds
         self._clients = sorted(clients)
@@ -169,7 +173,7 @@ class EngineCohort:
             if to is None or client in to:
                 self.drop(client, LOST_AT_RANDOM)
         asked = iter([client for client in self._clients if to is None or client in to])
-        requests = _Requests(message)
+        requests = _Requests(message, self._value_code)
         ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order
         while True:
             for client in islice(asked, AHEAD - len(ahead)):

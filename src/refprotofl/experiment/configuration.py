@@ -66,6 +66,9 @@ class _Keys(Table):
     dropout: Annotated[float, Field(ge=0, lt=1)] = key(
         0.0, "share of the asked clients that is lost at random in each phase, from 0 to below 1", enters="changed"
     )
+    value_code: Literal["plain", "entropy"] = key(
+        "plain", "how values are written: as they are, or near their entropy, without loss", enters="changed"
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from refprotofl.errors import MachineError, RunError
-from refprotofl.grids.cells import Cell
+from refprotofl.grids.cells import Cell, cell_folder
 from refprotofl.grids.results import Result, keep, read_kept, result_of, source_commit
-from refprotofl.records.folder import Busy
+from refprotofl.records.folder import Busy, read_experiment
 from refprotofl.simulation.origin import current_folder
 from refprotofl.simulation.run import Watcher, Workers, run
 
@@ -67,6 +67,14 @@ def run_cells(
         if kept is not None and found is None:
             keep(kept, *done)
         yield done
+
+
+def beside_longer(cell: Cell, runs: Path, data: Path | None) -> Cell:
+    """Where its folder has come to more rounds already, as in another search, a run with fewer gets one of its own."""
+    folder = current_folder(cell.folder, cell.experiment, data)
+    if (folder / "experiment.json").exists() and read_experiment(folder).rounds > cell.experiment.rounds:
+        return replace(cell, folder=cell_folder(runs, cell.experiment))
+    return cell
 
 
 def _kept(cell: Cell, data: Path | None, kept: Path | None) -> Done | None:

@@ -71,11 +71,12 @@ class Study:
     baseline: str  # the label of the row that the others are paired with
     notes: tuple[str, ...] = ()
     swept: str = ""  # the key that the rows differ in, if it is one and takes numbers
+    scored: str = ""  # the protocol, where it is not the variant's
 
     @property
     def protocol(self) -> str:
         """The headline's."""
-        return "personal" if self.variant == "standard" else "personal_before"
+        return self.scored or ("personal" if self.variant == "standard" else "personal_before")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _accuracy_rows(scope: Scope, variant: Variant, dataset: str, alpha: float) -
     rows += [Row(label, name) for name, label in beside.items()]
     labels = {**paper.METHODS, **beside}
     rows += [Row(f"{labels[name]} + public images", asked(name) + TRAIN_ON) for name in _WITH_CONTROL if name in labels]
-    return (*_chosen(rows, scope), *_added(rows, scope, variant))
+    return (*chosen(rows, scope), *_added(rows, scope, variant))
 
 
 def _added(rows: Sequence[Row], scope: Scope, variant: Variant) -> list[Row]:
@@ -137,7 +138,7 @@ def ablation(scope: Scope, variant: Variant) -> Study:
     alpha, unprinted = scope.alphas[0], [replace(row, paper=None) for row in rows]
     printed_for = ("cifar10", 0.5)
     blocks = [
-        Block(dataset, alpha, _chosen(rows if (dataset, alpha) == printed_for else unprinted, scope))
+        Block(dataset, alpha, chosen(rows if (dataset, alpha) == printed_for else unprinted, scope))
         for dataset in scope.datasets
     ]
     return Study(f"ablation-{variant}", f"Ablation, {_TITLES[variant]}", variant, _filled(blocks), "RefProtoFL")
@@ -157,7 +158,7 @@ _OTHER_PARTITIONS = "The public set is taken out of the training images: other s
 
 def sweep(scope: Scope, key: str) -> Study:
     """RefProtoFL with one key at several values, on the first data set and alpha."""
-    rows = _chosen([Row(f"{key} = {value}", f"refprotofl:{key}={value}") for value in SWEEPS[key]], scope)
+    rows = chosen([Row(f"{key} = {value}", f"refprotofl:{key}={value}") for value in SWEEPS[key]], scope)
     blocks = [Block(scope.datasets[0], scope.alphas[0], rows)]
     return Study(
         name=f"sweep-{key.replace('.', '-')}",
@@ -181,7 +182,7 @@ def compressors(scope: Scope) -> Study:
         Row("LG-FedAvg, STC", "lg-fedavg:compress.name=stc:compress.keep=0.1"),
         Row("LG-FedAvg, QSGD 4 bits", "lg-fedavg:compress.name=qsgd:compress.bits=4"),
     )
-    blocks = [Block(dataset, scope.alphas[0], _chosen(rows, scope)) for dataset in scope.datasets]
+    blocks = [Block(dataset, scope.alphas[0], chosen(rows, scope)) for dataset in scope.datasets]
     title = "Compressed averaging of the adapter"
     return Study("compressors", title, "standard", _filled(blocks), "RefProtoFL")
 
@@ -189,13 +190,13 @@ def compressors(scope: Scope) -> Study:
 def curves(scope: Scope, rounds: int, every: int) -> Study:
     """Five methods for five times the rounds, to show what the shorter runs leave open."""
     asked = {"refprotofl": "RefProtoFL", "fedavg:share=full": "FedAvg", "fedproto": "FedProto", **_BESIDE}
-    rows = _chosen([Row(label, name) for name, label in asked.items()], scope)
+    rows = chosen([Row(label, name) for name, label in asked.items()], scope)
     settings = (f"rounds={rounds}", f"evaluate.every={every}")
     block = Block(scope.datasets[0], scope.alphas[0], rows, settings)
     return Study("curves", f"Accuracy after {rounds} rounds", "standard", _filled([block]), "RefProtoFL")
 
 
-def _chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
+def chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
     """Those of the methods that the user named."""
     return tuple(row for row in rows if not scope.methods or {row.method, row.asked} & {*scope.methods})
 

@@ -201,7 +201,8 @@ class Loop:
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
         tap, least = self.watcher.crossed, self.experiment.min_replies if purpose == "training" else 1
-        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least)
+        code = self.experiment.value_code
+        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
 
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""

@@ -12,12 +12,10 @@ from refprotofl.basics.units import counted
 from refprotofl.errors import InputError, RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.grids.cells import Cell, cell_folder, cell_name, cell_of
-from refprotofl.grids.running import Done, Failed, run_cells
+from refprotofl.grids.cells import Cell, cell_name, cell_of
+from refprotofl.grids.running import Done, Failed, beside_longer, run_cells
 from refprotofl.grids.timing import Pace, pace_of, workers_for
 from refprotofl.methods.catalogue import find_method
-from refprotofl.records.folder import read_experiment
-from refprotofl.simulation.origin import current_folder
 from refprotofl.simulation.resolving import prepare
 from refprotofl.simulation.run import Watcher, Workers
 from refprotofl.tuning.space import Dimension, dimensions_of, refuse_unusable
@@ -171,16 +169,8 @@ def _run(
     cells: Sequence[Cell],
     failed: Callable[[Failed], None],
 ) -> Iterator[Done]:
-    placed = [_placed(request, cell, data) for cell in cells]
+    placed = [beside_longer(cell, request.out / "runs", data) for cell in cells]
     yield from run_cells(placed, data, workers, watch(placed), kept=request.out / "cells", failed=failed)
-
-
-def _placed(request: Request, cell: Cell, data: Path | None) -> Cell:
-    """Where another search has come to more rounds already, a run with fewer gets a folder of its own."""
-    folder = current_folder(cell.folder, cell.experiment, data)
-    if (folder / "experiment.json").exists() and read_experiment(folder).rounds > cell.experiment.rounds:
-        return replace(cell, folder=cell_folder(request.out / "runs", cell.experiment))
-    return cell
 
 
 def _run_first(request: Request, run: Run) -> list[Pace]:

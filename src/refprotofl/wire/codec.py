@@ -5,11 +5,12 @@
     each entry:      name (length, UTF-8), type code (a byte), body
         dense tensor     0x00 + type: number of dimensions, dimensions, elements
         sparse tensor    0x10 + type: size, index code (indices.py), values (truth values a byte each)
+        coded tensors    0x30 and 0x40 + type: the same with their values in an entropy code (values.py)
         int              0x20: zigzag varint       float  0x21: eight bytes
         text             0x22: length, UTF-8       false  0x23, true  0x24: no body
 
-All lengths are varints, all numbers little-endian. A message has exactly one encoding, and `decode` accepts
-nothing else: what it returns would be encoded to the very bytes that came in.
+All lengths are varints, all numbers little-endian. A message without coded tensors has exactly one encoding, and
+`decode` accepts nothing else: what it returns would be encoded to the very bytes that came in.
 """
 
 import math
@@ -22,17 +23,18 @@ from refprotofl.wire.error import WireError
 from refprotofl.wire.indices import MAX_SIZE, decode_indices, encode_indices
 from refprotofl.wire.message import Message, Sparse, Value
 from refprotofl.wire.reader import Reader, text, varint
-from refprotofl.wire.tensors import DTYPES, data_bytes, dtype_code, read_data, read_shape, shape_bytes
+from refprotofl.wire.tensors import DTYPES, check_finite, data_bytes, dtype_code, read_data, read_shape, shape_bytes
+from refprotofl.wire.values import CODED, LEAST, MOST_A_BYTE, ValueCode, decode_values, encode_values
 
 MAGIC = 0xF5  # never a first byte of UTF-8 text
 VERSION = 1
 MAX_FIELDS = 4096  # of a message: each costs whoever reads it far more than the few bytes that it takes to send
 
-_SPARSE, _INT, _FLOAT, _TEXT, _FALSE, _TRUE = 0x10, 0x20, 0x21, 0x22, 0x23, 0x24
+_SPARSE, _INT, _FLOAT, _TEXT, _FALSE, _TRUE, _CODED = 0x10, 0x20, 0x21, 0x22, 0x23, 0x24, 0x30
 
 
-def encode(message: Message) -> bytes:
-    """The message as bytes: the same message, the same bytes."""
+def encode(message: Message, value_code: ValueCode = "plain") -> bytes:
+    """The message as bytes: the same message, the same bytes. With "entropy" tensors are coded if that is shorter."""
     if not isinstance(message, dict):
         raise WireError(f"a message is a dict, not a {type(message).__name__}")
     _check_count(len(message))
@@ -41,7 +43,7 @@ def encode(message: Message) -> bytes:
         if not isinstance(name, str):
             raise WireError(f"a name in a message is a text, not {name!r:.60}")
         try:
-            parts += [text(name), _value_bytes(value)]
+            parts += [text(name), _value_bytes(value, value_code)]
         except WireError as problem:
             raise WireError(f"field {name!r:.60}: {problem}") from None
     return b"".join(parts)
@@ -78,12 +80,14 @@ def _check_count(fields: int) -> None:
         raise WireError(f"a message of {fields} fields; {MAX_FIELDS} are the most")
 
 
-def _value_bytes(value: Value) -> bytes:
+def _value_bytes(value: Value, value_code: ValueCode) -> bytes:
     match value:
         case Tensor():
-            return bytes([dtype_code(value)]) + shape_bytes(value) + data_bytes(value)
+            kind = dtype_code(value)
+            coded, data = _data(value, value_code)
+            return bytes([coded + kind]) + shape_bytes(value) + data
         case Sparse():
-            return _sparse_bytes(value)
+            return _sparse_bytes(value, value_code)
         case bool():
             return bytes([_TRUE if value else _FALSE])
         case int():
@@ -102,6 +106,11 @@ def _read_value(reader: Reader) -> Value:
         return read_data(reader, DTYPES[code], read_shape(reader))
     if _SPARSE <= code < _SPARSE + len(DTYPES):
         return _read_sparse(reader, DTYPES[code - _SPARSE])
+    if _CODED <= code < _CODED + len(DTYPES):
+        shape = read_shape(reader)
+        return _read_coded(reader, DTYPES[code - _CODED], math.prod(shape)).reshape(shape)
+    if _CODED + _SPARSE <= code < _CODED + _SPARSE + len(DTYPES):
+        return _read_sparse(reader, DTYPES[code - _CODED - _SPARSE], coded=True)
     if code == _INT:
         number = reader.varint()
         return -(number + 1) // 2 if number & 1 else number // 2
@@ -114,16 +123,39 @@ def _read_value(reader: Reader) -> Value:
     raise WireError(f"malformed: unknown type code {code}")
 
 
-def _sparse_bytes(sparse: Sparse) -> bytes:
+def _data(values: Tensor, value_code: ValueCode) -> tuple[int, bytes]:
+    """A tensor's data in the shorter form, and what is added to its type code for it."""
+    data = data_bytes(values)
+    if value_code == "plain" or values.numel() < LEAST or values.dtype not in CODED:
+        return 0, data
+    coded = encode_values(values.detach().cpu().flatten())
+    worth = len(coded) < len(data) and values.numel() <= MOST_A_BYTE * len(coded)
+    return (_CODED, coded) if worth else (0, data)
+
+
+def _read_coded(reader: Reader, dtype: torch.dtype, count: int) -> Tensor:
+    if dtype not in CODED:
+        raise WireError(f"malformed: coded values of {dtype}")
+    values = decode_values(reader, dtype, count)
+    check_finite(values)
+    return values
+
+
+def _sparse_bytes(sparse: Sparse, value_code: ValueCode) -> bytes:
     _check_sparse(sparse)
     indices = sparse.indices.detach().cpu().numpy()
-    head = bytes([_SPARSE + dtype_code(sparse.values)]) + varint(sparse.size)
-    return head + encode_indices(indices, sparse.size) + data_bytes(_unpacked(sparse.values))
+    kind = _SPARSE + dtype_code(sparse.values)
+    coded, data = _data(_unpacked(sparse.values), value_code)
+    head = bytes([coded + kind]) + varint(sparse.size)
+    return head + encode_indices(indices, sparse.size) + data
 
 
-def _read_sparse(reader: Reader, dtype: torch.dtype) -> Sparse:
+def _read_sparse(reader: Reader, dtype: torch.dtype, coded: bool = False) -> Sparse:
     size = reader.varint()
     _check_size(size)
+    if coded:
+        places = decode_indices(reader, size, most=MOST_A_BYTE * reader.left)
+        return Sparse(torch.from_numpy(places), _read_coded(reader, dtype, places.size), size)
     indices = decode_indices(reader, size, most=reader.left // dtype.itemsize)
     values = read_data(reader, torch.uint8 if dtype is torch.bool else dtype, (indices.size,))
     if dtype is torch.bool and bool((values > 1).any()):

@@ -21,14 +21,14 @@ Integers = NDArray[np.int64]
 _PRECISION = 12
 _WHOLE = 1 << _PRECISION  # what the frequencies of a context add up to
 _LEAST = 1 << 16  # a state is from here to below 2**32
-_A_LANE = 4096  # symbols for each lane, or its state would weigh too much
+A_LANE = 4096  # symbols for each lane, or its state would weigh too much
 _MOST_LANES = 64
 
 
-def encode_symbols(symbols: Symbols, contexts: Integers, count: int) -> bytes:
-    """The code of symbols (n,), each of one of `count` contexts (n,)."""
+def encode_symbols(symbols: Symbols, contexts: Integers, count: int, a_lane: int = A_LANE) -> bytes:
+    """The code of symbols (n,), each of one of `count` contexts (n,). Shorter lanes are faster and take more bytes."""
     tables = [_frequencies(np.bincount(symbols[contexts == one], minlength=256)) for one in range(count)]
-    lanes = _lanes(symbols.size)
+    lanes = _lanes(symbols.size, a_lane)
     states, words = _push(symbols, contexts, np.stack(tables), lanes)
     head = varint(lanes) + b"".join(map(_table_bytes, tables))
     return head + states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
@@ -59,11 +59,11 @@ def least_code_bits(symbols: Symbols, contexts: Integers, count: int) -> float:
 
 def about_bytes(symbols: Symbols, contexts: Integers, count: int) -> float:
     """How long the code will be, to a few bytes: without its tables of frequencies, it is 1 in 1000 longer."""
-    return least_code_bits(symbols, contexts, count) / 8 * 1.001 + 4 * _lanes(symbols.size)
+    return least_code_bits(symbols, contexts, count) / 8 * 1.001 + 4 * _lanes(symbols.size, A_LANE)
 
 
-def _lanes(size: int) -> int:
-    return min(max(size // _A_LANE, 1), _MOST_LANES)
+def _lanes(size: int, a_lane: int) -> int:
+    return min(max(size // a_lane, 1), _MOST_LANES)
 
 
 def _frequencies(counts: Integers) -> Integers:

@@ -61,7 +61,7 @@ def read_shape(reader: Reader) -> tuple[int, ...]:
 def data_bytes(tensor: Tensor) -> bytes:
     """The elements; every float must be finite."""
     tensor = tensor.detach().cpu().contiguous()
-    _check_finite(tensor)
+    check_finite(tensor)
     if tensor.dtype is torch.bool:
         return np.packbits(tensor.flatten().numpy()).tobytes()
     carrier, little_endian = _CARRIERS[tensor.itemsize]
@@ -76,7 +76,7 @@ def read_data(reader: Reader, dtype: torch.dtype, shape: tuple[int, ...]) -> Ten
     _, little_endian = _CARRIERS[dtype.itemsize]
     data = np.frombuffer(reader.take(count * dtype.itemsize), little_endian)
     tensor = torch.from_numpy(data.astype(data.dtype.newbyteorder("="))).view(dtype).reshape(shape)
-    _check_finite(tensor)
+    check_finite(tensor)
     return tensor
 
 
@@ -100,7 +100,7 @@ def _check_shape(shape: tuple[int, ...]) -> None:
         raise WireError(f"a tensor of shape {shape} is too large to be sent")
 
 
-def _check_finite(tensor: Tensor) -> None:
+def check_finite(tensor: Tensor) -> None:
     if not tensor.is_floating_point():
         return
     # numpy is ten times as fast, but has no bfloat16 and is slow with float16.

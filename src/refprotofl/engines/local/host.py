@@ -81,8 +81,9 @@ class ClientHost:
         number, round = request.client, request.round
         loaded, asked = self.store.load(number, location), decode(request.payload)
         try:
-            client = self._make(self._seat(number), dict(loaded.state))
-            result = Result(encode(client.answer(request.verb, round, asked)))
+            seat = self._seat(number)
+            client = self._make(seat, dict(loaded.state))
+            result = Result(encode(client.answer(request.verb, round, asked), seat.experiment.value_code))
         except (MachineError, MemoryError):
             raise
         except Exception as problem:

@@ -13,9 +13,9 @@ from refprotofl.methods.core.refusal import Refused
 from refprotofl.wire import Message
 
 
-def anchor_fields(scope: Scope) -> Fields:
+def anchor_fields(scope: Scope, dtype: torch.dtype = torch.float32) -> Fields:
     """The anchors of defined classes down; which those are where it is not all of them."""
-    return {"anchors": _rows(scope, optional=True), "classes": _class_ids(scope)}
+    return {"anchors": _rows(scope, dtype, optional=True), "classes": _class_ids(scope)}
 
 
 def mean_fields(scope: Scope, *, counted: bool = False) -> Fields:
@@ -24,20 +24,20 @@ def mean_fields(scope: Scope, *, counted: bool = False) -> Fields:
     return {"prototypes": _rows(scope), "classes": _class_ids(scope), **counts}
 
 
-def prototype_fields(scope: Scope, *, optional: bool = False) -> Fields:
+def prototype_fields(scope: Scope, dtype: torch.dtype = torch.float32, *, optional: bool = False) -> Fields:
     """What `write_prototypes` writes: of public classes, and of others with their counts."""
     covered = len(scope.experiment.public.classes or ())
-    public = Dense((covered, scope.width), kind="prototype_values", optional=optional)
+    public = Dense((covered, scope.width), (dtype,), kind="prototype_values", optional=optional)
     return {
         **({"public_prototypes": public} if covered else {}),
-        "local_prototypes": _rows(scope, optional=True),
+        "local_prototypes": _rows(scope, dtype, optional=True),
         "classes": _class_ids(scope),
         "counts": whole_numbers(None, low=1, optional=True),
     }
 
 
-def _rows(scope: Scope, *, optional: bool = False) -> Dense:
-    return Dense((None, scope.width), kind="prototype_values", optional=optional)
+def _rows(scope: Scope, dtype: torch.dtype = torch.float32, *, optional: bool = False) -> Dense:
+    return Dense((None, scope.width), (dtype,), kind="prototype_values", optional=optional)
 
 
 def _class_ids(scope: Scope) -> Dense:
@@ -59,13 +59,13 @@ class Prototypes:
     counts: Tensor  # (C,)
 
 
-def write_prototypes(prototypes: Prototypes) -> Message:
+def write_prototypes(prototypes: Prototypes, dtype: torch.dtype = torch.float32) -> Message:
     message: Message = {}
     if len(prototypes.public):
-        message["public_prototypes"] = prototypes.public
+        message["public_prototypes"] = prototypes.public.to(dtype)
     held = prototypes.counts.nonzero().squeeze(1)
     if len(held):
-        message["local_prototypes"] = prototypes.local[held]
+        message["local_prototypes"] = prototypes.local[held].to(dtype)
         message["classes"] = class_ids(held, len(prototypes.counts))
         message["counts"] = prototypes.counts[held].to(torch.int32)
     return message
@@ -73,7 +73,7 @@ def write_prototypes(prototypes: Prototypes) -> Message:
 
 def read_prototypes(message: Received, public_classes: Sequence[int], num_classes: int, width: int) -> Prototypes:
     """Checks what must fit between the fields: as many rows as classes, no class twice, none that is public."""
-    public = message.tensor("public_prototypes") if public_classes else torch.zeros(0, width)
+    public = message.tensor("public_prototypes").to(torch.float32) if public_classes else torch.zeros(0, width)
     local, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
     if "local_prototypes" in message:
         classes, held = message.tensor("classes").long(), message.tensor("counts").long()
@@ -86,7 +86,7 @@ def read_prototypes(message: Received, public_classes: Sequence[int], num_classe
 
 def _rows_of(message: Received, name: str, classes: Tensor, counts: Tensor) -> Tensor:
     """A row for each class, each class once."""
-    rows = message.tensor(name)
+    rows = message.tensor(name).to(torch.float32)
     if not len(rows) == len(classes) == len(counts) or len(classes.unique()) != len(classes):
         raise Refused(f"{name}, classes and counts do not belong together, or a class comes twice")
     return rows
@@ -122,11 +122,11 @@ def read_means(message: Received, num_classes: int, width: int, *, counted: bool
     return ClassMeans(means, counts)
 
 
-def write_anchors(anchors: Tensor, defined: Tensor) -> Message:
+def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.float32) -> Message:
     """Only the defined rows; which ones they are is said where it is not all of them."""
     if not defined.any():
         return {}
-    message: Message = {"anchors": anchors[defined]}
+    message: Message = {"anchors": anchors[defined].to(dtype)}
     if not defined.all():
         message["classes"] = class_ids(defined.nonzero().squeeze(1), len(defined))
     return message

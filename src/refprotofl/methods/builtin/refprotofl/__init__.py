@@ -36,6 +36,9 @@ class Options(Table):
     timing: Literal["pre-train", "post-train"] = Field("pre-train", description="when prototypes are made")
     downlink: Literal["dense", "sparse"] = Field("dense", description="the whole adapter, or what changed in it")
     value_type: Literal["float32", "float16", "bfloat16", "int8"] = Field("float32", description="of what is sent up")
+    prototype_type: Literal["float32", "float16", "bfloat16"] = key(
+        "float32", "of prototypes and anchors, both ways", enters="changed"
+    )
     retain: Switch = key(True, "whether a class that nobody of a round can serve keeps its anchor", enters="changed")
     min_count: PositiveInt = key(1, "least samples behind a client's own prototype, 1 or more", enters="changed")
     backbone: Literal["private", "frozen"] = key("private", "trained by its client, or left as it is", enters="changed")

@@ -22,7 +22,9 @@ def check_least_budget(experiment: Experiment, table: Options, adapter_size: int
         covered = list(experiment.public.classes or ())
         counts = torch.ones(num_classes, dtype=torch.int64).index_fill(0, torch.tensor(covered).long(), 0)
         means = torch.zeros(num_classes, experiment.model.embedding)
-        least += len(encode(write_prototypes(Prototypes(means[covered], means, counts))))
+        least += len(
+            encode(write_prototypes(Prototypes(means[covered], means, counts), masked.DTYPES[table.prototype_type]))
+        )
     if table.uplink_budget < least:
         raise InputError(
             f"refprotofl.uplink-budget = {table.uplink_budget} bytes is too small: "

@@ -32,14 +32,14 @@ class RefProtoClient(Client):
         """Answers that go before the masked update count against the round's uplink budget."""
         answer = super().answer(verb, round, message)
         if self.options.uplink_budget is not None and (verb == "prototypes" or LOST in answer):
-            self.state["spent"] = self.spent(round) + len(encode(answer))
+            self.state["spent"] = self.spent(round) + len(encode(answer, self.experiment.value_code))
             self.state["spent_round"] = round
         return answer
 
     def prototypes(self, round: int, message: Received) -> Message:
         adapter, public = self.receive(round, message), self.public_set()
         self.load(adapter)
-        return write_prototypes(self.compute_prototypes(round, public))
+        return self.write_prototypes(round, public)
 
     def train(self, round: int, message: Received) -> Message:
         adapter = self.receive(round, message)
@@ -47,7 +47,7 @@ class RefProtoClient(Client):
         if self.seat.feedback == "ef21" and "memory" not in self.state:
             raise Lost
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
-        extra = write_prototypes(self.compute_prototypes(round, public)) if public is not None else {}
+        extra = self.write_prototypes(round, public) if public is not None else {}
         if self.experiment.compress.name != "none":
             return {**extra, **weights.write_change(self, round, local - adapter)}
         return self.masked_update(round, local, adapter, extra)  # Algorithm 1
@@ -56,7 +56,15 @@ class RefProtoClient(Client):
         memory = tensor_of(self.state, "memory") if "memory" in self.state else torch.zeros_like(local)
         sizes, spent = self.model.sizes(self.parts), self.spent(round)
         answer, memory = masked.compose(
-            self.options, sizes, local, adapter, memory, partial(self.selection, round), extra, spent
+            self.options,
+            sizes,
+            local,
+            adapter,
+            memory,
+            partial(self.selection, round),
+            extra,
+            spent,
+            lambda message: len(encode(message, self.experiment.value_code)),
         )
         if self.options.error_feedback != "none":
             self.state["memory"] = memory
@@ -90,6 +98,10 @@ class RefProtoClient(Client):
 
     def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)
+
+    def write_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Message:
+        narrow = masked.DTYPES[self.options.prototype_type]
+        return write_prototypes(self.compute_prototypes(round, public), narrow)
 
     def compute_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Prototypes:
         """Algorithm 3, with the weights that are loaded."""

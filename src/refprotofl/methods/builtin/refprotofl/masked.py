@@ -18,7 +18,7 @@ from refprotofl.methods.core.fields import Fields, Real, Received, SparseVector
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.wire import Message, Sparse, encode
 
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,13 @@ def compose(
     stream: Callable[[], np.random.Generator],
     extra: Message,
     spent: int,
+    length: Callable[[Message], int] = lambda message: len(encode(message)),
 ) -> tuple[Message, Tensor]:
     """Algorithm 1 on one client: the message, `extra` included, and the memory for the next round.
 
     `memory` (d,) is what error feedback kept: the unsent rest (`ef`), or what the server already has (`ef21`).
     `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
+    `length` is that of a message in bytes.
     """
     target = compressors.wanted(table.error_feedback, local, memory)
 
@@ -73,8 +75,8 @@ def compose(
         keep = apud.number_to_send(table.share, len(local))
     else:
         left = (table.uplink_budget or 0) - spent
-        value_bytes = _DTYPES[table.value_type].itemsize
-        keep = largest_within(lambda keep: len(encode(attempt(keep)[0])), left, len(local), value_bytes)
+        value_bytes = DTYPES[table.value_type].itemsize
+        keep = largest_within(lambda keep: length(attempt(keep)[0]), left, len(local), value_bytes)
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
     return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
@@ -133,7 +135,7 @@ def pack(table: Options, target: Tensor, reference: Tensor, mask: Tensor) -> tup
     if table.value_type == "int8":
         message["scale"] = scale = float(values.abs().max()) / 127 or 1.0
         values = (values / scale).round().clamp(-127, 127)
-    narrow = values.to(_DTYPES[table.value_type])
+    narrow = values.to(DTYPES[table.value_type])
     message["change"] = Sparse(indices, narrow, len(target))
     return message, change.index_copy(0, indices, _widen(narrow, message.get("scale")))
 
@@ -141,7 +143,7 @@ def pack(table: Options, target: Tensor, reference: Tensor, mask: Tensor) -> tup
 def fields(table: Options, size: int) -> Fields:
     """The masked update of an adapter of `size` parameters."""
     count = None if table.share is None else apud.number_to_send(table.share, size)
-    sent = SparseVector(size, _DTYPES[table.value_type], count)
+    sent = SparseVector(size, DTYPES[table.value_type], count)
     scale = {"scale": Real()} if table.value_type == "int8" else {}
     return {"change" if sends_change(table) else "adapter": sent, **scale}
 

@@ -52,15 +52,16 @@ class RefProtoServer(Server):
     @classmethod
     def exchanges(cls, scope: Scope) -> Exchanges:
         table, compressed = scope.options, scope.experiment.compress.name != "none"
-        adapter, anchors = Dense((scope.shared,), kind="parameters"), prototypes.anchor_fields(scope)
+        adapter, narrow = Dense((scope.shared,), kind="parameters"), masked.DTYPES[table.prototype_type]
+        anchors = prototypes.anchor_fields(scope, narrow)
         step = {**weights.step_fields(scope), "base": Whole(optional=True)}
         whole_or_step = Either((adapter, SparseVector(scope.shared)), optional=True)
         update = weights.change(scope) if compressed else masked.fields(table, scope.shared)
-        along = prototypes.prototype_fields(scope, optional=True) if table.timing == "post-train" else {}
+        along = prototypes.prototype_fields(scope, narrow, optional=True) if table.timing == "post-train" else {}
         down = {"adapter": whole_or_step, **step}
         return declare(
             scope,
-            prototypes=Exchange(down, prototypes.prototype_fields(scope)),
+            prototypes=Exchange(down, prototypes.prototype_fields(scope, narrow)),
             train=Exchange({**down, **anchors}, {**update, **along}),
             evaluate={"adapter": adapter, **anchors},
         )
@@ -86,7 +87,7 @@ class RefProtoServer(Server):
             uploads = dict(self.ask(cohort, "prototypes", requests, partial(self.read_prototypes, cohort)))  # Alg. 3
             self.set_anchors(cohort.round, uploads)  # Algorithm 4
             self.remembered.holds[list(uploads)] = cohort.round
-        anchors = write_anchors(self.anchors, self.defined) if self.aligns(cohort.round) else {}
+        anchors = self.write_anchors() if self.aligns(cohort.round) else {}
         requests, uploaded = self.requests(cohort.round, anchors), dict[int, Prototypes]()
         updates = self.ask(cohort, "train", requests, partial(self.read_update, cohort))  # Algorithms 5 and 1
         self.previous, self.adapter = self.adapter, self.aggregated(cohort.round, updates, uploaded)  # Algorithm 2
@@ -113,7 +114,10 @@ class RefProtoServer(Server):
         return self.options.erpa and round > self.options.warmup_rounds
 
     def evaluation(self) -> Message:
-        return {"adapter": self.adapter, **write_anchors(self.anchors, self.defined)}
+        return {"adapter": self.adapter, **self.write_anchors()}
+
+    def write_anchors(self) -> Message:
+        return write_anchors(self.anchors, self.defined, masked.DTYPES[self.options.prototype_type])
 
     def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
         """What each client is sent: `extra`, and the adapter unless the client got it in this round already."""

@@ -117,5 +117,7 @@ class Thin(Declaration):
                 'model.norm = "group" or "none"'
             )
         table: Options = experiment.thin
-        if table.drift == "anchors" and not experiment.public.per_class:
+        public = experiment.public
+        empty = public.per_class == 0 or public.classes == () or (public.classes is None and not public.coverage)
+        if table.drift == "anchors" and empty:
             raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')

@@ -1,0 +1,198 @@
+"""The command `frontier`."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.cli.app import (
+    INTERRUPTED,
+    DataDir,
+    Device,
+    File,
+    Preset,
+    Settings,
+    Workers,
+    app,
+    nothing_kept_yet,
+    read_path,
+    read_seeds,
+)
+from refprotofl.cli.grids import show_table
+from refprotofl.cli.printing import complain, emit, notes, say, warn
+from refprotofl.cli.running import read_workers, with_device
+from refprotofl.errors import InputError
+
+if TYPE_CHECKING:
+    from refprotofl.frontier.candidates import Request
+    from refprotofl.frontier.limits import Limit
+    from refprotofl.frontier.search import Found
+    from refprotofl.grids.cells import Cell
+    from refprotofl.report.page.gathering import Blocks
+    from refprotofl.simulation.run import Watcher
+    from refprotofl.simulation.run import Workers as Count
+
+
+@app.command(
+    epilog="Example: refprotofl frontier --preset small --set dataset=fashion-mnist --budget '10 MB', or --link lora "
+    "--deadline 3600 --methods thin,fedavg:share=full:compress.name=stc --schedules 20x1,6x3"
+)
+def frontier(
+    file: File = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Most bytes of all clients, both ways and once: '10 MB'.", show_default=False)
+    ] = None,
+    round_budget: Annotated[
+        str | None, typer.Option(help="Most bytes of one client in a round, both ways: '50 kB'.", show_default=False)
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(help="With --deadline: lte, lora, nb-iot, wifi or up=…,down=…,latency=….", show_default=False),
+    ] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=0.001, help="Most seconds of a client on its link, in all.", show_default=False)
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods with commas between, with switches as in compare.", show_default="a choice of ours"),
+    ] = None,
+    schedules: Annotated[
+        str | None,
+        typer.Option(
+            help="Rounds x local epochs, with commas between: 20x1,6x3.", show_default="the experiment's, and 3/10 x 3"
+        ),
+    ] = None,
+    ends: Annotated[int, typer.Option(min=1, help="Candidates that are run to their end, at least.")] = 6,
+    seeds: Annotated[str, typer.Option(help="Seeds with commas between; report results with others.")] = "1000",
+    protocol: Annotated[str, typer.Option(help="The accuracy that decides.")] = "personal",
+    out_dir: Annotated[
+        Path,
+        typer.Option("--out", parser=read_path, metavar="DIR", help="Where the runs lie; finished ones are reused."),
+    ] = Path("runs/frontier"),
+    data: DataDir = None,
+    workers: Workers = "auto",
+    device: Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole search as JSON.")] = False,
+) -> None:
+    """Search which method, at which setting, is best for your data and your link, and how to run it.
+
+    Candidates are methods with their compressors, each with several schedules; all run a few rounds, the better ones
+    more. The test set is not touched. A search that was interrupted goes on where it was.
+    """
+    with nothing_kept_yet():
+        from refprotofl.frontier import candidates
+        from refprotofl.frontier.search import check
+        from refprotofl.frontier.telling import effort
+        from refprotofl.grids.choices import split_list
+
+        request = candidates.Request(
+            file=file,
+            preset=preset,
+            settings=tuple(with_device(settings or [], device)),
+            methods=tuple(split_list(methods)) if methods is not None else candidates.METHODS,
+            schedules=candidates.read_schedules(schedules) if schedules is not None else (),
+            limit=_read_limit(budget, round_budget, link, deadline),
+            seeds=tuple(read_seeds(seeds)),
+            protocol=protocol,
+            ends=ends,
+            out=out_dir,
+        )
+        count = read_workers(workers)
+        check(request)
+    say(effort(request), notes)
+    _tell(request, _search(request, data, count), data, as_json)
+
+
+def _read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> "Limit":
+    """The one of three that was given."""
+    from refprotofl.basics.links import read_links
+    from refprotofl.frontier.limits import Deadline, EachRound, Total
+
+    if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:
+        raise InputError("Say what is allowed by one of --budget, --round-budget, or --link with --deadline.")
+    if budget is not None:
+        return Total(_read_bytes("--budget", budget))
+    if round_budget is not None:
+        return EachRound(_read_bytes("--round-budget", round_budget))
+    if link is None or deadline is None:
+        raise InputError("--link and --deadline go together: which link, and for how many seconds.")
+    links = read_links(link)
+    if links.own:
+        raise InputError(f"--link {link}: a search has one link for all clients.")
+    return Deadline(links.common, link, deadline)
+
+
+def _read_bytes(option: str, text: str) -> int:
+    from pydantic import TypeAdapter, ValidationError
+
+    from refprotofl.keys.values import Bytes
+
+    try:
+        return TypeAdapter(Bytes).validate_python(int(text) if text.isdecimal() else text)
+    except ValidationError:
+        raise InputError(f"{option} {text}: allowed are sizes such as '10 MB', '900 B' or '64 KiB'.") from None
+
+
+def _search(request: "Request", data: Path | None, workers: "Count") -> "Found":
+    from refprotofl.cli.display import GridWatcher
+    from refprotofl.frontier.search import search
+
+    with ExitStack() as bars:
+
+        def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Watcher]":
+            bars.close()  # that of the rung before
+            watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+            bars.callback(watcher.close)
+            return watcher.watch
+
+        try:
+            return search(request, data, workers, watch)
+        except KeyboardInterrupt:
+            bars.close()
+            kept = for_terminal(request.out)
+            complain(f"Interrupted. What was tried is kept in {kept}; the same command goes on from here.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) -> None:
+    from refprotofl.cli.reporting import report_beside
+    from refprotofl.frontier.telling import blocks_of, command, plain, table_of, write_record
+    from refprotofl.report.tables import write_table
+
+    table = table_of(request, found)
+    write_table(request.out / "tables", table)
+    record = write_record(request, found)
+    for one in found.tried:
+        if one.failed:
+            warn(f"{for_terminal(one.candidate.title)}: {for_terminal(one.failed)}")
+    if as_json:
+        emit(json.dumps(plain(request, found), indent=2) + "\n")
+    else:
+        show_table(table, table.notes)
+    blocks = blocks_of(found)
+    folders = [folder for _, called in blocks for folder in called]
+    if folders:
+        report_beside(folders, request.out / "report.html", data, title=table.title, blocks=blocks)
+    if len(folders) > 1:
+        _draw(request, folders, blocks)
+    say(f"The whole search is in {for_terminal(record)}", notes)
+    winner = command(request, found)
+    if winner is None:
+        warn(f"No candidate keeps within {request.limit.words}: allow more, or name others with --methods.")
+    elif not as_json:
+        say(f"Run the best: {for_terminal(winner)}")
+
+
+def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
+    """The front as a picture."""
+    from refprotofl.report.page.gathering import gather
+    from refprotofl.report.page.static import draw_figures
+
+    page = gather(folders, None, None, None, trust_code=True, blocks=blocks)
+    draw_figures([one for one in page.figures if one.name == "frontier"], request.out / "figures")

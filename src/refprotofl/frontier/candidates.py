@@ -1,0 +1,127 @@
+"""What a frontier is searched among: methods with their switches, each with several schedules of rounds and epochs."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.frontier.limits import Limit
+from refprotofl.grids.cells import Cell, cell_name, cell_of
+from refprotofl.grids.choices import read_switches
+from refprotofl.methods.catalogue import find_method
+from refprotofl.tuning.search import SHARE
+from refprotofl.tuning.space import spelt_key
+
+_FULL = "fedavg:share=full"
+METHODS = (
+    *("refprotofl", "thin", "thin:thin.up-bits=2:thin.down-bits=2", _FULL),
+    f"{_FULL}:compress.name=stc:compress.keep=0.05",
+    f"{_FULL}:compress.name=qsgd:compress.bits=4",
+    f"{_FULL}:compress.name=top-k-ef:compress.keep=0.05",
+    f"{_FULL}:compress.name=ef21:compress.keep=0.05",
+    *("fedproto", "fedgh", "local"),
+)
+
+_SCHEDULE = re.compile(r"([1-9]\d*)\s*x\s*([1-9]\d*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    rounds: int
+    epochs: int  # local ones, in each round
+
+    def __str__(self) -> str:
+        return f"{self.rounds}x{self.epochs}"
+
+
+def read_schedules(text: str) -> tuple[Schedule, ...]:
+    """`20x1,6x3`: rounds and the local epochs of each."""
+    found = [_SCHEDULE.fullmatch(one.strip()) for one in text.split(",")]
+    if not all(found):
+        raise InputError(f"--schedules {text}: allowed are rounds x epochs with commas between, such as 20x1,6x3.")
+    return tuple(dict.fromkeys(Schedule(int(one[1]), int(one[2])) for one in found if one))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    name: str  # a method with its switches
+    schedule: Schedule
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.schedule}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is searched, on which experiment, within which limit."""
+
+    file: Path | None
+    preset: str | None
+    settings: tuple[str, ...]
+    methods: tuple[str, ...]
+    schedules: tuple[Schedule, ...]  # none: those that follow from the experiment
+    limit: Limit
+    seeds: tuple[int, ...]
+    protocol: str
+    ends: int  # how many candidates are run to their end, at least
+    out: Path
+
+    @cached_property
+    def base(self) -> Experiment:
+        return self._load(self.methods[0], self.settings)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Who never sends anything has no use for another schedule."""
+        rounds, epochs = self.base.rounds, self.base.train.local_epochs
+        usual = (Schedule(rounds, epochs), Schedule(max(1, math.ceil(0.3 * rounds)), 3 * epochs))
+        schedules = self.schedules or usual
+        return tuple(
+            Candidate(name, schedule)
+            for name in self.methods
+            for schedule in (schedules if _sends(name) else schedules[:1])
+        )
+
+    def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:
+        """A run of its first rounds. More of them go on in the same folder, if the method lets them."""
+        schedule = candidate.schedule
+        own = [*self._settings, f"rounds={rounds}", f"train.local-epochs={schedule.epochs}"]
+        cell = cell_of(self.file, self.preset, own, candidate.name, seed, self.out / "runs")
+        named = replace(cell, name=candidate.title)
+        if find_method(cell.experiment.method).depends_on_rounds:
+            return named
+        whole = cell.experiment.model_copy(update={"rounds": schedule.rounds})
+        return replace(named, folder=self.out / "runs" / cell_name(whole))
+
+    def command(self, candidate: Candidate) -> list[str]:
+        """How the candidate is run by itself, on the test set."""
+        method, switches = read_switches(candidate.name)
+        schedule = candidate.schedule
+        own = [f"method={method}", *switches]
+        own += [f"rounds={schedule.rounds}", f"train.local-epochs={schedule.epochs}"]
+        named = {_key(one) for one in own} | {"validation", "seed"}
+        keys = [*(one for one in self.settings if _key(one) not in named), *own]
+        words = ["refprotofl", "run", *([str(self.file)] if self.file else [])]
+        words += ["--preset", self.preset] if self.preset else []
+        return [*words, *(word for one in keys for word in ("--set", one))]
+
+    @cached_property
+    def _settings(self) -> Sequence[str]:
+        """Those that were asked for, always with data held out: the test set is never scored."""
+        return [*self.settings, *([] if self.base.validation else [f"validation={SHARE}"])]
+
+    def _load(self, name: str, settings: Sequence[str]) -> Experiment:
+        return cell_of(self.file, self.preset, settings, name, self.seeds[0], self.out).experiment
+
+
+def _key(setting: str) -> str:
+    return spelt_key(setting.partition("=")[0].strip())
+
+
+def _sends(name: str) -> bool:
+    return read_switches(name)[0] != "local"

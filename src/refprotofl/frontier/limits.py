@@ -1,0 +1,132 @@
+"""What a link allows: bytes in all, bytes of a client's round, or seconds over a link; and what a run takes of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from refprotofl.basics.links import Link
+from refprotofl.basics.units import size
+from refprotofl.records.events import read_events
+from refprotofl.records.rounds import read_traffic
+from refprotofl.records.summary import Summary
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a run sends, up to its last round; of a run that was cut short, what it would."""
+
+    rounds: int
+    participations: float  # clients' rounds
+    up: float  # bytes of all clients
+    down: float
+    once: float
+    messages: float  # both ways, without those that come once
+    joined: float  # clients that what comes once went to
+
+    @property
+    def total(self) -> float:
+        return self.up + self.down + self.once
+
+    def longer(self, rounds: int, last: "Sent | None" = None) -> "Sent":
+        """With so many rounds: those to come are like the last one, or like those that were run on average."""
+        like = last or self
+        more = (rounds - self.rounds) / like.rounds
+        return Sent(
+            rounds=rounds,
+            participations=self.participations + like.participations * more,
+            up=self.up + like.up * more,
+            down=self.down + like.down * more,
+            once=self.once,
+            messages=self.messages + like.messages * more,
+            joined=self.joined,
+        )
+
+
+def sent_by(summary: Summary) -> Sent:
+    told = summary["communication"]
+    up, down = told["uplink"], told["downlink"]
+    return Sent(
+        rounds=summary["rounds_done"],
+        participations=summary["full_model"]["participations"],
+        up=up["payload_bytes"],
+        down=down["payload_bytes"],
+        once=told["one_off"]["payload_bytes"],
+        messages=up["messages"] + down["messages"],
+        joined=told["one_off"]["messages"] / 2,  # a request and its answer
+    )
+
+
+def sent_in(folder: Path, round: int) -> Sent | None:
+    """What crossed in one round of a run; None where its events are not there."""
+    if not (folder / "events.jsonl").exists():
+        return None
+    event = next((one for one in read_events(folder) if one["event"] == "round" and one["round"] == round), None)
+    if event is None:
+        return None
+    rows = [row for row in read_traffic(event) if row["purpose"] == "training"]
+    up, down = ([row for row in rows if row["direction"] == way] for way in ("up", "down"))
+    return Sent(
+        rounds=1,
+        participations=len({row["client"] for row in rows}),
+        up=sum(row["payload_bytes"] for row in up),
+        down=sum(row["payload_bytes"] for row in down),
+        once=0,
+        messages=sum(row["messages"] for row in rows),
+        joined=0,
+    )
+
+
+class Limit(Protocol):
+    @property
+    def words(self) -> str: ...
+
+    def share(self, sent: Sent) -> float:
+        """What of the allowance is taken; above 1 is too much."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """Bytes of all clients, both ways and once."""
+
+    bytes: int
+
+    @property
+    def words(self) -> str:
+        return f"{size(self.bytes)} in all"
+
+    def share(self, sent: Sent) -> float:
+        return sent.total / self.bytes
+
+
+@dataclass(frozen=True)
+class EachRound:
+    """Bytes of one client in a round, both ways, on average."""
+
+    bytes: int
+
+    @property
+    def words(self) -> str:
+        return f"{size(self.bytes)} a client and round"
+
+    def share(self, sent: Sent) -> float:
+        return (sent.up + sent.down) / max(sent.participations, 1) / self.bytes
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """Seconds on the link of a client that takes part in every round; what it computes meanwhile is not in them."""
+
+    link: Link
+    name: str
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        return f"{self.seconds:g} s on {self.name}"
+
+    def share(self, sent: Sent) -> float:
+        each = max(sent.participations, 1)
+        a_round = 8 * (sent.up / self.link.up + sent.down / self.link.down) / each
+        waiting = self.link.latency * sent.messages / each
+        once = 8 * sent.once / max(sent.joined, 1) / self.link.down
+        return ((a_round + waiting) * sent.rounds + once) / self.seconds

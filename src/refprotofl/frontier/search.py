@@ -1,0 +1,185 @@
+"""Successive halving towards a front: all candidates run a few rounds, the better ones go on with three times as many.
+
+Which ones are better is not accuracy alone: those that no other beats both in accuracy and in bytes come first, then
+those that only they beat, and so on; among equals, by accuracy. What would go beyond the limit is left out.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from refprotofl.errors import InputError, RunError
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.frontier.candidates import Candidate, Request
+from refprotofl.frontier.limits import Sent, sent_by, sent_in
+from refprotofl.grids.cells import Cell
+from refprotofl.grids.results import Result
+from refprotofl.grids.running import Failed, beside_longer, run_cells
+from refprotofl.methods.catalogue import find_method
+from refprotofl.simulation.resolving import prepare
+from refprotofl.simulation.run import Watcher, Workers
+from refprotofl.tuning.strategies import Budget, rungs
+
+SLACK = 1.25  # a run that was cut short may seem to send as much more than it will
+
+Watch = Callable[[Sequence[Cell]], Callable[[int, Cell], Watcher]]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate, after some of its rounds."""
+
+    candidate: Candidate
+    rounds: int
+    values: dict[int, float]  # by seed
+    sent: Sent  # mean over seeds, of the whole schedule
+    share: float  # of what is allowed
+    folders: tuple[Path, ...] = ()
+    front: bool = False
+    failed: str = ""
+
+    @property
+    def accuracy(self) -> float:
+        return fmean(self.values.values()) if self.values and not self.failed else -math.inf
+
+    @property
+    def finished(self) -> bool:
+        return self.rounds == self.candidate.schedule.rounds and not self.failed
+
+
+@dataclass(frozen=True)
+class Found:
+    tried: tuple[Tried, ...]  # each candidate as far as it came
+    winner: Tried | None  # the most accurate within the limit; None where nothing is
+
+
+def check(request: Request) -> int:
+    """Refuses a search that cannot be done; gives the number of candidates."""
+    if not request.methods or not request.seeds:
+        raise InputError("A search needs a method and a seed.")
+    if request.protocol not in PROTOCOLS:
+        raise InputError(f"--protocol {request.protocol} is not known; known: {', '.join(PROTOCOLS)}.")
+    for what, named in (("method", request.methods), ("seed", request.seeds)):
+        if len({*named}) < len(named):
+            raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
+    for candidate in request.candidates:
+        prepare(request.cell(candidate, candidate.schedule.rounds, request.seeds[0]).experiment)
+    return len(request.candidates)
+
+
+def search(request: Request, data: Path | None, workers: Workers, watch: Watch) -> Found:
+    left = list(request.candidates)
+    tried: dict[Candidate, Tried] = {}
+    for share, count in plan(request):
+        rung = [_rounds(one, share) for one in left]
+        new = [pair for pair in zip(left, rung, strict=True) if not _is_done(tried.get(pair[0]), pair[1])]
+        for one in _try(request, new, data, workers, watch):
+            tried[one.candidate] = one
+        within = [tried[one] for one in left if not tried[one].failed and tried[one].share <= SLACK]
+        left = [one.candidate for one in ranked(within)[:count]]
+    return _found(tried.values())
+
+
+def plan(request: Request) -> list[tuple[float, int]]:
+    """Of each rung: the share of their rounds that candidates run, and how many of them go on."""
+    longest = max(one.schedule.rounds for one in request.candidates)
+    steps = rungs(Budget(longest, len(request.candidates)))
+    going_on = [max(request.ends, count) for _, count in steps[1:]] + [len(request.candidates)]
+    return [(rounds / longest, count) for (rounds, _), count in zip(steps, going_on, strict=True)]
+
+
+def ranked(tried: Iterable[Tried]) -> list[Tried]:
+    """Front after front, each by accuracy."""
+    left, order = list(tried), []
+    while left:
+        first = front_of(left)
+        order += sorted(first, key=lambda one: -one.accuracy)
+        left = [one for one in left if one not in first]
+    return order
+
+
+def front_of(tried: Sequence[Tried]) -> list[Tried]:
+    """Those that no other beats in one of accuracy and bytes without being worse in the other."""
+    return [one for one in tried if not any(_beats(other, one) for other in tried)]
+
+
+def _beats(one: Tried, other: Tried) -> bool:
+    better = one.accuracy >= other.accuracy and one.sent.total <= other.sent.total
+    return better and (one.accuracy, one.sent.total) != (other.accuracy, other.sent.total)
+
+
+def _rounds(candidate: Candidate, share: float) -> int:
+    """Two at least: the first is often not like the others."""
+    return min(candidate.schedule.rounds, max(2, math.ceil(share * candidate.schedule.rounds - 1e-9)))
+
+
+def _is_done(before: Tried | None, rounds: int) -> bool:
+    return before is not None and before.rounds >= rounds
+
+
+def _try(
+    request: Request, pairs: Sequence[tuple[Candidate, int]], data: Path | None, workers: Workers, watch: Watch
+) -> Iterator[Tried]:
+    cells = {
+        (candidate, seed): request.cell(candidate, rounds, seed)
+        for candidate, rounds in pairs
+        for seed in request.seeds
+    }
+    problems: dict[str, str] = {}
+    results: dict[str, tuple[Cell, Result]] = {}
+
+    def fail(failed: Failed) -> None:
+        problems[failed.cell.experiment.hash] = str(failed.problem)
+
+    once = {cell.experiment.hash: cell for cell in cells.values()}.values()
+    planned = [beside_longer(cell, request.out / "runs", data) for cell in once]
+    for cell, result in run_cells(planned, data, workers, watch(planned), kept=request.out / "cells", failed=fail):
+        results[cell.experiment.hash] = (cell, result)
+    for candidate, rounds in pairs:
+        own = [cells[candidate, seed] for seed in request.seeds]
+        failed = next((problems[one.experiment.hash] for one in own if one.experiment.hash in problems), "")
+        done = [] if failed else [results[one.experiment.hash] for one in own]
+        yield _tried(request, candidate, rounds, done, failed)
+
+
+def _tried(
+    request: Request, candidate: Candidate, rounds: int, done: Sequence[tuple[Cell, Result]], failed: str
+) -> Tried:
+    scores = {cell.experiment.seed: result["summary"]["accuracy"].get(request.protocol) for cell, result in done}
+    values = {seed: score for seed, score in scores.items() if score is not None}
+    if not failed and len(values) < len(scores):
+        failed = f"it has no {request.protocol} accuracy"
+    if failed:
+        return Tried(candidate, rounds, {}, Sent(rounds, 0, 0, 0, 0, 0, 0), math.inf, failed=failed)
+    all_sent = [projected(cell, result, candidate.schedule.rounds) for cell, result in done]
+    shares = [request.limit.share(sent) for sent in all_sent]
+    folders = tuple(cell.folder for cell, _ in done)
+    return Tried(candidate, rounds, values, _mean(all_sent), max(shares), folders)
+
+
+def projected(cell: Cell, result: Result, rounds: int) -> Sent:
+    """What a run would send in so many rounds: more like its last one, or like all, if a last round is special."""
+    sent = sent_by(result["summary"])
+    if sent.rounds >= rounds or find_method(cell.experiment.method).depends_on_rounds:
+        return sent.longer(rounds)
+    return sent.longer(rounds, sent_in(cell.folder, sent.rounds))
+
+
+def _mean(all_sent: Sequence[Sent]) -> Sent:
+    first = all_sent[0]
+    means = {name: fmean(getattr(one, name) for one in all_sent) for name in vars(first) if name != "rounds"}
+    return Sent(first.rounds, **means)
+
+
+def _found(tried: Iterable[Tried]) -> Found:
+    listed = list(tried)
+    finished = [one for one in listed if one.finished]
+    if all(one.failed for one in listed):
+        raise RunError(f"No candidate came to a result. {listed[0].candidate.title}: {listed[0].failed}")
+    front = front_of(finished)
+    marked = [replace(one, front=one in front) for one in listed]
+    allowed = [one for one in marked if one.finished and one.share <= 1]
+    ordered = sorted(marked, key=lambda one: (not one.finished, -one.accuracy))
+    return Found(tuple(ordered), max(allowed, key=lambda one: one.accuracy, default=None))

@@ -1,0 +1,101 @@
+"""A front as a table, as a page with its figure, and as a record for programs."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from refprotofl.basics.units import counted, percent, size
+from refprotofl.frontier.candidates import Request
+from refprotofl.frontier.search import Found, Tried
+from refprotofl.records.files import make_folders, write_whole
+from refprotofl.report.page.gathering import Blocks
+from refprotofl.report.statistics import estimate
+from refprotofl.report.tables import Entry, Table
+
+
+def table_of(request: Request, found: Found) -> Table:
+    """Finished candidates first, then those that were left behind, with how far they came."""
+    title = f"{request.base.dataset}: {request.protocol} accuracy on validation data, within {request.limit.words}"
+    headings = (
+        "method",
+        "rounds x epochs",
+        "on the front",
+        request.protocol,
+        "bytes",
+        "of what is allowed",
+        "rounds run",
+    )
+    notes = (
+        "On the front: beaten by no other both in accuracy and in bytes. Bold: the best within what is allowed.",
+        "Bytes are those of all clients, both ways and once; of who was left behind, what all its rounds would take.",
+    )
+    rows = tuple(_row(one, one is found.winner) for one in found.tried)
+    return Table("frontier", title, headings, rows, tuple(map(_record, found.tried)), notes, left=3)
+
+
+def _row(one: Tried, best: bool) -> tuple[Entry, ...]:
+    schedule = one.candidate.schedule
+    if one.failed:
+        told = ("-", "failed", "-", "-")
+    else:
+        front = "yes" if one.front else "no" if one.finished else "left behind"
+        told = (front, _accuracy(one), size(one.sent.total), f"{100 * one.share:.0f} %")
+    words = (one.candidate.name, str(schedule), *told, f"{one.rounds} of {schedule.rounds}")
+    return tuple(Entry(text, "best" if best and place == 3 else "behind") for place, text in enumerate(words))
+
+
+def _accuracy(one: Tried) -> str:
+    found = estimate(list(one.values.values()))
+    spread = "" if found.half_width is None else f" ± {100 * found.half_width:.2f}"
+    return percent(found.mean) + spread
+
+
+def _record(one: Tried) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "method": one.candidate.name,
+        "rounds": one.candidate.schedule.rounds,
+        "local_epochs": one.candidate.schedule.epochs,
+        "rounds_run": one.rounds,
+    }
+    if one.failed:
+        return {**told, "failed": one.failed}
+    sent = {"uplink": one.sent.up, "downlink": one.sent.down, "one_off": one.sent.once, "bytes": one.sent.total}
+    values = {f"seed_{seed}": value for seed, value in one.values.items()}
+    return {**told, "accuracy": one.accuracy, **sent, "share": one.share, "front": one.front, **values}
+
+
+def plain(request: Request, found: Found) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "protocol": request.protocol,
+        "seeds": list(request.seeds),
+        "limit": request.limit.words,
+        "experiment": request.base.plain(),
+        "candidates": [_record(one) for one in found.tried],
+        "winner": None if found.winner is None else _record(found.winner),
+        "command": command(request, found),
+    }
+
+
+def command(request: Request, found: Found) -> str | None:
+    """That runs the winner."""
+    return None if found.winner is None else shlex.join(request.command(found.winner.candidate))
+
+
+def write_record(request: Request, found: Found) -> Path:
+    path = request.out / "frontier.json"
+    make_folders(path.parent)
+    write_whole(path, (json.dumps(plain(request, found), indent=2) + "\n").encode())
+    return path
+
+
+def blocks_of(found: Found) -> Blocks:
+    """The finished runs under one heading: they differ in their schedules, too."""
+    called = {folder: one.candidate.title for one in found.tried if one.finished for folder in one.folders}
+    return [("", called)]
+
+
+def effort(request: Request) -> str:
+    count = counted(len(request.candidates), "candidate")
+    return f"{count} with {counted(len(request.seeds), 'seed')}, {request.ends} or more of them to their end"

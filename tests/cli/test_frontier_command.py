@@ -1,0 +1,67 @@
+"""`frontier`, called as a user does."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+TINY = [
+    *("--preset", "quick", "--set", "train-limit=100", "--set", "clients=2", "--set", "model.embedding=8"),
+    *("--set", "public.per-class=2", "--seeds", "7", "--workers", "1", "--schedules", "4x1,3x1", "--ends", "2"),
+]
+METHODS = "thin,fedavg:share=full,local"
+
+
+def test_from_a_budget_to_the_run_of_the_winner(refprotofl: Any, tmp_path: Path) -> None:
+    out = tmp_path / "frontier"
+    command = ("frontier", "--methods", METHODS, "--budget", "1 MB", "--out", out, *TINY)
+    first = refprotofl(*command)
+    assert first.code == 0, first.err
+    assert "5 candidates with 1 seed" in first.err
+    record = json.loads((out / "frontier.json").read_text())
+    by_name = {(one["method"], one["rounds"]): one for one in record["candidates"]}
+    assert len(by_name) == 5
+    assert by_name["fedavg:share=full", 4]["share"] > 1  # whole weights do not fit
+    winner = record["winner"]
+    assert winner["front"] or winner["share"] <= 1
+    assert winner["rounds_run"] == winner["rounds"]
+    finished = [one for one in record["candidates"] if one["rounds_run"] == one["rounds"] and one["share"] <= 1]
+    assert winner["accuracy"] == max(one["accuracy"] for one in finished)
+    assert "Run the best: " + record["command"] in first.out.replace("\n", " ")
+    assert (out / "report.html").exists()
+    assert (out / "figures" / "frontier.png").exists()
+    assert {path.suffix for path in (out / "tables").iterdir()} == {".md", ".tex", ".csv", ".json"}
+    kept = [json.loads(path.read_text()) for path in (out / "cells").iterdir()]
+    assert {one["summary"]["experiment"]["validation"] for one in kept} == {0.1}
+
+    stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    again = refprotofl(*command, "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out) == record
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == stamps
+
+    words = shlex.split(record["command"])[1:]
+    assert refprotofl(*words, "--workers", 1, "--out", tmp_path / "run").code == 0
+
+
+def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> None:
+    for wrong, sentence in (
+        ((), "Say what is allowed by one of --budget"),
+        (("--budget", "1 MB", "--round-budget", "1 kB"), "Say what is allowed by one of --budget"),
+        (("--link", "lte"), "--link and --deadline go together"),
+        (("--budget", "much"), "allowed are sizes such as"),
+        (("--budget", "1 MB", "--schedules", "6"), "rounds x epochs"),
+        (("--budget", "1 MB", "--methods", "fedagv"), "did you mean 'fedavg'"),
+    ):
+        outcome = refprotofl("frontier", "--preset", "quick", "--out", tmp_path / "none", *wrong)
+        assert outcome.code == 2
+        assert sentence in outcome.err.replace("\n", " ")
+    assert not (tmp_path / "none").exists()
+
+
+def test_nothing_within_the_deadline_is_told(refprotofl: Any, tmp_path: Path) -> None:
+    limit = ("--link", "lora", "--deadline", "0.5")
+    outcome = refprotofl("frontier", "--methods", "thin,fedavg", *limit, "--out", tmp_path / "frontier", *TINY)
+    assert outcome.code == 0
+    assert "No candidate keeps within 0.5 s on lora: allow more" in outcome.err.replace("\n", " ")
+    assert json.loads((tmp_path / "frontier" / "frontier.json").read_text())["command"] is None

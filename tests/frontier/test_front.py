@@ -1,0 +1,87 @@
+"""The front of accuracy against bytes, limits by hand, and who goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from refprotofl.basics.links import Link
+from refprotofl.errors import InputError
+from refprotofl.frontier.candidates import Candidate, Request, Schedule, read_schedules
+from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total
+from refprotofl.frontier.search import Tried, front_of, plan, ranked
+
+SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2)
+
+
+def tried(name: str, accuracy: float, total: float) -> Tried:
+    sent = Sent(10, 20, total, 0, 0, 40, 2)
+    return Tried(Candidate(name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
+
+
+def test_the_front_is_who_nobody_beats_both_ways() -> None:
+    good, cheap = tried("good", 0.9, 900), tried("cheap", 0.5, 10)
+    middle, beaten = tried("middle", 0.8, 300), tried("beaten", 0.7, 400)
+    twin = tried("twin", 0.8, 300)
+    assert front_of([good, beaten, cheap, middle, twin]) == [good, cheap, middle, twin]
+    assert ranked([beaten, cheap, middle, good]) == [good, middle, cheap, beaten]
+
+
+def test_what_is_allowed_is_counted_by_hand() -> None:
+    assert Total(21_000).share(SENT) == pytest.approx(0.5)
+    assert EachRound(1000).share(SENT) == pytest.approx(0.5)  # 10,000 bytes of 20 participations
+    link = Link(up=1600, down=2400, latency=0.5)
+    # In each of ten rounds 200 bytes up in 1 s and 300 down in 1 s, two messages of 0.5 s; 250 bytes once in 0.8333 s.
+    assert Deadline(link, "slow", 100).share(SENT) == pytest.approx((10 * 3 + 8 * 250 / 2400) / 100)
+
+
+def test_more_rounds_are_like_the_last_one() -> None:
+    last = Sent(1, 2, 100, 50, 0, 4, 0)
+    longer = SENT.longer(30, last)
+    assert (longer.up, longer.down, longer.once) == (4000 + 20 * 100, 6000 + 20 * 50, 500)
+    assert (longer.participations, longer.messages, longer.joined) == (60, 120, 2)
+    assert SENT.longer(30).total == 3 * 10_000 + 500
+
+
+def test_schedules_are_rounds_times_epochs() -> None:
+    assert read_schedules("20x1, 6x3") == (Schedule(20, 1), Schedule(6, 3))
+    for wrong in ("", "20", "0x1", "6x", "axb"):
+        with pytest.raises(InputError, match="rounds x epochs"):
+            read_schedules(wrong)
+
+
+def request(**over: object) -> Request:
+    given: dict[str, object] = {
+        **{"file": None, "preset": "quick", "settings": ("rounds=20",), "methods": ("thin", "fedavg", "local")},
+        **{"schedules": (), "limit": Total(1), "seeds": (0,), "protocol": "personal", "ends": 2, "out": Path("out")},
+    }
+    return Request(**{**given, **over})  # type: ignore[arg-type]
+
+
+def test_who_sends_nothing_has_one_schedule() -> None:
+    found = [one.title for one in request().candidates]
+    epochs = request().base.train.local_epochs
+    assert found == [
+        *(f"{name} {one}" for name in ("thin", "fedavg") for one in (f"20x{epochs}", f"6x{3 * epochs}")),
+        f"local 20x{epochs}",
+    ]
+
+
+def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:
+    schedules = tuple(Schedule(18, one) for one in range(1, 6))
+    many = request(schedules=schedules, methods=("thin", "fedavg"))
+    assert plan(many) == [(pytest.approx(1 / 9), 3), (pytest.approx(1 / 3), 2), (1.0, 10)]
+    assert [count for _, count in plan(request(schedules=schedules, methods=("thin", "fedavg"), ends=5))][:2] == [5, 5]
+
+
+def test_the_winners_command_says_each_key_once() -> None:
+    asked = request(settings=("rounds=20", "train.lr=0.1", "seed=3"), file=Path("my data.toml"))
+    words = asked.command(Candidate("fedavg:share=full", Schedule(6, 3)))
+    assert words[:5] == ["refprotofl", "run", "my data.toml", "--preset", "quick"]
+    assert words[6::2] == ["train.lr=0.1", "method=fedavg", "share=full", "rounds=6", "train.local-epochs=3"]
+
+
+def test_runs_that_go_on_share_a_folder_unless_the_method_minds() -> None:
+    thin, fedavg = request().candidates[0], request().candidates[2]
+    assert request().cell(fedavg, 3, 0).folder == request().cell(fedavg, 20, 0).folder
+    assert request().cell(thin, 3, 0).folder != request().cell(thin, 20, 0).folder
+    assert request().cell(thin, 3, 0).experiment.validation == 0.1
