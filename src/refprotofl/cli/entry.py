@@ -21,6 +21,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     comparing,
     data,
     deploying,
+    relaying,
     reporting,
     reproducing,
     results,
