@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
+from refprotofl import Experiment, run
 from refprotofl.data import digests
 from refprotofl.simulation.engine import OpenEngine, open_engine
 
@@ -45,3 +47,14 @@ def _own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iter
     for name in {*sys.modules} - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(written):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def brief_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run: three clients, three rounds, each evaluated. Whoever changes it takes a copy."""
+    plain = {
+        **{"dataset": "digits", "train-limit": 150, "clients": 3, "rounds": 3, "min-size": 10},
+        **{"public": {"per-class": 1}, "model": {"name": "mlp", "embedding": 8}},
+        "evaluate": {"every": 1, "test-limit": 20},
+    }
+    return run(Experiment.parse(plain), out=tmp_path_factory.mktemp("brief") / "run").folder

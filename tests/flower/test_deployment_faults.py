@@ -9,6 +9,7 @@ from tests.flower.inmemory import MemoryGrid, restart_nodes
 
 from refprotofl.errors import RunError
 from refprotofl.records.events import read_events
+from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
 
 
@@ -116,7 +117,6 @@ def test_a_node_that_lost_its_disk_joins_anew(grid: MemoryGrid, settings: Config
     grid.fate = Once(101, ("ask", 2, "prototypes"), "", wipe)
     there = deployed(grid, settings(), tmp_path / "there")
     assert participants(there.folder) == [[0, 1, 2]] * 3
-    joins = [
-        event["messages"]["join"]["up"] for event in read_events(there.folder) if "join" in event.get("messages", {})
-    ]
-    assert [sorted(one) for one in joins] == [["0", "1", "2"], ["1"]]
+    rounds = [event for event in read_events(there.folder) if event["event"] == "round"]
+    joins = [messages["join"]["up"] for messages in map(read_messages, rounds) if "join" in messages]
+    assert [sorted(one) for one in joins] == [[0, 1, 2], [1]]

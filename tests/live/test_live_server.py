@@ -11,32 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl import Experiment, run
 from refprotofl.errors import InputError
 from refprotofl.live.address import listen
 from refprotofl.live.following import Following
 from refprotofl.live.server import MOST_CONNECTIONS, LiveServer
 
-TINY = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 3,
-    "min-size": 10,
-    "public": {"per-class": 1},
-    "model": {"name": "mlp", "embedding": 8},
-    "evaluate": {"every": 1, "test-limit": 20},
-}
-
-
-@pytest.fixture(scope="module")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(Experiment.parse(TINY), out=tmp_path_factory.mktemp("live") / "run").folder
-
 
 @pytest.fixture
-def folder(finished_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished_run, tmp_path / "run"))
+def folder(brief_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(brief_run, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -182,20 +165,20 @@ def test_a_damaged_folder_is_a_note_on_the_page_not_an_error(server: LiveServer,
     assert "is no event of ours" in json.loads(body)["notes"][0]
 
 
-def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path, finished_run: Path) -> None:
+def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path, brief_run: Path) -> None:
     following = Following(tmp_path / "run")
     assert following.page().progress == {"waiting": True}
-    shutil.copytree(finished_run, tmp_path / "run")
+    shutil.copytree(brief_run, tmp_path / "run")
     assert following.page().progress is not None
     assert json.loads(following.page_json())["progress"]["done"] == 3
 
 
-def test_a_folder_of_runs_is_watched_as_one_page(tmp_path: Path, finished_run: Path) -> None:
+def test_a_folder_of_runs_is_watched_as_one_page(tmp_path: Path, brief_run: Path) -> None:
     for name in ("a", "b"):
-        shutil.copytree(finished_run, tmp_path / "grid" / name)
+        shutil.copytree(brief_run, tmp_path / "grid" / name)
     (tmp_path / "grid" / "b" / "experiment.json").unlink()
     assert Following(tmp_path / "grid").page().title.startswith("refprotofl on digits")
-    shutil.copytree(finished_run, tmp_path / "grid" / "c")
+    shutil.copytree(brief_run, tmp_path / "grid" / "c")
     assert "1 run" in Following(tmp_path / "grid").page().subtitle  # the same experiment counts once
 
 

@@ -10,7 +10,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.report.page.compared import Member, comparison_page
 from refprotofl.report.page.curves import Stop, stops_of, thinned, time_unit
-from refprotofl.report.page.gathering import gather, labels_of
+from refprotofl.report.page.gathering import find_runs, gather, labels_of
 from refprotofl.report.page.parts import Figure, Page, Table
 from refprotofl.report.page.prototypes import project
 from refprotofl.report.page.reading import read_run
@@ -149,7 +149,9 @@ def test_an_unfinished_run_stands_in_a_grid_by_its_curve_alone(grid: Path) -> No
     told = read_run(grid / "fedavg-0")
     members = [
         Member("a", "", told.experiment, told.folder, stops_of(told), 4),
-        Member("b", "", told.experiment, told.folder, [Stop(2, {"personal": 0.5}, None, {"both": 7})], 2),
+        Member(
+            "b", "", told.experiment, told.folder.with_name("b"), [Stop(2, {"personal": 0.5}, None, {"both": 7})], 2
+        ),
     ]
     page = comparison_page(members, "two")
     assert page.progress == {"finished": 0, "runs": 2}
@@ -168,3 +170,17 @@ def test_rounds_are_thinned_evenly_and_the_last_one_stays() -> None:
 )
 def test_a_time_axis_has_the_unit_that_reads_best(seconds: float, unit: str) -> None:
     assert time_unit(seconds)[1] == unit
+
+
+def test_runs_stand_under_the_headings_that_are_given(grid: Path) -> None:
+    """One may stand under several, and is listed once."""
+    runs = find_runs([grid])
+    page = gather([grid], blocks=[("One", {runs[0]: "first", runs[1]: "second"}), ("Other", {runs[0]: "again"})])
+    titles = [section.title for section in page.sections]
+    assert any(title.startswith("One") for title in titles)
+    assert any(title.startswith("Other") for title in titles)
+    assert page.subtitle.startswith("2 runs")
+    listed = next(section for section in page.sections if section.name == "runs")
+    (table,) = listed.parts
+    assert isinstance(table, Table)
+    assert len(table.rows) == 2

@@ -89,6 +89,14 @@ def test_a_round_that_is_not_kept_is_refused(copy: Path, tiny: Callable[..., Exp
     assert (copy / "events.jsonl").read_bytes() == before
 
 
+def test_a_round_that_was_never_committed_is_none_to_go_to(copy: Path, tiny: Callable[..., Experiment]) -> None:
+    """A crash may come between a round's own manifest and the one that makes it exist."""
+    checkpoint = copy / "checkpoint"
+    shutil.copy(checkpoint / "manifest-4.json", checkpoint / "manifest.json")
+    with pytest.raises(InputError, match=r"--from-round 5: .*kept are 3, 4\."):
+        run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=5)
+
+
 def test_where_there_is_no_run_there_is_no_going_back(tmp_path: Path, tiny: Callable[..., Experiment]) -> None:
     with pytest.raises(InputError, match="--from-round 1 goes back in a run, but there is none"):
         run(tiny(), out=tmp_path / "none", resume=True, from_round=1)

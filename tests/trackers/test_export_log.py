@@ -7,31 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl import Experiment, run
 from refprotofl.errors import InputError
 from refprotofl.trackers.exporting import export_log
 from refprotofl.trackers.scalars import Scalars
 
-TINY = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 3,
-    "min-size": 10,
-    "public": {"per-class": 1},
-    "model": {"name": "mlp", "embedding": 8},
-    "evaluate": {"every": 1, "test-limit": 20},
-}
-
-
-@pytest.fixture(scope="module")
-def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(Experiment.parse(TINY), out=tmp_path_factory.mktemp("log") / "run").folder
-
 
 @pytest.fixture
-def finished(_finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(_finished, tmp_path / "run"))
+def finished(brief_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(brief_run, tmp_path / "run"))
 
 
 def numbers(path: Path) -> dict[tuple[str, int], float]:

@@ -16,6 +16,7 @@ from refprotofl.cli.printing import notes, out, say
 from refprotofl.errors import InputError, RefProtoFLError
 
 if TYPE_CHECKING:
+    from refprotofl.report.page.gathering import Blocks
     from refprotofl.report.page.parts import Page
 
 Places = Annotated[
@@ -111,12 +112,15 @@ def report_beside(
     against: str | None = None,
     names: Mapping[Path, str] | None = None,
     title: str = "",
+    blocks: "Blocks | None" = None,
 ) -> None:
     """The report of runs that another command has just done: what is wrong with it does not undo them."""
     from refprotofl.report.page.gathering import gather
 
     try:
-        page = gather(places, None, data, against, names=names, title=title, trust_code=True)  # it was typed just now
+        page = gather(  # whatever code the runs are, it was typed just now
+            places, None, data, against, names=names, title=title, trust_code=True, blocks=blocks
+        )
         write_report(page, path, notes)
     except RefProtoFLError as problem:
         say(f"There is no report: {for_terminal(problem)}", notes)

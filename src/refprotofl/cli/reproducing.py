@@ -128,7 +128,7 @@ def reproduce(
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)
     if gathered.results:
-        report_beside([out_dir], out_dir / "report.html", data)
+        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, out_dir))
     if gathered.failed:
         raise typer.Exit(RunError.exit_code)
 
@@ -198,6 +198,25 @@ def _run(
     )
     warn_of(failures)
     return _Gathered({cell.experiment.hash: result for cell, result in done}, len(failures))
+
+
+def _blocks(grids: "dict[str, Grid]", out_dir: Path) -> "list[tuple[str, dict[Path, str]]]":
+    """Study by study, as the tables have it: where each finished run is, and what its row is called."""
+    from refprotofl.grids.results import kept_file
+
+    found = []
+    for grid in grids.values():
+        for study in grid.studies:
+            for block in study.blocks:
+                called: dict[Path, str] = {}
+                for cell in (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds):
+                    places = (cell.folder, kept_file(out_dir / "cells", cell))
+                    there = next((place for place in places if place.exists()), None)
+                    if there is not None:
+                        called[there] = cell.name
+                if called:
+                    found.append((f"{study.title}, {block.label}", called))
+    return found
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:

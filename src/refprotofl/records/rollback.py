@@ -10,7 +10,7 @@ from refprotofl.records.events import as_text, whole_lines
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.inside import check_file, read_file
-from refprotofl.records.kept import kept_rounds
+from refprotofl.records.kept import kept_rounds, readable_manifest
 from refprotofl.records.manifest import CURRENT, Rollback, kept_name, read_manifest, signed
 from refprotofl.records.states import load_state
 
@@ -61,7 +61,9 @@ def _tells_rounds(run: RunFolder) -> bool:
 
 
 def _wanted(folder: Path, wanted: int, check_client: CheckClient) -> dict[str, Any]:
-    rounds = kept_rounds(folder)
+    newest = readable_manifest(folder)
+    last = newest["progress"]["round"] if newest else wanted
+    rounds = [round for round in kept_rounds(folder) if round <= last]  # later ones were never committed
     if wanted not in rounds:
         there = f"kept are {', '.join(map(str, sorted(rounds)))}" if rounds else "none is kept"
         raise InputError(f"--from-round {wanted}: there is no checkpoint of that round to go back to; {there}.")

@@ -79,7 +79,6 @@ def run(
         if finished is not None:
             return finished
         federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
-        watcher = watcher or Watcher()
         for note in federation.data.notes:
             watcher.noted(note)
         side = assembly.server_side(federation)

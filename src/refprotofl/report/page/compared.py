@@ -48,6 +48,7 @@ def comparison_page(
         own = [one for one in members if one.block == block]
         sections += [_numbered(number, one) for one in _block(block, own, links or {}, baseline)]
     sections = [_same_colours(one, names) for one in sections]
+    members = list({one.folder: one for one in reversed(members)}.values())[::-1]  # one may stand in several blocks
     done = sum(one.result is not None for one in members)
     sections.append(Section("runs", "Runs", [_runs(members)]))
     return Page(

@@ -75,16 +75,21 @@ def gather(
     title: str = "",
     trust_code: bool = False,
     known: "KnownRuns | None" = None,
+    blocks: "Blocks | None" = None,
 ) -> Page:
     """The page of one run, or of several side by side; `names` are what runs are called, where that is known.
+
+    `blocks` are headings with the runs that stand under each and what they are called there; else runs that differ in
+    method and seed alone stand together.
 
     A run whose method is code that its folder names stands in tables only with `trust_code`: what the method says of
     itself would have to be imported. `known` are runs that were read before, of which only what is new is read.
     """
-    runs, known = find_runs(places), known or KnownRuns(links, trust_code)
+    listed = [path for _, called in blocks or () for path in called]
+    runs, known = find_runs(listed or places), known or KnownRuns(links, trust_code)
     if len(runs) == 1 and runs[0].suffix != ".json":
         return run_page(known.told(runs[0]), links, data, live)
-    members, unread = members_of(runs, known, names)
+    members, unread = members_of(runs, known, names, blocks)
     if not members:
         raise DataError(f"None of these runs can be read. The first: {unread[0]}")
     name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
@@ -93,6 +98,7 @@ def gather(
 
 
 Read = tuple[Experiment, RunTold | None, Result | None]
+Blocks = Sequence[tuple[str, Mapping[Path, str]]]  # a heading, and what the runs under it are called
 
 
 class KnownRuns:
@@ -141,7 +147,10 @@ def _read_kept(path: Path, trust_code: bool) -> Result:
 
 
 def members_of(
-    runs: Sequence[Path], known: KnownRuns, names: Mapping[Path, str] | None = None
+    runs: Sequence[Path],
+    known: KnownRuns,
+    names: Mapping[Path, str] | None = None,
+    blocks: Blocks | None = None,
 ) -> tuple[list[Member], list[str]]:
     """The runs that can be read, named by what they differ in or as told; and what is wrong with the others."""
     read: dict[Path, Read] = {}
@@ -155,14 +164,22 @@ def members_of(
         if one[0].hash not in hashes:  # a kept result of a run whose folder is there too
             hashes.add(one[0].hash)
             read[path] = one
+    if blocks is not None:
+        placed = [(path, block, name) for block, called in blocks for path, name in called.items() if path in read]
+        return [_member(path, block, name, read[path]) for path, block, name in placed], unread
     labels = labels_of([one[0] for one in read.values()])
-    members = []
-    for (path, (experiment, told, result)), (block, name) in zip(read.items(), labels, strict=True):
-        stops = stops_of(told) if told else stops_of_result(result) if result else []
-        done = told.rounds_done if told else experiment.rounds
-        called = (names or {}).get(path, name)
-        members.append(Member(called, block, experiment, path, stops, done, result))
+    members = [
+        _member(path, block, (names or {}).get(path, name), one)
+        for (path, one), (block, name) in zip(read.items(), labels, strict=True)
+    ]
     return members, unread
+
+
+def _member(path: Path, block: str, name: str, read: Read) -> Member:
+    experiment, told, result = read
+    stops = stops_of(told) if told else stops_of_result(result) if result else []
+    done = told.rounds_done if told else experiment.rounds
+    return Member(name, block, experiment, path, stops, done, result)
 
 
 def labels_of(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
