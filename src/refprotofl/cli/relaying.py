@@ -3,7 +3,6 @@
 import asyncio
 import json
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +13,9 @@ from refprotofl.cli.app import app, read_path
 from refprotofl.cli.printing import emit, notes, say
 
 
-@app.command(epilog="Example: refprotofl relay --to 127.0.0.1:9092 --listen 127.0.0.1:9192 --profile lte")
+@app.command(epilog="Example: refprotofl relay --to 127.0.0.1:8443 --listen 127.0.0.1:9443 --profile lte")
 def relay(
-    to: Annotated[str, typer.Option(help="Where it leads, such as the SuperLink's fleet port.", metavar="HOST:PORT")],
+    to: Annotated[str, typer.Option(help="Where it leads, such as the SuperLink's port.", metavar="HOST:PORT")],
     listen: Annotated[
         str, typer.Option(help="Where nodes connect to instead; port 0 takes a free one.", metavar="HOST:PORT")
     ] = "127.0.0.1:0",
@@ -32,7 +31,12 @@ def relay(
     ] = 0,
     seconds: Annotated[float | None, typer.Option(min=0, help="End by itself after so long.")] = None,
     counts: Annotated[
-        Path | None, typer.Option(parser=read_path, metavar="FILE", help="Keep the counts in this file as JSON.")
+        Path | None,
+        typer.Option(
+            parser=read_path,
+            metavar="FILE",
+            help="Keep the counts in this file, such as RUN/wire.json for a run's report.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON at the end.")] = False,
 ) -> None:
@@ -41,11 +45,12 @@ def relay(
     Ctrl-C ends it, and it tells what crossed.
     """
     from refprotofl.basics.links import read_links
-    from refprotofl.relay.relay import Address, Counts
+    from refprotofl.records.crossed import Crossed
+    from refprotofl.relay.relay import Address
     from refprotofl.relay.running import read_address, read_cut, run_relay
 
-    link = read_links(profile).common if profile is not None else None
-    found: list[Counts] = []
+    link = read_links(profile, "--profile").common if profile is not None else None
+    found: list[Crossed] = []
 
     def ready(address: Address) -> None:
         say(f"Relaying {address} to {to}" + (f" as {profile}" if profile else ""), notes)
@@ -70,7 +75,9 @@ def relay(
         return
     (told,) = found
     if as_json:
-        emit(json.dumps(asdict(told)) + "\n")
+        emit(json.dumps(told) + "\n")
     else:
-        crossed = f"{size(told.up)} up and {size(told.down)} down over {counted(told.connections, 'connection')}"
-        say(f"{crossed}; {told.refused} refused, {counted(told.flipped, 'bit')} turned over")
+        crossed = (
+            f"{size(told['up'])} up and {size(told['down'])} down over {counted(told['connections'], 'connection')}"
+        )
+        say(f"{crossed}; {told['refused']} refused, {counted(told['flipped'], 'bit')} turned over")

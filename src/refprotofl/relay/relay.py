@@ -1,10 +1,13 @@
 """A relay for TCP connections: every byte is counted, both ways, and it goes as the link would carry it."""
 
 import asyncio
+import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from refprotofl.records.crossed import Crossed
 from refprotofl.relay.pacing import Lane, at
 
 CHUNK = 16_384
@@ -21,17 +24,6 @@ class Address:
 
 
 @dataclass
-class Counts:
-    """What crossed so far, as TCP has it: TLS, HTTP and Flower's own messages are in it."""
-
-    up: int
-    down: int
-    connections: int
-    refused: int
-    flipped: int
-
-
-@dataclass
 class Relay:
     """`up` is what clients send. While it is `cut` nobody comes through, and who was connected no longer is."""
 
@@ -41,15 +33,35 @@ class Relay:
     cut: bool = False
     connections: int = 0
     refused: int = 0
+    begun: float = field(default_factory=time.monotonic)
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _serving: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
-    def counts(self) -> Counts:
-        flipped = self.up.flipped + self.down.flipped
-        return Counts(self.up.crossed, self.down.crossed, self.connections, self.refused, flipped)
+    def counts(self) -> Crossed:
+        """What crossed so far, as TCP has it."""
+        return {
+            "up": self.up.crossed,
+            "down": self.down.crossed,
+            "connections": self.connections,
+            "refused": self.refused,
+            "flipped": self.up.flipped + self.down.flipped,
+            "seconds": round(time.monotonic() - self.begun, 3),
+        }
 
-    async def listen(self, address: Address) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, address.host, address.port, limit=CHUNK)
+    @asynccontextmanager
+    async def listen(self, address: Address) -> AsyncIterator[Address]:
+        """Gives the address that it listens on; at the end every connection is closed."""
+        server = await asyncio.start_server(self._accept, address.host, address.port, limit=CHUNK)
+        try:
+            yield Address(*server.sockets[0].getsockname()[:2])
+        finally:
+            server.close()
+            self.cut_off()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+            await server.wait_closed()
 
     def cut_off(self) -> None:
         self.cut = True
@@ -59,30 +71,46 @@ class Relay:
     def join(self) -> None:
         self.cut = False
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+        async with self._closing(writer):
+            far = await self._reach()
+            if far is None:
+                self.refused += 1
+                return
+            self.connections += 1
+            far_reader, far_writer = far
+            async with self._closing(far_writer), asyncio.TaskGroup() as pumps:
+                pumps.create_task(_pump(reader, far_writer, self.up))
+                pumps.create_task(_pump(far_reader, writer, self.down))
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """The other end; None if it is not there, or the link is cut by the time that it is."""
         if self.cut:
-            self.refused += 1
-            writer.transport.abort()
-            return
+            return None
         try:
-            onward = await asyncio.open_connection(self.to.host, self.to.port, limit=CHUNK)
+            reader, writer = await asyncio.open_connection(self.to.host, self.to.port, limit=CHUNK)
         except OSError:
-            self.refused += 1
+            return None
+        if self.cut:
             writer.transport.abort()
-            return
-        self.connections += 1
-        both = {writer, onward[1]}
-        self._open |= both
+            return None
+        return reader, writer
+
+    @asynccontextmanager
+    async def _closing(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        """Closed at the end, with what is under way still sent, unless the link is cut."""
+        self._open.add(writer)
         try:
-            async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(_pump(reader, onward[1], self.up))
-                pumps.create_task(_pump(onward[0], writer, self.down))
+            yield
         finally:
-            self._open -= both
-            for one in both:
-                one.close()
-                with suppress(OSError):
-                    await one.wait_closed()
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            self._open.discard(writer)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: Lane) -> None:

@@ -1,17 +1,16 @@
 """A relay as a process: until it is interrupted, its time is over or it was told to end."""
 
 import asyncio
-import json
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
-from refprotofl.records.files import write_whole
+from refprotofl.records.crossed import Crossed, write_crossed
 from refprotofl.relay.pacing import Lane
-from refprotofl.relay.relay import Address, Counts, Relay
+from refprotofl.relay.relay import Address, Relay
 
 EVERY = 1.0  # seconds between two counts that are written
 
@@ -27,7 +26,7 @@ class Cut:
 def read_address(text: str, option: str) -> Address:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise InputError(f"{option} {text}: it should be host:port, such as 127.0.0.1:9092.")
+        raise InputError(f"{option} {text}: it should be host:port, such as 127.0.0.1:8443.")
     return Address(host.strip("[]"), int(port))
 
 
@@ -52,23 +51,23 @@ async def run_relay(
     flip_every: int = 0,
     seconds: float | None = None,
     counts: Path | None = None,
-) -> Counts:
+) -> Crossed:
     """`ready` is told where it listens; `counts` is written again and again while it runs."""
     up = Lane(link.up if link else None, link.latency if link else 0.0, flip_every, seed=1)
     down = Lane(link.down if link else None, link.latency if link else 0.0, flip_every, seed=2)
     relay = Relay(to, up, down)
-    try:
-        server = await relay.listen(listen)
-    except OSError as problem:
-        raise InputError(f"--listen {listen}: cannot listen there: {problem.strerror or problem}.") from None
-    async with server:
-        ready(Address(*server.sockets[0].getsockname()[:2]))
+    _write(relay, counts)
+    async with AsyncExitStack() as cleanup:
+        try:
+            address = await cleanup.enter_async_context(relay.listen(listen))
+        except OSError as problem:
+            raise InputError(f"--listen {listen}: cannot listen there: {problem.strerror or problem}.") from None
+        if cut is not None:
+            cleanup.callback(asyncio.create_task(_cut(relay, cut)).cancel)
+        ready(address)
         with suppress(TimeoutError, asyncio.CancelledError):  # its time is over, or Ctrl-C
-            async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
-                tasks.create_task(_count(relay, counts))
-                if cut is not None:
-                    tasks.create_task(_cut(relay, cut))
-        relay.cut_off()
+            async with asyncio.timeout(seconds):
+                await _count(relay, counts)
     _write(relay, counts)
     return relay.counts
 
@@ -81,7 +80,7 @@ async def _count(relay: Relay, counts: Path | None) -> None:
 
 def _write(relay: Relay, counts: Path | None) -> None:
     if counts is not None:
-        write_whole(counts, (json.dumps(asdict(relay.counts)) + "\n").encode())
+        write_crossed(counts, relay.counts)
 
 
 async def _cut(relay: Relay, cut: Cut) -> None:
