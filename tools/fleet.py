@@ -149,6 +149,12 @@ def find(program: str, below: str) -> int | None:
     return None
 
 
+def rounds_in(out: Path) -> list[dict[str, Any]]:
+    """The rounds that are committed so far."""
+    lines = (out / "events.jsonl").read_bytes().splitlines() if (out / "events.jsonl").exists() else []
+    return [json.loads(line) for line in lines if line.endswith(b"}") and b'"event": "round"' in line[:200]]
+
+
 def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path, port: int) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "src"))
     from refprotofl.deploying.kits import QUIET
@@ -173,22 +179,23 @@ def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path
             started.append(subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log))
             time.sleep(12)
         subprocess.run([str(BIN / "flwr"), "run", str(ROOT), "here", "--run-config", run_config], env=env, check=True)
-        until, seen, used = time.monotonic() + seconds, [], {}
+        until, first, used = time.monotonic() + seconds, {}, {}
         while time.monotonic() < until and not (out / "summary.json").exists():
             server = find("flwr-serverapp", address)
             for name, process in (("superlink", started[0].pid), ("serverapp", server)):
                 if process is not None and Path(f"/proc/{process}").exists():
                     used[name] = usage(process)
+            if not first and rounds_in(out):
+                first = {name: both["cpu"] for name, both in used.items()}
             time.sleep(0.5)
-        lines = (out / "events.jsonl").read_text().splitlines() if (out / "events.jsonl").exists() else []
-        seen = [event for event in map(json.loads, lines) if event["event"] == "round"]
+        seen = rounds_in(out)
     finally:
         for process in reversed(started):
             process.terminate()
             process.wait(60)
-    if not seen:
-        return {"nodes": count, "rounds": 0, **used}
-    last = seen[-1]
+    if len(seen) < 2:
+        return {"nodes": count, "rounds": len(seen), **used}
+    last, answers_since = seen[-1], sum(2 * len(event["participants"]) for event in seen[1:])
     payload = sum(row["payload_bytes"] for row in read_traffic(last) if row["purpose"] == "training")
     spent = last.get("spent", {})
     return {
@@ -198,7 +205,11 @@ def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path
         "seconds_of_rounds": [round(event["seconds"], 1) for event in seen],
         "server_s": round(spent.get("server", 0.0), 3),
         "payload_mb": round(payload / 1e6, 2),
-        **{f"{name}_{what}": round(value, 1) for name, both in used.items() for what, value in both.items()},
+        **{f"{name}_mb": round(both["mb"]) for name, both in used.items()},
+        **{
+            f"{name}_cpu_ms_per_answer": round(1000 * (used[name]["cpu"] - cpu) / answers_since, 1)
+            for name, cpu in first.items()
+        },
     }
 
 
