@@ -1,6 +1,8 @@
 """A relay for TCP connections: every byte is counted, both ways, and it goes as the link would carry it."""
 
 import asyncio
+import socket
+import struct
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -66,7 +68,7 @@ class Relay:
     def cut_off(self) -> None:
         self.cut = True
         for writer in self._open:
-            writer.transport.abort()
+            _reset(writer)
 
     def join(self) -> None:
         self.cut = False
@@ -80,6 +82,7 @@ class Relay:
             far = await self._reach()
             if far is None:
                 self.refused += 1
+                _reset(writer)
                 return
             self.connections += 1
             far_reader, far_writer = far
@@ -111,6 +114,13 @@ class Relay:
             with suppress(OSError):
                 await writer.wait_closed()
             self._open.discard(writer)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """As a server that is not there: who is hung up on politely takes it for an end that was meant."""
+    with suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: Lane) -> None:
