@@ -16,7 +16,9 @@ from refprotofl.engines.flower.client_app import app
 
 GONE = 5  # Flower's code for a node that is not there
 
-Fate = Callable[[int, Message], str]  # what becomes of a message to a node: "", "lost", "gone", "deaf" or "twice"
+Fate = Callable[
+    [int, Message], str
+]  # what becomes of a message to a node: "", "lost", "gone", "deaf", "slow" or "twice"
 
 
 @dataclass
@@ -28,6 +30,7 @@ class MemoryGrid(Grid):
     fate: Fate = lambda number, message: ""
     replies: dict[str, Message] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
+    looks: dict[str, int] = field(default_factory=dict)  # how often a slow reply is still looked for in vain
 
     def __post_init__(self) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a ServerApp's process
@@ -51,7 +54,10 @@ class MemoryGrid(Grid):
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self.replies.pop(one) for one in list(message_ids) if one in self.replies]
+        wanted = list(message_ids)
+        for one in wanted:
+            self.looks[one] = self.looks.get(one, 0) - 1
+        return [self.replies.pop(one) for one in wanted if one in self.replies and self.looks[one] < 0]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         raise NotImplementedError
@@ -66,6 +72,8 @@ class MemoryGrid(Grid):
         elif fate != "lost":
             context = Context(1, number, dict(self.nodes[number]), RecordDict(), {})
             answer = app(message, context)
+            if fate == "slow":
+                self.looks[identity] = 5
             if fate == "twice":
                 answer = app(message, context)
             if fate != "deaf":

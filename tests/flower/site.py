@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.flower.breaking import Link, processes, signal_all
 from tests.flower.conftest import CLIENTS
 from tests.flower.loopback import BIN, ROOT, free_port
 
@@ -25,7 +26,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: dict[int, subprocess.Popen[bytes]] = {}
-        self.env = {**os.environ, **QUIET, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NODE_RETRY": "1"}
+        self.link: Link
+        self.env = {**os.environ, **QUIET, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NODE_RETRY": "5"}
 
     @property
     def made(self) -> Deployment:
@@ -74,10 +76,11 @@ class Site:
             )
 
     def kill_node(self, number: int) -> None:
-        """With all that it has started, as a power cut would."""
+        """With all that it has started, as a power cut would; its worker is in a group of its own."""
         process = self.started.pop(number)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=30)
+        signal_all(processes(str(self.made.kit(number) / "store" / "worker.sock")), signal.SIGKILL)
 
     def submit(self, config: dict[str, Any]) -> None:
         told = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())

@@ -7,6 +7,7 @@ from flwr.app import Message
 from tests.flower.deploying import Configs, Once, Stop, deployed, failures, kind, participants
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
+from refprotofl.engines.flower import gathering
 from refprotofl.errors import RunError
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
@@ -39,6 +40,31 @@ def test_an_answer_that_got_lost_is_given_again_with_the_same_bytes(
         return ""
 
     grid.fate = fate
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert first_difference(undisturbed, there.folder) is None
+
+
+@pytest.mark.parametrize("action", ["hello", "run"])
+def test_a_node_that_is_slow_to_join_is_not_asked_again_and_again(
+    grid: MemoryGrid,
+    settings: Configs,
+    tmp_path: Path,
+    undisturbed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    action: str,
+) -> None:
+    """It would start over with every message, and never come to the end of them."""
+    monkeypatch.setattr(gathering, "GREETING", 0.0)
+    grid.fate = lambda number, message: "slow" if (number, kind(message)[0]) == (101, action) else ""
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert first_difference(undisturbed, there.folder) is None
+    assert grid.asked.count((101, f"query.{action}")) == 1
+
+
+def test_a_node_that_dies_while_it_is_told_of_the_run_is_told_again(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
+) -> None:
+    grid.fate = Once(101, ("run", 0, ""), "gone", restart_nodes)
     there = deployed(grid, settings(), tmp_path / "there")
     assert first_difference(undisturbed, there.folder) is None
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.basics.units import size
+from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.report.page.compared import Member, comparison_page
 from refprotofl.report.page.curves import Stop, stops_of, thinned, time_unit
@@ -55,6 +56,24 @@ def test_the_confusion_matrix_is_the_summary_s(finished: Path, summary: dict[str
     assert sum(int(str(row[2])) for row in rows) == sum(map(sum, summary["confusion"]))
     right = {row[0]: row[3] for row in rows if row[0] == row[1]}
     assert [right[str(label)] for label in range(10)] == pytest.approx(summary["accuracy_per_class"])
+
+
+def test_traffic_is_told_at_three_levels(finished: Path, summary: dict[str, Any]) -> None:
+    """The wire is what a relay counted, where one did."""
+
+    def levels() -> Table:
+        parts = [part for section in gather([finished]).sections for part in section.parts]
+        return next(part for part in parts if isinstance(part, Table) and part.title == "Three levels")
+
+    sent = summary["communication"]
+    assert [row[1] for row in levels().rows] == [f"{sent[way]['parameters']:,}" for way in ("uplink", "downlink")]
+    assert [row[3] for row in levels().rows] == ["-", "-"]
+    counted = {"up": 2_500_000, "down": 7_000, "connections": 3, "refused": 0, "flipped": 0, "seconds": 1.5}
+    (finished / "wire.json").write_text(json.dumps(counted))
+    assert [row[3] for row in levels().rows] == [size(2_500_000), size(7_000)]
+    (finished / "wire.json").write_text('{"up": -1}')
+    with pytest.raises(DataError, match="is not what refprotofl relay writes"):
+        gather([finished])
 
 
 def test_shares_of_masks_add_up(finished: Path) -> None:

@@ -51,29 +51,29 @@ class Links:
         return self.own.get(client, self.common)
 
 
-def read_links(text: str) -> Links:
+def read_links(text: str, option: str = "--link") -> Links:
     """`lte`, or a link by its numbers; with semicolons between, some clients' own."""
     common: list[Link] = []
     own: dict[int, Link] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         client, colon, link = part.partition(":")
         if colon and client.strip().isdecimal():
-            own[int(client)] = _read_link(text, link.strip())
+            own[int(client)] = _read_link(link.strip(), f"{option} {text}")
         else:
-            common.append(_read_link(text, part))
+            common.append(_read_link(part, f"{option} {text}"))
     if len(common) != 1:
-        raise InputError(f"--link {text}: it takes one link for all clients that have none of their own; {_ALLOWED}.")
+        raise InputError(f"{option} {text}: it takes one link for all clients that have none of their own; {_ALLOWED}.")
     return Links(text, common[0], own)
 
 
-def _read_link(whole: str, text: str) -> Link:
+def _read_link(text: str, whole: str) -> Link:
     if text in PROFILES:
         return PROFILES[text]
     given = dict(one.strip().partition("=")[::2] for one in text.split(","))
     rates = {name: _RATE.fullmatch(given.get(name, "").strip()) for name in ("up", "down")}
     latency = _TIME.fullmatch(given.get("latency", "0s").strip())
     if not set(given) <= {"up", "down", "latency"} or latency is None:
-        raise InputError(f"--link {whole}: {_ALLOWED}.")
+        raise InputError(f"{whole}: {_ALLOWED}.")
     up, down = (_bits(rates[name], whole) for name in ("up", "down"))
     return Link(up, down, float(latency[1]) * (1e-3 if latency[2] == "ms" else 1))
 
@@ -82,5 +82,5 @@ def _bits(found: "re.Match[str] | None", whole: str) -> float:
     """A second."""
     bits = 0.0 if found is None else float(found[1]) * _PREFIXES[found[2]] * (8 if found[3] == "B/s" else 1)
     if bits <= 0:
-        raise InputError(f"--link {whole}: {_ALLOWED}.")
+        raise InputError(f"{whole}: {_ALLOWED}.")
     return bits

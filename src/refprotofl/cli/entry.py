@@ -22,6 +22,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     data,
     deploying,
     frontier,
+    relaying,
     reporting,
     reproducing,
     results,

@@ -8,17 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.basics.units import counted, percent
-from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
+from refprotofl.cli.app import DataDir, TrustCode, app, read_path
 from refprotofl.cli.printing import emit, notes, say
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError
 
 if TYPE_CHECKING:
     from refprotofl.evaluation.confusion import Confusion
+    from refprotofl.handover import Trained
 
-Client = Annotated[str, typer.Option("--client", help="Whose model: the client's name or number.", show_default=False)]
+Place = Annotated[
+    Path,
+    typer.Argument(help="A run folder, or a node's store.", parser=read_path, metavar="RUN_FOLDER", show_default=False),
+]
+Client = Annotated[
+    str | None,
+    typer.Option("--client", help="Whose model: the client's name or number; a store has one.", show_default=False),
+]
 Clients = Annotated[
-    str, typer.Option("--client", help="Whose model: the client's name or number, or all.", show_default=False)
+    str | None,
+    typer.Option(
+        "--client", help="Whose model: the client's name or number, or all; a store has one.", show_default=False
+    ),
 ]
 MOST_COLUMNS = 12  # classes up to which all mistakes are shown, not only the most frequent
 
@@ -35,9 +46,9 @@ class ModelFormat(StrEnum):
 
 @app.command(epilog="Example: refprotofl predict runs/a --client 3 photos/ --out labels.csv")
 def predict(
-    run_folder: RunFolder,
+    run_folder: Place,
     data: Annotated[str, typer.Argument(help="A .npz or .npy, an image or a folder of them, or a data set's name.")],
-    client: Clients,
+    client: Clients = None,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
     out_file: Annotated[
         Path | None,
@@ -48,10 +59,14 @@ def predict(
 ) -> None:
     """Label images with one client's model, or with each: label and probability of every class."""
     from refprotofl.handover import find_clients, predict_each, write_predictions
+    from refprotofl.handover import predict as predict_one
     from refprotofl.handover.predict import mean_accuracy, summed_confusion
 
-    numbers = find_clients(run_folder, client)
-    made = predict_each(run_folder, numbers, data, data_dir, trust_code)
+    own = _own_model(run_folder, client, trust_code)
+    if own is not None:
+        made = [predict_one(own, data, data_dir)]
+    else:
+        made = predict_each(run_folder, find_clients(run_folder, _named(client)), data, data_dir, trust_code)
     text = write_predictions(made[0] if client != "all" else made, table_format.value, out_file)
     if out_file is None:
         emit(text)
@@ -83,11 +98,11 @@ def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
 
 @app.command(epilog="Example: refprotofl export runs/a --client 3 --format onnx --out model-of-client-3")
 def export(
-    run_folder: RunFolder,
-    client: Client,
+    run_folder: Place,
     out_folder: Annotated[
         Path, typer.Option("--out", parser=read_path, metavar="DIR", help="The new folder.", show_default=False)
     ],
+    client: Client = None,
     model_format: Annotated[
         ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
     ] = ModelFormat.safetensors,
@@ -97,8 +112,29 @@ def export(
     from refprotofl.handover import export as write_model
     from refprotofl.handover import find_clients, load_trained
 
-    numbers = find_clients(run_folder, client)
-    if client == "all" and len(numbers) > 1:
-        raise InputError("--client all: a model is exported for one client at a time; name one.")
-    for path in write_model(load_trained(run_folder, numbers[0], trust_code), out_folder, model_format.value):
+    trained = _own_model(run_folder, client, trust_code)
+    if trained is None:
+        numbers = find_clients(run_folder, _named(client))
+        if client == "all" and len(numbers) > 1:
+            raise InputError("--client all: a model is exported for one client at a time; name one.")
+        trained = load_trained(run_folder, numbers[0], trust_code)
+    for path in write_model(trained, out_folder, model_format.value):
         say(str(path))
+
+
+def _own_model(folder: Path, client: str | None, trust_code: bool) -> "Trained | None":
+    """The model of a node's store; None if the folder is none."""
+    from refprotofl.handover.on_node import is_node_store, load_own
+
+    if not is_node_store(folder):
+        return None
+    trained = load_own(folder, trust_code)
+    if client not in (None, "all", str(trained.client), trained.client_name):
+        raise InputError(f"--client {client}: {folder} is the store of client {trained.client}; leave --client out.")
+    return trained
+
+
+def _named(client: str | None) -> str:
+    if client is None:
+        raise InputError("--client is missing: a run folder has several models; name the client whose it is.")
+    return client

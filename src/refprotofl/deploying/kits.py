@@ -17,7 +17,7 @@ QUIET = {  # Flower asks home by itself otherwise, and installs what an app name
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
@@ -105,6 +105,7 @@ store = "store"           # its private state; only its owner can look into it
 client = {node}                # which client of the experiment it is
 # modules = "mine:Method" # code of the experiment that may be imported here
 # uplink-budget = "20 kB" # what it sends in a round at most, if the experiment bounds it
+# keep-runs = 3           # how many runs its store keeps state of
 # hold-out = 0.2          # share kept for testing if the data come without test images
 """
 

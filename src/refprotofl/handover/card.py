@@ -70,6 +70,8 @@ def _classes(names: tuple[str, ...]) -> str:
 
 def _accuracy(trained: Trained) -> str:
     heading = "## Accuracy\n\n"
+    if trained.communication is None:
+        return f"{heading}Exported on the device that it belongs to, which is not told how it was scored.\n"
     summary = RunFolder(trained.folder).read_summary()
     if summary is None:
         return f"{heading}The run was not finished when this model was exported; no accuracy is stated.\n"
@@ -90,6 +92,8 @@ def _accuracy(trained: Trained) -> str:
 
 
 def _cost(trained: Trained) -> str:
+    if trained.communication is None:
+        return "## Communication\n\nThe run's server keeps the account.\n"
     sent, clients = trained.communication["uplink"]["payload_bytes"], trained.experiment.clients
     return f"""## Communication
 

@@ -1,6 +1,8 @@
 """One client's model, from the checkpoint of a run folder."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ class Trained:
     folder: Path
     rounds_done: int
     state_digest: str
-    communication: dict[str, dict[str, int]]  # of all clients, as in summary.json
+    communication: dict[str, dict[str, int]] | None  # of all clients, as in summary.json; a node is not told
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -86,23 +88,11 @@ def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Tra
     experiment, manifest = read_committed(run_folder)
     if not 0 <= client < experiment.clients:
         raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
-    name = experiment.backbones[client]
-    code = [one for one in references(experiment.plain()) if one[0] == "method" or one == ("model.name", name)]
-    refuse_code(code, run_folder, trusted=trust_code)
-    model = model_of(experiment, client)
-    initial = initial_states(experiment, {name: model})[name]
-    server, own = _read_states(run_folder / "checkpoint", manifest, client, initial)
-    try:
-        method = find_method(experiment.method)
-        method.client.load_final(model, method.shared(experiment), server, own)
-    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as problem:
-        raise DataError(
-            f"The states in {run_folder / 'checkpoint'} do not fit model.name = {name!r} ({problem}); "
-            "is this another version of the model than the one that was trained?"
-        ) from None
-    model.cut_head(experiment.known_input.num_classes)  # what a method has beyond the classes is no prediction
+    model = build_final(
+        experiment, client, run_folder, trust_code, partial(_read_states, run_folder / "checkpoint", manifest, client)
+    )
     return Trained(
-        model=model.eval(),
+        model=model,
         experiment=experiment,
         client=client,
         folder=run_folder,
@@ -112,6 +102,27 @@ def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Tra
     )
 
 
+def build_final(
+    experiment: Experiment, client: int, where: Path, trust_code: bool, read: Callable[[State], tuple[State, State]]
+) -> SplitModel:
+    """What a client ends up with. `read` gives the shared state and the client's own; it is given the initial one."""
+    name = experiment.backbones[client]
+    code = [one for one in references(experiment.plain()) if one[0] == "method" or one == ("model.name", name)]
+    refuse_code(code, where, trusted=trust_code)
+    model = model_of(experiment, client)
+    shared, own = read(initial_states(experiment, {name: model})[name])
+    try:
+        method = find_method(experiment.method)
+        method.client.load_final(model, method.shared(experiment), shared, own)
+    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as problem:
+        raise DataError(
+            f"The states in {where / 'checkpoint'} do not fit model.name = {name!r} ({problem}); "
+            "is this another version of the model than the one that was trained?"
+        ) from None
+    model.cut_head(experiment.known_input.num_classes)  # what a method has beyond the classes is no prediction
+    return model.eval()
+
+
 def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initial: State) -> tuple[State, State]:
     """The server's state and the client's; one that never trained has the initial state and no file."""
     server, record = manifest["server"], manifest["clients"].get(str(client))
@@ -119,6 +130,7 @@ def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initia
     if own is None:
         node = for_terminal(record.get("node") or "")
         raise InputError(
-            f"Client {client}'s private part is not here: it lies in the store of its node {node}, where it is used."
+            f"Client {client}'s private part is not here: it lies in the store of its node {node}, where predict "
+            "and export take that store in place of a run folder."
         )
     return load_state(checkpoint / server["file"], server["digest"]), own

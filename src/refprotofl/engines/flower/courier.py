@@ -1,7 +1,7 @@
 """Carries parcels over Flower's Grid, and looks for the replies without the seconds that its own waiting takes."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -12,6 +12,7 @@ from refprotofl.engines.flower.parcels import Parcel, Unreadable, unwrap, wrap
 
 AT_ONCE = 64  # messages that are pushed or pulled by one call
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
+FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 VALID = 12 * 3600.0  # seconds that a request may wait for its node
 
 
@@ -30,6 +31,11 @@ class Reply:
     parcel: Parcel | None = None
     error: int | None = None
     reason: str = ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Its node was lost on the way: it may be asked again."""
+        return self.error is not None and self.error not in FINAL
 
 
 class Courier:
@@ -70,15 +76,19 @@ class Courier:
         """The replies of those who answer within so many seconds, by the names that they were sent under."""
         names = dict(zip(self.push(list(sendings.values())), sendings, strict=True))
         names.pop("", None)
+        return {names[identity]: reply for identity, reply in self.collect(names, seconds).items()}
+
+    def collect(self, ids: Collection[str], seconds: float) -> dict[str, Reply]:
+        """The replies to these messages that come within so many seconds."""
         found: dict[str, Reply] = {}
         until = time.monotonic() + seconds
-        while len(found) < len(names):
-            pulled = self.pull([identity for identity, name in names.items() if name not in found])
-            found |= {names[identity]: reply for identity, reply in pulled.items() if identity in names}
+        while len(found) < len(ids):
+            pulled = self.pull([identity for identity in ids if identity not in found])
+            found |= {identity: reply for identity, reply in pulled.items() if identity in ids}
             left = until - time.monotonic()
             if left <= 0:
                 break
-            if len(found) < len(names):
+            if len(found) < len(ids):
                 self.rest(left)
         return found
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from refprotofl.engines.engine import Record, Request, Result
-from refprotofl.engines.flower.courier import Courier, Reply, Sending
+from refprotofl.engines.flower.courier import FINAL, Courier, Reply, Sending
 from refprotofl.engines.flower.gathering import Fleet
 from refprotofl.engines.flower.node import NEEDS_RUN
 from refprotofl.engines.flower.parcels import Parcel, Unreadable
@@ -20,7 +20,6 @@ ASK = "ask"
 TRIES = 4  # how often a request is sent to a node whose process dies of it
 AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
-FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 CRASHED = 8
 
 

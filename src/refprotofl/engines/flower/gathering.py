@@ -14,7 +14,8 @@ from refprotofl.engines.flower.routes import PROTOCOL
 from refprotofl.errors import RunError
 
 HELLO, RUN = "hello", "run"
-GREETING = 30.0  # seconds that a node has to answer a greeting, or to take the run
+GREETING = 30.0  # seconds that are waited for an answer to a greeting or to news of the run; a later one counts, too
+LOST = 300.0  # seconds after which a message without a reply is sent once more
 Say = Callable[[str], None]
 
 
@@ -33,6 +34,7 @@ class Fleet:
         self._told: dict[int, int] = {}  # by client: the number of the node that knows of the run
         self._refusals: dict[int, Code] = {}  # by client: why its node does not take part
         self._left_out: set[str] = set()  # nodes that were greeted and are no client
+        self._under_way: dict[tuple[str, int], tuple[str, float]] = {}  # by action and node: the message, since when
 
     @property
     def run(self) -> str:
@@ -126,6 +128,8 @@ class Fleet:
         sendings = {str(client): Sending(node.number, RUN, self._news(client)) for client, node in untold.items()}
         for name, reply in self._exchange(sendings).items():
             client, header = int(name), _header(reply)
+            if reply.is_gone:
+                continue  # it is told when it is back
             code = header.get("code", "failed") if header is not None else "failed"
             if code is None:
                 self._told[client] = untold[client].number
@@ -137,7 +141,18 @@ class Fleet:
         return Parcel({"run": self.run, "client": client, "experiment": self._experiment}, self._test)
 
     def _exchange(self, sendings: dict[str, Sending]) -> dict[str, Reply]:
-        return self._courier.gather(sendings, GREETING)
+        """The replies by name. A node that is slow is not sent the same again: it would never come to an end."""
+        kinds = {name: (sending.action, sending.node) for name, sending in sendings.items()}
+        now = time.monotonic()
+        new = [name for name, kind in kinds.items() if now - self._under_way.get(kind, ("", now - LOST))[1] >= LOST]
+        for name, message in zip(new, self._courier.push([sendings[name] for name in new]), strict=True):
+            if message:
+                self._under_way[kinds[name]] = message, now
+        names = {self._under_way[kind][0]: name for name, kind in kinds.items() if kind in self._under_way}
+        found = self._courier.collect(names, GREETING if new else 0.0)
+        for message in found:
+            del self._under_way[kinds[names[message]]]
+        return {names[message]: reply for message, reply in found.items()}
 
 
 def _header(reply: Reply | None) -> dict[str, Any] | None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from refprotofl.engines.flower.node_store import NodeStore
     from refprotofl.engines.local.host import ClientHost
 
-EXPERIMENT, TEST = "experiment.json", "test-set"
 NEEDS_RUN = "needs-run"  # the answer of a node that has not been told of the run, or has lost it
 
 
@@ -29,7 +28,7 @@ def greet(config: NodeConfig) -> Parcel:
 def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
     """Keeps the experiment, and the test set if one is sent along; refused if the node cannot or will not take part."""
     from refprotofl.engines.flower.node_data import load_images
-    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.engines.flower.node_store import EXPERIMENT, TEST, NodeStore, remove_old
 
     try:
         run, client = str(parcel.header["run"]), int(parcel.header["client"])
@@ -41,6 +40,7 @@ def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
         store.prepare()
         store.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.plain()}).encode())
         store.write(TEST, parcel.payload)
+        remove_old(config.folder, config.keep_runs)
     except Exception as problem:  # why is told here, and only what kind it is to the server
         tell(problem)
         return Parcel({"code": code_for(problem)})
@@ -49,7 +49,7 @@ def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
 
 def answer(config: NodeConfig, parcel: Parcel) -> Parcel:
     """The client's answer; the same bytes again if it gave it before."""
-    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.engines.flower.node_store import EXPERIMENT, NodeStore
 
     route = Route.read(parcel.header)
     store = NodeStore(config.folder, route.run)
@@ -93,6 +93,8 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
     if outcome.location is not None:
         state = digest_state(host.store.load(route.client, outcome.location).state)
         store.put(state, outcome.location, {*route.retain, route.base})
+    if route.verb == "evaluate":
+        store.keep_newest(state, route.round, payload)
     return Parcel(Answered.to(route, state=state).header(), result.payload)
 
 
@@ -119,7 +121,7 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     from refprotofl.compute.devices import choose, make_repeatable
     from refprotofl.compute.process import keep_freed_memory
     from refprotofl.engines.flower.node_data import client_data, load_images
-    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.engines.flower.node_store import EXPERIMENT, TEST, NodeStore
     from refprotofl.methods.catalogue import with_options
     from refprotofl.methods.core.fields import Received
     from refprotofl.sides.client import build_client_side

@@ -27,6 +27,7 @@ class NodeConfig(Table):
         0.2, description="share of the images kept for testing if they come without test images, 0 to 0.9"
     )
     uplink_budget: Bytes | None = Field(None, description="bytes that the node sends in a round at most")
+    keep_runs: Annotated[int, Field(ge=1)] = Field(3, description="runs whose state the node keeps, 1 or more")
     worker: Switch = Field(True, description="whether a process of its own keeps data and model between messages")
 
     @classmethod

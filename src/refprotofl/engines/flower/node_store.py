@@ -1,22 +1,31 @@
-"""A node's disk: for each run its experiment, the client's states by digest, and the last answer that it gave."""
+"""A node's disk: for each run its experiment, the client's states by digest, and the last answer that it gave.
+
+It is read where there is no Flower, too: a device uses its own model.
+"""
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refprotofl.basics.state import digest_state
-from refprotofl.engines.flower.parcels import Parcel
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.shelf import prepare_shelf
 from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_states
 from refprotofl.errors import DataError
 from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sync_files, write_whole
-from refprotofl.records.inside import CHECKPOINT, read_file, read_json, remove_named
+from refprotofl.records.inside import CHECKPOINT, check_folder, read_file, read_json, remove_named
+
+if TYPE_CHECKING:
+    from refprotofl.engines.flower.parcels import Parcel
 
 RUNS = "runs"
+EXPERIMENT, TEST, NEWEST, LAST = "experiment.json", "test-set", "newest", "last-answer"
 _RUN = re.compile(r"[0-9a-f]{32}")
 _STATES = re.compile(rf"\d{{6,9}}-\d{{1,9}}(-again)?\.(safetensors|changes)|{PARTS.pattern}")
 
@@ -33,7 +42,6 @@ class NodeStore:
         self.folder = root / RUNS / run
         self.states = self.folder / CHECKPOINT
         self._index = self.folder / "states.json"
-        self._last = self.folder / "last-answer"
 
     def prepare(self) -> None:
         """Only its owner can look into it."""
@@ -43,6 +51,15 @@ class NodeStore:
         ensure_folder(self.states, private=True)
         prepare_states(self.states)
         prepare_shelf(self.states)
+
+    @property
+    def used(self) -> float:
+        """When something was written for it last."""
+        times = [0.0]
+        for name in (EXPERIMENT, self._index.name, LAST):
+            with suppress(OSError):
+                times.append((self.folder / name).lstat().st_mtime)
+        return max(times)
 
     @property
     def logs(self) -> ClientLogs:
@@ -72,7 +89,8 @@ class NodeStore:
     def held(self) -> dict[str, Location]:
         """By digest, the newest last."""
         try:
-            return {digest: Location(**where) for digest, where in read_json(self._index).items()}
+            found = {digest: Location(**where) for digest, where in read_json(self._index).items()}
+            return {digest: where for digest, where in found.items() if _is_ours(where)}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
@@ -85,16 +103,57 @@ class NodeStore:
         named = {name for where in held.values() for name in (where.file, where.changes) if name}
         remove_named(self.states / CLIENTS, _STATES, named)
 
-    def remember(self, key: str, parcel: Parcel) -> None:
-        """The last answer, for a server that has not got it."""
-        head = json.dumps({"key": key, "header": dict(parcel.header)}).encode()
-        write_whole(self._last, len(head).to_bytes(4, "little") + head + parcel.payload)
+    def keep_newest(self, state: str, round: int, shared: bytes) -> None:
+        """The shared part that the state of this digest was last scored with: with it the device's model is whole."""
+        self._write_headed(NEWEST, {"state": state, "round": round}, shared)
 
-    def remembered(self, key: str) -> Parcel | None:
-        data = self.read(self._last.name)
+    def newest(self) -> tuple[str, int, bytes] | None:
+        """Digest, round and shared part, as they were kept."""
         try:
-            length = int.from_bytes((data or b"")[:4], "little")
-            head: dict[str, Any] = json.loads((data or b"")[4 : 4 + length])
-            return Parcel(head["header"], (data or b"")[4 + length :]) if head["key"] == key else None
+            head, shared = self._read_headed(NEWEST)
+            return str(head["state"]), int(head["round"]), shared
         except (ValueError, LookupError, TypeError):
             return None
+
+    def remember(self, key: str, parcel: "Parcel") -> None:
+        """The last answer, for a server that has not got it."""
+        self._write_headed(LAST, {"key": key, "header": dict(parcel.header)}, parcel.payload)
+
+    def remembered(self, key: str) -> "Parcel | None":
+        from refprotofl.engines.flower.parcels import Parcel
+
+        try:
+            head, payload = self._read_headed(LAST)
+            return Parcel(head["header"], payload) if head["key"] == key else None
+        except (ValueError, LookupError, TypeError):
+            return None
+
+    def _write_headed(self, name: str, head: dict[str, Any], data: bytes) -> None:
+        told = json.dumps(head).encode()
+        self.write(name, len(told).to_bytes(4, "little") + told + data)
+
+    def _read_headed(self, name: str) -> tuple[dict[str, Any], bytes]:
+        """ValueError if it is not there, or damaged."""
+        data = self.read(name) or b""
+        end = 4 + int.from_bytes(data[:4], "little")
+        return json.loads(data[4:end]), data[end:]
+
+
+def _is_ours(location: Location) -> bool:
+    """Names that lead nowhere else."""
+    return all(_STATES.fullmatch(name) for name in (location.file, location.changes) if name)
+
+
+def runs_in(root: Path) -> list[NodeStore]:
+    """The runs of a node's store, the last used first."""
+    if not check_folder(root / RUNS):
+        return []
+    with os.scandir(root / RUNS) as entries:
+        names = [entry.name for entry in entries if _RUN.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)]
+    return sorted((NodeStore(root, name) for name in names), key=lambda one: (one.used, one.folder.name), reverse=True)
+
+
+def remove_old(root: Path, most: int) -> None:
+    """Keeps the runs that were used last; who comes back to another joins it anew."""
+    for one in runs_in(root)[most:]:
+        shutil.rmtree(one.folder, ignore_errors=True)

@@ -44,6 +44,7 @@ class Roster:
         self.run = kept["run"]  # the run's id, in every request
         self._clients = kept["clients"]
         self._names = kept["names"]
+        self._identities = {number: identity for identity, number in self._clients.items()}
         self._online: dict[str, Node] = {}
 
     def seen(self, nodes: Iterable[Node]) -> None:
@@ -55,20 +56,18 @@ class Roster:
 
     def node_of(self, client: int) -> Node | None:
         """The client's node, if it is online."""
-        identity = next((one for one, number in self._clients.items() if number == client), "")
-        return self._online.get(identity)
+        return self._online.get(self._identities.get(client, ""))
 
     def name_of(self, client: int) -> str:
-        identity = next((one for one, number in self._clients.items() if number == client), "")
-        return self._names.get(identity, "")
+        return self._names.get(self._identities.get(client, ""), "")
 
     def is_taken(self, client: int) -> bool:
-        return client in self._clients.values()
+        return client in self._identities
 
     @property
     def missing(self) -> list[int]:
         """Clients that no node has come for."""
-        return sorted({*range(self._size)} - {*self._clients.values()})
+        return [client for client in range(self._size) if client not in self._identities]
 
     @property
     def away(self) -> list[int]:
@@ -80,9 +79,9 @@ class Roster:
 
     def admit(self, wishes: Mapping[Node, int | None]) -> list[str]:
         """Gives each node the client that it wishes to be, else the first that is free; says who cannot be one."""
-        complaints = []
+        complaints, free = [], self.missing
         for node in sorted(wishes, key=lambda node: (wishes[node] is None, wishes[node] or 0, _by_number(node.name))):
-            free, wish = self.missing, wishes[node]
+            wish = wishes[node]
             who = for_terminal(node.name or node.identity[:12])
             if not free:
                 complaints.append(f"Node {who} is not needed: the experiment has clients = {self._size}.")
@@ -90,7 +89,9 @@ class Roster:
                 taken = "taken by another node" if wish < self._size else f"not among clients = {self._size}"
                 complaints.append(f"Node {who} asks to be client {wish}, which is {taken}: it is left out.")
             else:
-                self._clients[node.identity] = free[0] if wish is None else wish
+                client = free[0] if wish is None else wish
+                free.remove(client)
+                self._clients[node.identity], self._identities[client] = client, node.identity
                 self._names[node.identity] = node.name
         self.keep()
         return complaints

@@ -7,7 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from refprotofl.engines.flower.courier import Courier, Sending
 from refprotofl.engines.flower.deployed import deploy
-from refprotofl.engines.flower.gathering import GREETING, HELLO
+from refprotofl.engines.flower.gathering import HELLO
 from refprotofl.engines.flower.parcels import Parcel
 from refprotofl.engines.flower.settings import read_run_config, runs_folder
 from refprotofl.engines.flower.simulated import simulate
@@ -16,6 +16,7 @@ from refprotofl.errors import RefProtoFLError, RunError
 from refprotofl.simulation.run import default_folder
 
 FIRST_NODE = 600.0  # seconds to wait for the first node
+FIRST_ANSWER = 120.0  # seconds that it has to answer; a small device starts a process for it
 
 app = ServerApp()
 
@@ -59,7 +60,7 @@ def first_nodes(grid: Grid, courier: Courier) -> list[int]:
 def are_simulated(courier: Courier, nodes: list[int]) -> bool:
     """Whether they have no data of their own: then the server has all, and deals it out."""
     for node in nodes:
-        replies = courier.gather({"first": Sending(node, HELLO, Parcel({}))}, GREETING)
+        replies = courier.gather({"first": Sending(node, HELLO, Parcel({}))}, FIRST_ANSWER)
         parcel = replies["first"].parcel if "first" in replies else None
         if parcel is not None:
             return bool(parcel.header.get("simulated"))

@@ -39,6 +39,7 @@ class Posting(TypedDict):
     purpose: Name
     direction: Literal["up", "down"]
     payload_bytes: Count
+    parameters: NotRequired[Count]
 
 
 class MaskPart(TypedDict):

@@ -13,6 +13,7 @@ from pathlib import Path
 from refprotofl.basics.links import Links
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.records.crossed import Crossed, read_crossed
 from refprotofl.records.events import Event
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.inside import check_file, open_file, parse_json
@@ -34,6 +35,8 @@ class RoundTold:
     down: int
     most_up: int  # of any client
     one_off: int
+    parameters: dict[str, int]  # by direction, as training sent them
+    payload: dict[str, int]  # by direction, evaluation and joining too
     seconds: float
     spent: dict[str, float]
     asked: int
@@ -58,6 +61,7 @@ class RunTold:
     discarded: int = 0
     ended: bool = False
     summary: Summary | None = None
+    crossed: Crossed | None = None  # what a relay counted on the wire
 
     @property
     def rounds_done(self) -> int:
@@ -108,6 +112,7 @@ class RunReader:
         if self.told.summary is None and self.told.ended and check_file(self.folder / "summary.json"):
             check_sizes(self.folder)
             self.told.summary = read_summary(self.folder / "summary.json")
+        self.told.crossed = read_crossed(self.folder)
         return new
 
     def _lines(self) -> Iterator[tuple[int, Event]]:
@@ -164,8 +169,12 @@ class RunReader:
     def _take_round(self, event: Round) -> None:
         told, traffic = self.told, event.get("traffic", [])
         sent, by_client = Counter[tuple[str, str]](), Counter[int]()
+        parameters, payload = Counter[str](), Counter[str]()
         for row in traffic:
             sent[row["purpose"], row["direction"]] += row["payload_bytes"]
+            payload[row["direction"]] += row["payload_bytes"]
+            if row["purpose"] == "training":
+                parameters[row["direction"]] += row.get("parameters", 0)
             if row["purpose"] == "training" and row["direction"] == "up":
                 by_client[row["client"]] += row["payload_bytes"]
         spent, participants = event.get("spent", {}), event.get("participants", [])
@@ -181,6 +190,8 @@ class RunReader:
                 down=sent["training", "down"],
                 most_up=max(by_client.values(), default=0),
                 one_off=sent["one_off", "up"] + sent["one_off", "down"],
+                parameters=dict(parameters),
+                payload=dict(payload),
                 seconds=event.get("seconds", 0.0),
                 spent=spent,
                 asked=len(event.get("asked", participants)),

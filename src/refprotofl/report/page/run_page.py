@@ -11,11 +11,11 @@ from refprotofl.report.page.about import about_section
 from refprotofl.report.page.classes import class_figures
 from refprotofl.report.page.clients import client_figures, dropped_tables
 from refprotofl.report.page.curves import Stop, link_curve, run_curves, stops_of
-from refprotofl.report.page.parts import Figure, Page, Section, Tile, words
+from refprotofl.report.page.parts import Figure, Page, Section, Table, Tile, words
 from refprotofl.report.page.progress import progress_of
 from refprotofl.report.page.prototypes import prototype_figure
 from refprotofl.report.page.reading import RunTold
-from refprotofl.report.page.traffic import bytes_figure, mask_figures, time_figure
+from refprotofl.report.page.traffic import bytes_figure, levels_table, mask_figures, time_figure
 from refprotofl.report.titles import title
 
 
@@ -31,7 +31,7 @@ def run_page(
         _over_links(stops, headline, links or {}),
         Section("clients", "Clients", [*client_figures(told), *dropped_tables(told)]),
         Section("classes", "Classes", [*class_figures(told), *([anchors] if anchors else [])]),
-        Section("sent", "What was sent", [bytes_figure(told.rounds), *mask_figures(told.rounds)]),
+        Section("sent", "What was sent", _sent(told)),
         Section("time", "Time", [time_figure(told.rounds)]),
         about_section(told),
     ]
@@ -49,6 +49,10 @@ def with_rows(section: Section) -> Section:
     """Without figures that have nothing to show."""
     kept = [part for part in section.parts if not isinstance(part, Figure) or part.rows]
     return replace(section, parts=kept)
+
+
+def _sent(told: RunTold) -> list[Figure | Table]:
+    return [bytes_figure(told.rounds), levels_table(told), *mask_figures(told.rounds)] if told.rounds else []
 
 
 def headline_of(stops: Sequence[Stop]) -> str:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from refprotofl.basics.units import duration, size
 from refprotofl.report.page.curves import MOST_STOPS, ROUND, thinned, time_unit
 from refprotofl.report.page.events import Masks
-from refprotofl.report.page.parts import Cell, Column, Figure
-from refprotofl.report.page.reading import RoundTold
+from refprotofl.report.page.parts import Cell, Column, Figure, Table
+from refprotofl.report.page.reading import RoundTold, RunTold
 
 MOST_BARS = 60  # rounds that are drawn as bars; of more, some are drawn
 
@@ -34,6 +35,25 @@ def bytes_figure(rounds: Sequence[RoundTold]) -> Figure:
         y="bytes",
         colour="way",
     )
+
+
+def levels_table(told: RunTold) -> Table:
+    """The same traffic at three levels: what the method counts, what it encodes, what the network carries."""
+    rows = []
+    for direction, name in (("up", "sent up"), ("down", "sent down")):
+        parameters = sum(one.parameters.get(direction, 0) for one in told.rounds)
+        payload = sum(one.payload.get(direction, 0) for one in told.rounds)
+        wire = "-" if told.crossed is None else size(told.crossed[direction])  # type: ignore[literal-required]
+        rows.append([name, f"{parameters:,}", size(payload), wire])
+    notes = ["Parameters: those of training. Payload: all messages as they were encoded, joining and evaluation too."]
+    if told.crossed is None:
+        notes.append("Wire: not counted; refprotofl relay does, between nodes and their server.")
+    else:
+        notes.append(
+            f"Wire: what a relay saw cross in {duration(told.crossed['seconds'])}, with TLS, HTTP, Flower's "
+            "own messages and its polling."
+        )
+    return Table("Three levels", ("way", "parameters", "payload", "wire"), rows, notes)
 
 
 def mask_figures(rounds: Sequence[RoundTold]) -> list[Figure]:

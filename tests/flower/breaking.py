@@ -1,0 +1,155 @@
+"""What breaks a deployment on purpose: links, processes, answers, disks."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from refprotofl.engines.flower.node_store import LAST, runs_in
+from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.routes import Answered, Route
+from refprotofl.engines.flower.worker import _receive, _send
+from refprotofl.relay.relay import Address, Relay
+
+
+class Link:
+    """A relay in a thread of this process, before a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._relay = Relay(Address("127.0.0.1", port))
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._end = threading.Event(), asyncio.Event()
+        self.port = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._ready.wait(10)
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            async with self._relay.listen(Address("127.0.0.1", 0)) as address:
+                self.port = address.port
+                self._ready.set()
+                await self._end.wait()
+
+        self._loop.run_until_complete(serve())
+        self._loop.close()
+
+    @property
+    def connections(self) -> int:
+        return self._relay.connections
+
+    def cut(self) -> None:
+        self._loop.call_soon_threadsafe(self._relay.cut_off)
+
+    def join(self) -> None:
+        self._loop.call_soon_threadsafe(self._relay.join)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(30)
+
+
+def processes(naming: str) -> list[int]:
+    """Those that have a text in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if naming.encode() in entry.read_bytes() and int(entry.parent.name) != os.getpid():
+                found.append(int(entry.parent.name))
+    return found
+
+
+def below(parent: int) -> list[int]:
+    """The processes that a process has started, and they in turn."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    found = [parent]
+    for one in found:
+        found += [child for child, its in parents.items() if its == one]
+    return found[1:]
+
+
+def signal_all(numbers: list[int], how: signal.Signals) -> None:
+    for number in numbers:
+        with suppress(ProcessLookupError):
+            os.kill(number, how)
+
+
+def answered(store: Path) -> tuple[int, int]:
+    """Round and phase of the last answer that a node gave."""
+    runs = runs_in(store)
+    data = (runs[0].read(LAST) if runs else None) or b"\2\0\0\0{}"
+    head = json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    header = head.get("header", {})
+    return header.get("round", 0), header.get("phase", 0)
+
+
+@contextmanager
+def garbage(store: Path) -> Iterator[list[str]]:
+    """In the place of a node's worker, one whose answers are none; gives what it was asked for."""
+    asked: list[str] = []
+    place = store / "worker.sock"
+    signal_all(processes(str(place)), signal.SIGKILL)
+    place.unlink(missing_ok=True)
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(place))
+    door.listen(4)
+    door.settimeout(0.2)
+    end = threading.Event()
+
+    def serve() -> None:
+        while not end.is_set():
+            with suppress(TimeoutError):
+                one, _ = door.accept()
+                with one:
+                    one.settimeout(10)
+                    told, parcel = _receive(one)
+                    asked.append(told["action"])
+                    _send(one, {"here": True}, _nonsense(told["action"], parcel, len(asked)))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        end.set()
+        thread.join(10)
+        door.close()
+        place.unlink(missing_ok=True)
+
+
+def _nonsense(action: str, parcel: Parcel, turn: int) -> Parcel:
+    if action == "run":
+        return Parcel({"code": None})
+    header = Answered.to(Route.read(parcel.header), state="f" * 64).header()
+    return [Parcel({"round": "x"}, b"?"), Parcel(header, os.urandom(20_000)), Parcel({**header, "round": 99})][turn % 3]
+
+
+@contextmanager
+def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of so many megabytes; OSError where none can be mounted."""
+    place.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        raise OSError("no file system can be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(place: Path) -> Path:
+    """Takes all the room that there is."""
+    path = place / "filling"
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return path

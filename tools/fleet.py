@@ -1,0 +1,240 @@
+"""How many nodes one server holds: light nodes without torch, over real HTTP, against a real SuperLink and ServerApp.
+
+    python tools/fleet.py --nodes 10,100,1000
+
+Every node answers with what a real client answered in a small simulation, so the server reads, checks and folds real
+uploads. It runs in a checkout that has the extra flower, ends by itself, and prints a row for each number of nodes.
+"""
+
+import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+IDLE = 3.0  # seconds between two looks of a node for work, as a SuperNode has it
+HANDS = 8  # threads that the nodes of a process share
+SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "train.local-epochs": 1}
+
+
+def record_answers(folder: Path) -> dict[str, bytes]:
+    """What a client answers to each verb, and `public.npz` for the server."""
+    from refprotofl.data import load_federated
+    from refprotofl.data.exporting import export_federation
+    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.simulation.run import Watcher, run
+
+    answers: dict[str, bytes] = {}
+
+    class Listening(Watcher):
+        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+            if direction == "up" and client == 0:
+                answers[phase] = data
+
+    keys = [f"{name}={value}" for name, value in SETTINGS.items() if name != "preset"]
+    base = load_experiment(preset="quick", settings=["clients=3", "rounds=2", *keys])
+    export_federation(load_federated(base), folder / "data")
+    apart = [f"{name}.dataset={folder / 'data' / name}.npz" for name in ("public", "test")]
+    whole = load_experiment(preset="quick", settings=["clients=3", "rounds=2", *keys, *apart, "evaluate.clients=3"])
+    run(whole, out=folder / "simulated", watcher=Listening())
+    return answers
+
+
+class LightNodes:
+    """So many nodes in this process, each with a key, a connection and a heartbeat of its own."""
+
+    def __init__(self, address: str, count: int, answers: dict[str, bytes]) -> None:
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self._address, self._count, self._answers = address, count, answers
+        self._due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
+        self._nodes: list[Any] = []
+
+    def serve(self) -> None:
+        """Until this process is ended."""
+        from flwr.supernode.fleet_http_connection import http_request_response
+
+        with ExitStack() as stack:
+            for number in range(self._count):
+                self._nodes.append(stack.enter_context(http_request_response(self._address, insecure=True)))
+                self._due.put((time.monotonic(), number))
+            print("all nodes are there", flush=True)
+            hands = [threading.Thread(target=self._work, daemon=True) for _ in range(HANDS)]
+            for hand in hands:
+                hand.start()
+            for hand in hands:
+                hand.join()
+
+    def _work(self) -> None:
+        while True:
+            moment, number = self._due.get()
+            time.sleep(max(0.0, moment - time.monotonic()))
+            try:
+                busy = self._answer_one(*self._nodes[number])
+            except Exception as problem:  # a run that has ended, a server that is gone: it looks again
+                print(type(problem).__name__, problem, flush=True)
+                busy = False
+            self._due.put((time.monotonic() + (0.0 if busy else IDLE), number))
+
+    def _answer_one(self, node: int, receive: Any, send: Any, get_run: Any, get_fab: Any, *objects: Any) -> bool:
+        from flwr.app import Message
+        from flwr.supercore.inflatable.inflatable_object import (
+            get_all_nested_objects,
+            get_object_tree,
+            iterate_object_tree,
+            no_object_id_recompute,
+        )
+        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+
+        from refprotofl.engines.flower.parcels import unwrap, wrap
+
+        pull, push, confirm = objects
+        received = receive()
+        if received is None:
+            return False
+        bare, tree = received
+        run, name = bare.metadata.run_id, bare.metadata.message_id
+        wanted = [one.object_id for one in iterate_object_tree(tree)]
+        contents = pull_objects(wanted, pull_object_fn=lambda one: pull(run, one), max_concurrent_pulls=1)
+        confirm(run, name)
+        asked = inflate_object_from_contents(name, contents)
+        action = bare.metadata.message_type.partition(".")[2]
+        reply = Message(wrap(self._answer(action, unwrap(asked.content))), reply_to=bare)
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            made, parts = get_object_tree(reply), get_all_nested_objects(reply)
+            missing, session = send(reply, made, 0.0)
+            for one in missing:
+                push(run, session, one, parts[one].deflate())
+        return True
+
+    def _answer(self, action: str, parcel: Any) -> Any:
+        from refprotofl.engines.flower.parcels import Parcel
+        from refprotofl.engines.flower.routes import PROTOCOL, Answered, Route
+
+        if action == "hello":
+            return Parcel({"protocol": PROTOCOL, "client": None})
+        if action == "run":
+            return Parcel({"code": None})
+        route = Route.read(parcel.header)
+        return Parcel(Answered.to(route, state="0" * 64).header(), self._answers[route.verb])
+
+
+def usage(process: int) -> dict[str, float]:
+    """CPU seconds, and the highest memory in MB, of a process that lives."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    peak = next(line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return {"cpu": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), "mb": int(peak.split()[1]) / 1000}
+
+
+def find(program: str, below: str) -> int | None:
+    """The process of this program whose command line names `below`."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if any(word.endswith(program) for word in words[:2]) and any(below in word for word in words):
+            return int(entry.parent.name)
+    return None
+
+
+def rounds_in(out: Path) -> list[dict[str, Any]]:
+    """The rounds that are committed so far."""
+    lines = (out / "events.jsonl").read_bytes().splitlines() if (out / "events.jsonl").exists() else []
+    return [json.loads(line) for line in lines if line.endswith(b"}") and b'"event": "round"' in line[:200]]
+
+
+def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path, port: int) -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT / "src"))
+    from refprotofl.deploying.kits import QUIET
+    from refprotofl.records.rounds import read_traffic
+
+    home, out, address = folder / f"home-{count}", folder / f"run-{count}", f"127.0.0.1:{port}"
+    home.mkdir()
+    config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{address}"\ninsecure = true\n'
+    (home / "config.toml").write_text(config)
+    env = {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    told = {**SETTINGS, "clients": count, "rounds": rounds, "out": str(out)}
+    told |= {"public.dataset": str(folder / "data" / "public.npz"), "test.dataset": str(folder / "data" / "test.npz")}
+    run_config = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+    programs = {
+        "superlink": [str(BIN / "flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)],
+        "nodes": [sys.executable, __file__, "--serve", str(count), "--address", address, "--answers", str(answers)],
+    }
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, command in programs.items():
+            log = (folder / f"{name}-{count}.log").open("wb")
+            started.append(subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log))
+            time.sleep(12)
+        subprocess.run([str(BIN / "flwr"), "run", str(ROOT), "here", "--run-config", run_config], env=env, check=True)
+        until, first, used = time.monotonic() + seconds, {}, {}
+        while time.monotonic() < until and not (out / "summary.json").exists():
+            server = find("flwr-serverapp", address)
+            for name, process in (("superlink", started[0].pid), ("serverapp", server)):
+                if process is not None and Path(f"/proc/{process}").exists():
+                    used[name] = usage(process)
+            if not first and rounds_in(out):
+                first = {name: both["cpu"] for name, both in used.items()}
+            time.sleep(0.5)
+        seen = rounds_in(out)
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(60)
+    if len(seen) < 2:
+        return {"nodes": count, "rounds": len(seen), **used}
+    last, answers_since = seen[-1], sum(2 * len(event["participants"]) for event in seen[1:])
+    payload = sum(row["payload_bytes"] for row in read_traffic(last) if row["purpose"] == "training")
+    spent = last.get("spent", {})
+    return {
+        "nodes": count,
+        "rounds": len(seen),
+        "answered": len(last["participants"]),
+        "seconds_of_rounds": [round(event["seconds"], 1) for event in seen],
+        "server_s": round(spent.get("server", 0.0), 3),
+        "payload_mb": round(payload / 1e6, 2),
+        **{f"{name}_mb": round(both["mb"]) for name, both in used.items()},
+        **{
+            f"{name}_cpu_ms_per_answer": round(1000 * (used[name]["cpu"] - cpu) / answers_since, 1)
+            for name, cpu in first.items()
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", default="10,100,1000", help="numbers of nodes, with commas between")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=600, help="after which a run is given up")
+    parser.add_argument("--port", type=int, default=39_391)
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--address", help=argparse.SUPPRESS)
+    parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        kept = {name: bytes.fromhex(text) for name, text in json.loads(given.answers.read_text()).items()}
+        LightNodes(given.address, given.serve, kept).serve()
+        return
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        answers = folder / "answers.json"
+        answers.write_text(json.dumps({name: data.hex() for name, data in record_answers(folder).items()}))
+        for number, count in enumerate(map(int, given.nodes.split(","))):
+            row = measure(count, given.rounds, given.seconds, folder, answers, given.port + number)
+            print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
