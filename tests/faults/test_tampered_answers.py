@@ -19,6 +19,7 @@ from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
+from refprotofl.methods.core.refusal import is_lost
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
 from refprotofl.simulation.run import Finished, run
@@ -37,6 +38,7 @@ FIELDLESS: dict[str, Callable[[Message], Message]] = {
     "a field more": lambda answer: {**answer, "more": 1},
     "an empty tensor": lambda answer: {"x": torch.zeros(0)},
     "lost": lambda answer: {"lost": True},
+    "lost and more": lambda answer: {"lost": True, "more": 1},
 }
 
 
@@ -80,7 +82,10 @@ class Tampering:
 
     def result(self, ticket: int, deadline: float | None) -> Result:
         result = self._engine.result(ticket, deadline)
-        return self._change(result) if ticket in self._tickets else result
+        honestly_lost = bool(result.payload) and is_lost(
+            decode(result.payload)
+        )  # its state was discarded with its answer
+        return self._change(result) if ticket in self._tickets and not honestly_lost else result
 
 
 def tampering(verb: str, change: Callable[[Result], Result]) -> OpenEngine:
