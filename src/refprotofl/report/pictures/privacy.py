@@ -36,7 +36,8 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
                     without = f"{shortened(method, 30)}, without noise"
                     axes.axhline(100 * row.accuracy[protocol].mean, color=colour, linestyle="--", label=without)
         axes.set_xscale("log")
-        axes.set_ylim(*limits([100 * row.accuracy[protocol].mean for row in known]))
+        found = [row.accuracy[protocol] for row in known]
+        axes.set_ylim(*limits([100 * (one.mean + end * (one.half_width or 0.0)) for one in found for end in (-1, 1)]))
         places = sorted({epsilon for row in known if (epsilon := _epsilon(row))})
         axes.set_xticks(places, list(map(three_figures, places)))
         axes.set_xticks([], minor=True)
