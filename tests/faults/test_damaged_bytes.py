@@ -20,6 +20,7 @@ from refprotofl.errors import DataError
 from refprotofl.records.states import map_state, save_state
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 from refprotofl.wire.codec import MAX_FIELDS
+from refprotofl.wire.values import ValueCode
 
 CHANGES = 200_000 if os.environ.get("REFPROTOFL_FAULTS") == "full" else 3_000
 
@@ -28,6 +29,12 @@ MESSAGE: Message = {
     "matrix": torch.arange(12, dtype=torch.float32).reshape(3, 4),
     "classes": torch.tensor([1, 2, 9], dtype=torch.uint8),
     **{"samples": 7, "scale": 0.5, "note": "größe", "on": True, "empty": torch.zeros(0)},
+}
+CODED: Message = {
+    "weights": torch.linspace(-1, 1, 600).square(),
+    "small": (torch.arange(900) % 7).to(torch.int8),
+    "half": torch.linspace(-3, 3, 400).to(torch.bfloat16),
+    "some": Sparse(torch.arange(0, 2000, 5), torch.linspace(0.5, 0.6, 400), 3000),
 }
 STATE: State = {"adapter": torch.linspace(-1, 1, 10), "samples": torch.arange(3), "round": 4, "name": "x"}
 
@@ -59,26 +66,33 @@ def _change(data: bytearray, draw: np.random.Generator) -> bytearray:
     return data
 
 
-def test_messages(tried: Tried) -> None:
-    refused = 0
-    for data in changed(encode(MESSAGE), CHANGES, "messages"):
+@pytest.mark.parametrize(("message", "value_code"), [(MESSAGE, "plain"), (CODED, "entropy")], ids=["plain", "coded"])
+def test_messages(message: Message, value_code: ValueCode, tried: Tried) -> None:
+    refused, count = 0, CHANGES if value_code == "plain" else CHANGES // 10
+    for data in changed(encode(message, value_code), count, "messages"):
         try:
-            again = encode(decode(data))  # it may be another code of the same indices, which costs its sender alone
+            again = encode(decode(data))  # it may be another code of the same, which costs its sender alone
             assert encode(decode(again)) == again
         except WireError:
             refused += 1
-    assert CHANGES // 2 < refused < CHANGES
-    tried("damaged messages", CHANGES)
+    assert count // 3 < refused < count
+    tried("damaged messages", count)
 
 
-def test_a_message_takes_no_more_memory_than_its_length_allows() -> None:
+@pytest.mark.parametrize(
+    ("message", "value_code", "a_byte"), [(MESSAGE, "plain", 64), (CODED, "entropy", 320)], ids=["plain", "coded"]
+)
+def test_a_message_takes_no_more_memory_than_its_length_allows(
+    message: Message, value_code: ValueCode, a_byte: int
+) -> None:
+    count = CHANGES // (10 if value_code == "plain" else 150)  # tracing takes long there
     tracemalloc.start()
-    for data in changed(encode(MESSAGE), CHANGES // 10, "memory"):
+    for data in changed(encode(message, value_code), count, "memory"):
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
         with suppress(WireError):
             decode(data)
-        assert tracemalloc.get_traced_memory()[1] - before < 100_000 + 64 * len(data)
+        assert tracemalloc.get_traced_memory()[1] - before < 100_000 + a_byte * len(data)
     tracemalloc.stop()
 
 

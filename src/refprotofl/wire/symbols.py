@@ -34,11 +34,14 @@ def encode_symbols(symbols: Symbols, contexts: Integers, count: int, a_lane: int
     return head + states.astype("<u4").tobytes() + words.astype("<u2").tobytes()
 
 
-def decode_symbols(reader: Reader, contexts: Integers, count: int) -> Symbols:
-    """What `encode_symbols` was given; what lies behind the code is left."""
+def decode_symbols(reader: Reader, contexts: Integers, count: int, a_lane: int = A_LANE) -> Symbols:
+    """What `encode_symbols` was given; what lies behind the code is left.
+
+    Other lanes than the encoder takes are refused: with few of them to read a code would take long.
+    """
     lanes = reader.varint()
-    if not 1 <= lanes <= _MOST_LANES:
-        raise WireError(f"malformed: {lanes} lanes")
+    if lanes != _lanes(contexts.size, a_lane):
+        raise WireError(f"malformed: {lanes} lanes for {contexts.size} symbols")
     tables = np.stack([_read_table(reader) for _ in range(count)])
     states = np.frombuffer(reader.take(4 * lanes), "<u4").astype(np.uint64)
     words = np.frombuffer(reader.peek()[: reader.left // 2 * 2], "<u2").astype(np.uint64)

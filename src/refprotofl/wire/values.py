@@ -24,7 +24,7 @@ from refprotofl.wire.symbols import decode_symbols, encode_symbols, least_code_b
 ValueCode = Literal["plain", "entropy"]
 
 LEAST = 256  # values below which tables cost more than they save
-MOST_A_BYTE = 32  # values that a byte of the code may stand for: what is read is paid for
+MOST_A_BYTE = 4  # values that a byte of the code may stand for: what is read is paid for, in memory and in time
 
 _CONTEXTS = 8
 _A_LANE = 1024  # symbols: beside what floats take, a lane's state weighs little
@@ -71,12 +71,12 @@ def decode_values(reader: Reader, dtype: torch.dtype, count: int) -> Tensor:
         raise WireError(f"truncated: {count} values announced, {reader.left} bytes are left")
     none = np.zeros(count, np.int64)
     if dtype is torch.int8:
-        return torch.from_numpy(decode_symbols(reader, none, 1).view(np.int8).copy())
+        return torch.from_numpy(decode_symbols(reader, none, 1, _A_LANE).view(np.int8).copy())
     form, first = _FORMS[dtype], reader.byte()
     if first not in _FIRST_BITS:
         raise WireError(f"malformed: {first} first bits")
-    exponents = decode_symbols(reader, none, 1).astype(np.int64)
-    heads = decode_symbols(reader, _contexts(exponents), _CONTEXTS).astype(np.int64)
+    exponents = decode_symbols(reader, none, 1, _A_LANE).astype(np.int64)
+    heads = decode_symbols(reader, _contexts(exponents), _CONTEXTS, _A_LANE).astype(np.int64)
     if (exponents >> form.exponent).any() or (heads >> (first + 1)).any():
         raise WireError("malformed: a symbol that no value has")
     raw = BitReader(reader.peek())
