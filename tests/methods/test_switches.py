@@ -12,7 +12,7 @@ from refprotofl.methods import apud
 from refprotofl.methods.builtin.refprotofl import masked
 from refprotofl.methods.core.fields import Received
 from refprotofl.simulation.draws import draw_cohort
-from refprotofl.wire import Sparse, encode
+from refprotofl.wire import Sparse
 from refprotofl.wire.tensors import same_bits
 
 SIZES = [128 * 8, 8, 80, 10]  # of the tiny model's adapter
@@ -306,13 +306,13 @@ def test_every_round_of_every_client_fits_the_budget_and_one_more_value_would_no
     for number, client in itertools.product((1, 2, 3), range(4)):
         assert 0 < thrifty.up(client, number) <= limit
     assert len(composed) == 12
-    for (table, sizes, local, reference, _, stream, extra, spent), message in composed:
-        assert spent + len(encode(message)) <= limit
+    for (table, sizes, local, reference, _, stream, extra, spent, length), message in composed:
+        assert spent + length(message) <= limit
         keep = len(masked.unpack(table, Received(message), reference).indices)
         assert keep < SIZE
         mask = masked.choose(table, sizes, local, reference, keep + 1, stream())
         larger = {**extra, **masked.pack(table, local, reference, mask)[0]}
-        assert spent + len(encode(larger)) > limit
+        assert spent + length(larger) > limit
 
 
 @pytest.mark.parametrize("switches", [{}, {"value_type": "int8"}, {"erpa": False}])

@@ -21,7 +21,7 @@ from refprotofl.methods.core.fields import Received
 from refprotofl.records.states import _TYPES, load_state, map_state, save_state
 from refprotofl.wire import Message, encode
 
-SEAT = SimpleNamespace(experiment=None, model=None, parts=(), samples=None, options=None)
+SEAT = SimpleNamespace(experiment=SimpleNamespace(value_code="plain"), model=None, parts=(), samples=None, options=None)
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
 
 
