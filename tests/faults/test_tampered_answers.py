@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import Tried
+from tests.methods.test_every_method import FROZEN
 from torch import Tensor
 
 from refprotofl.engines.engine import Engine, Request, Result
@@ -32,7 +33,7 @@ TINY: dict[str, Any] = {
     "model": {"name": "mlp", "norm": "none", "embedding": 8},
 }
 EVERYTHING = os.environ.get("REFPROTOFL_FAULTS") == "full"
-ELSEWHERE = {"fedpcl", "centralised"}  # one needs a pre-trained backbone, in the other no client trains
+ELSEWHERE = {"centralised"}  # no client trains
 FIELDLESS: dict[str, Callable[[Message], Message]] = {
     "nothing": lambda answer: {},
     "a field more": lambda answer: {**answer, "more": 1},
@@ -143,7 +144,15 @@ class Seen:
 
 
 def experiment(method: str) -> Experiment:
-    return Experiment.parse({**TINY, "method": method})
+    model = TINY["model"] | ({"name": "frozen_and_tampered:backbone"} if method == "fedpcl" else {})
+    return Experiment.parse({**TINY, "method": method, "model": model})
+
+
+@pytest.fixture(autouse=True)
+def _pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What FedPCL asks for: a backbone that nobody trains."""
+    (tmp_path / "frozen_and_tampered.py").write_text(FROZEN)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")

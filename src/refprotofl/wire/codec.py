@@ -9,8 +9,9 @@
         int              0x20: zigzag varint       float  0x21: eight bytes
         text             0x22: length, UTF-8       false  0x23, true  0x24: no body
 
-All lengths are varints, all numbers little-endian. A message without coded tensors has exactly one encoding, and
-`decode` accepts nothing else: what it returns would be encoded to the very bytes that came in.
+All lengths are varints, all numbers little-endian. `encode` writes a message in one way. `decode` accepts no other, but
+for other codes of the same indices or values, which cost their sender alone. For each byte of a message it takes 64
+bytes of memory at most, 320 where values are coded, and 0.1 MB beside them (tests/faults/test_damaged_bytes.py).
 """
 
 import math
