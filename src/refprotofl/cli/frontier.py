@@ -1,8 +1,6 @@
 """The command `frontier`."""
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +8,6 @@ import typer
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.cli.app import (
-    INTERRUPTED,
     DataDir,
     Device,
     File,
@@ -22,8 +19,8 @@ from refprotofl.cli.app import (
     read_path,
     read_seeds,
 )
-from refprotofl.cli.grids import show_table
-from refprotofl.cli.printing import complain, emit, notes, say, warn
+from refprotofl.cli.grids import show_table, watched_search
+from refprotofl.cli.printing import emit, notes, say, warn
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.errors import InputError
 
@@ -31,9 +28,7 @@ if TYPE_CHECKING:
     from refprotofl.frontier.candidates import Request
     from refprotofl.frontier.limits import Limit
     from refprotofl.frontier.search import Found
-    from refprotofl.grids.cells import Cell
     from refprotofl.report.page.gathering import Blocks
-    from refprotofl.simulation.run import Watcher
     from refprotofl.simulation.run import Workers as Count
 
 
@@ -140,24 +135,10 @@ def _read_bytes(option: str, text: str) -> int:
 
 
 def _search(request: "Request", data: Path | None, workers: "Count") -> "Found":
-    from refprotofl.cli.display import GridWatcher
     from refprotofl.frontier.search import search
 
-    with ExitStack() as bars:
-
-        def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Watcher]":
-            bars.close()  # that of the rung before
-            watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
-            bars.callback(watcher.close)
-            return watcher.watch
-
-        try:
-            return search(request, data, workers, watch)
-        except KeyboardInterrupt:
-            bars.close()
-            kept = for_terminal(request.out)
-            complain(f"Interrupted. What was tried is kept in {kept}; the same command goes on from here.")
-            raise typer.Exit(INTERRUPTED) from None
+    with watched_search(request.out) as watch:
+        return search(request, data, workers, watch)
 
 
 def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """What commands over grids of runs have in common: doing the runs, and showing a table of what came of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,29 @@ if TYPE_CHECKING:
     from refprotofl.grids.cells import Cell
     from refprotofl.grids.running import Done, Failed
     from refprotofl.report.tables import Table
-    from refprotofl.simulation.run import Workers
+    from refprotofl.simulation.run import Watcher, Workers
+    from refprotofl.tuning.search import Watch
+
+
+@contextmanager
+def watched_search(out: Path) -> "Iterator[Watch]":
+    """A bar for each batch of a search's runs; who interrupts them is told that what was tried is there."""
+    from refprotofl.cli.display import GridWatcher
+
+    with ExitStack() as bars:
+
+        def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Watcher]":
+            bars.close()  # that of the batch before
+            watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+            bars.callback(watcher.close)
+            return watcher.watch
+
+        try:
+            yield watch
+        except KeyboardInterrupt:
+            bars.close()
+            complain(f"Interrupted. What was tried is kept in {for_terminal(out)}; the same command goes on from here.")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def run_grid(

@@ -1,7 +1,5 @@
 """The command `tune`."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +9,6 @@ import typer
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.units import counted, percent
 from refprotofl.cli.app import (
-    INTERRUPTED,
     DataDir,
     Device,
     File,
@@ -23,13 +20,12 @@ from refprotofl.cli.app import (
     read_path,
     read_seeds,
 )
-from refprotofl.cli.printing import complain, emit, explain, notes, say, warn
+from refprotofl.cli.grids import watched_search
+from refprotofl.cli.printing import emit, explain, notes, say, warn
 from refprotofl.cli.running import read_workers, with_device
 from refprotofl.cli.tables import Column, show
 
 if TYPE_CHECKING:
-    from refprotofl.grids.cells import Cell
-    from refprotofl.simulation.run import Watcher
     from refprotofl.simulation.run import Workers as Count
     from refprotofl.tuning.search import Request, Tried, Tuned
 
@@ -119,27 +115,13 @@ def tune(
 
 
 def _search(request: "Request", data: Path | None, workers: "Count") -> "list[Tuned]":
-    from refprotofl.cli.display import GridWatcher
     from refprotofl.tuning.search import tune as search
 
     found = []
-    with ExitStack() as bars:
-
-        def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Watcher]":
-            bars.close()  # that of the trials before
-            watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
-            bars.callback(watcher.close)
-            return watcher.watch
-
-        try:
-            for one in search(request, data, workers, watch):
-                found.append(one)
-                say(f"{for_terminal(one.name)}: {_words(one.chosen)}, {percent(one.chosen.score)}", notes)
-        except KeyboardInterrupt:
-            bars.close()
-            kept = for_terminal(request.out)
-            complain(f"Interrupted. What was tried is kept in {kept}; the same command goes on from here.")
-            raise typer.Exit(INTERRUPTED) from None
+    with watched_search(request.out) as watch:
+        for one in search(request, data, workers, watch):
+            found.append(one)
+            say(f"{for_terminal(one.name)}: {_words(one.chosen)}, {percent(one.chosen.score)}", notes)
     return found
 
 
