@@ -22,7 +22,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 IDLE = 3.0  # seconds between two looks of a node for work, as a SuperNode has it
-HANDS = 8  # threads that the nodes of a process share
+HANDS = 32  # threads that the nodes of a process share
+BLINK = 0.05  # seconds that a thread sleeps if no node has anything to do
+THERE = "all nodes are there"
 SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "train.local-epochs": 1}
 
 
@@ -68,7 +70,7 @@ class LightNodes:
             for number in range(self._count):
                 self._nodes.append(stack.enter_context(http_request_response(self._address, insecure=True)))
                 self._due.put((time.monotonic(), number))
-            print("all nodes are there", flush=True)
+            print(THERE, flush=True)
             hands = [threading.Thread(target=self._work, daemon=True) for _ in range(HANDS)]
             for hand in hands:
                 hand.start()
@@ -78,7 +80,10 @@ class LightNodes:
     def _work(self) -> None:
         while True:
             moment, number = self._due.get()
-            time.sleep(max(0.0, moment - time.monotonic()))
+            if moment > time.monotonic():
+                self._due.put((moment, number))
+                time.sleep(BLINK)
+                continue
             try:
                 busy = self._answer_one(*self._nodes[number])
             except Exception as problem:  # a run that has ended, a server that is gone: it looks again
@@ -149,6 +154,14 @@ def find(program: str, below: str) -> int | None:
     return None
 
 
+def wait_for(words: str, log: Path, seconds: float = 300) -> None:
+    until = time.monotonic() + seconds
+    while words not in log.read_text(errors="replace"):
+        if time.monotonic() > until:
+            raise SystemExit(f"{log.name} never said: {words}")
+        time.sleep(0.2)
+
+
 def rounds_in(out: Path) -> list[dict[str, Any]]:
     """The rounds that are committed so far."""
     lines = (out / "events.jsonl").read_bytes().splitlines() if (out / "events.jsonl").exists() else []
@@ -175,9 +188,10 @@ def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path
     started: list[subprocess.Popen[bytes]] = []
     try:
         for name, command in programs.items():
-            log = (folder / f"{name}-{count}.log").open("wb")
-            started.append(subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log))
-            time.sleep(12)
+            log = folder / f"{name}-{count}.log"
+            with log.open("wb") as writing:
+                started.append(subprocess.Popen(command, env=env, cwd=folder, stdout=writing, stderr=writing))
+            wait_for({"superlink": "Uvicorn running", "nodes": THERE}[name], log)
         subprocess.run([str(BIN / "flwr"), "run", str(ROOT), "here", "--run-config", run_config], env=env, check=True)
         until, first, used = time.monotonic() + seconds, {}, {}
         while time.monotonic() < until and not (out / "summary.json").exists():
@@ -217,7 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="10,100,1000", help="numbers of nodes, with commas between")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=600, help="after which a run is given up")
+    parser.add_argument("--seconds", type=float, default=3600, help="after which a run is given up")
     parser.add_argument("--port", type=int, default=39_391)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)

@@ -1,0 +1,158 @@
+"""What Flower costs in time, beside the same experiment in one process, both measured in turn.
+
+    python tools/flower_times.py nodes            # three nodes over TLS, with and without their resident workers
+    python tools/flower_times.py simulation       # Ray, with 10 and with 100 clients
+
+It runs in a checkout that has the extra flower and Ray (`make test-flower` installs both), starts what the tests of a
+real deployment start, ends by itself, and prints lines of JSON. Arguments after the first are settings, as `rounds=5`.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from tests.flower.loopback import BIN, Loopback  # noqa: E402
+from tests.flower.site import Site  # noqa: E402
+
+NODES = 3
+TURNS = 2  # of everything, one after the other
+PATIENCE = 1800.0  # seconds
+RAY = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"
+
+
+def settings(asked: list[str], **own: Any) -> dict[str, Any]:
+    """Of an experiment that scores once: `evaluate.every` is larger than its rounds."""
+    told: dict[str, Any] = {"preset": "quick", "rounds": 5, "evaluate.every": 1000, **own}
+    for one in asked:
+        name, _, text = one.partition("=")
+        try:
+            told[name] = json.loads(text)
+        except ValueError:
+            told[name] = text
+    return told
+
+
+def as_options(told: dict[str, Any]) -> list[str]:
+    """For our own commands."""
+    keys = [word for name, value in told.items() if name != "preset" for word in ("--set", f"{name}={value}")]
+    return ["--preset", told["preset"], *keys]
+
+
+def in_process(told: dict[str, Any], out: Path) -> float:
+    """Seconds from the command to its end."""
+    command = [str(BIN / "refprotofl"), "run", *as_options(told), "--out", str(out)]
+    started = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.monotonic() - started
+
+
+def wait_for(out: Path, tell: Any) -> None:
+    until = time.monotonic() + PATIENCE
+    while not (out / "summary.json").exists():
+        if time.monotonic() > until:
+            raise SystemExit(tell())
+        time.sleep(0.1)
+
+
+def rounds_of(out: Path) -> list[float]:
+    """Seconds of the rounds after the first, in which everyone joins."""
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    return [event["seconds"] for event in events if event["event"] == "round"][1:]
+
+
+def tell(what: str, outs: list[Path], told: dict[str, Any], **more: Any) -> None:
+    seconds = [one for out in outs for one in rounds_of(out)]
+    digests = {json.loads((out / "summary.json").read_text())["state_digest"] for out in outs}
+    row = {
+        "what": what,
+        "clients": told["clients"],
+        "seconds_a_round": round(statistics.median(seconds), 3),
+        "from": round(min(seconds), 3),
+        "to": round(max(seconds), 3),
+        **more,
+        "digests": sorted(digests),
+    }
+    print(json.dumps(row), flush=True)
+
+
+def deploy(folder: Path, files: Path, *, worker: bool) -> Site:
+    site = Site(folder)
+    site.begin()
+    for number in range(NODES):
+        with (site.made.kit(number) / "node.toml").open("a") as config:
+            config.write(f"worker = {json.dumps(worker)}\n")
+        site.join(number, files / f"client-{number}.npz")
+    return site
+
+
+def nodes(asked: list[str], folder: Path) -> None:
+    told = settings(asked, clients=NODES)
+    files = folder / "files"
+    exporting = [str(BIN / "refprotofl"), "partition", *as_options(told), "--export", str(files)]
+    subprocess.run(exporting, check=True, capture_output=True)
+    told |= {f"{name}.dataset": str(files / f"{name}.npz") for name in ("public", "test")}
+    sites: dict[str, Site] = {}
+    outs: dict[str, list[Path]] = {"in one process": [], "with workers": [], "without workers": []}
+    try:
+        sites["with workers"] = deploy(folder / "with", files, worker=True)
+        sites["without workers"] = deploy(folder / "without", files, worker=False)
+        for turn in range(TURNS):
+            for what in outs:
+                out = folder / f"{what} {turn}"
+                if what in sites:
+                    sites[what].submit({**told, "out": str(out)})
+                    wait_for(out, sites[what].log)
+                else:
+                    in_process(told, out)
+                outs[what].append(out)
+    finally:
+        for site in sites.values():
+            site.close()
+    for what, finished in outs.items():
+        tell(what, finished, told)
+
+
+def simulation(asked: list[str], folder: Path) -> None:
+    flower = Loopback(folder / "flower", simulation=True)
+    flower.start_superlink()
+    try:
+        for clients in (10, 100):
+            told = settings(asked, clients=clients)
+            outs: dict[str, list[Path]] = {"in one process": [], "Ray": []}
+            whole: dict[str, list[float]] = {"in one process": [], "Ray": []}
+            for turn in range(TURNS):
+                for what, finished in outs.items():
+                    out = folder / f"{what} {clients} {turn}"
+                    started = time.monotonic()
+                    if what == "Ray":
+                        flower.submit({**told, "out": str(out)}, RAY)
+                        wait_for(out, lambda: flower.log("superlink")[-5000:])
+                    else:
+                        in_process(told, out)
+                    whole[what].append(time.monotonic() - started)
+                    finished.append(out)
+            for what, finished in outs.items():
+                besides = [all - sum(rounds_of(out)) for all, out in zip(whole[what], finished, strict=True)]
+                tell(what, finished, told, seconds_besides=round(statistics.median(besides), 1))
+    finally:
+        flower.close()
+
+
+def main() -> None:
+    kinds = {"nodes": nodes, "simulation": simulation}
+    if len(sys.argv) < 2 or sys.argv[1] not in kinds:
+        raise SystemExit(__doc__)
+    with tempfile.TemporaryDirectory() as place:
+        kinds[sys.argv[1]](sys.argv[2:], Path(place))
+
+
+if __name__ == "__main__":
+    main()
