@@ -10,10 +10,10 @@ from refprotofl.cli.reproducing import Sizes, Variants, What
 from refprotofl.errors import InputError
 from refprotofl.experiment.presets import PRESETS, load_experiment
 from refprotofl.reproduction import paper
-from refprotofl.reproduction.asking import OURS, VARIANTS, WHATS
+from refprotofl.reproduction.asking import VARIANTS, WHATS
+from refprotofl.reproduction.ours import OURS, our_studies
 from refprotofl.reproduction.planning import Grid
 from refprotofl.reproduction.studies import SWEEPS, Row, Scope, Study, Variant, studies_of
-from refprotofl.reproduction.thin import thin_studies
 
 ALL = Scope(paper.DATASETS, paper.ALPHAS)
 EIGHT = ["FedAvg", "FedProx", "FedNova", "FedProto", "VHL", "FedGH", "FAST", "RefProtoFL"]
@@ -197,15 +197,32 @@ def test_a_run_that_two_tables_need_is_one_cell_and_seeds_come_first(grid_of: Ca
     assert len(cells) == 2 * (2 * 4 + 16 - 3)
 
 
-def test_thin_is_set_beside_itself_without_each_of_its_stones() -> None:
-    """Every row is another experiment, the first one is that of the example, and both studies need the same runs."""
-    by_global, by_own = thin_studies(Scope(("fashion-mnist", "cifar10"), (0.5, 100.0)))
-    assert (by_global.protocol, by_own.protocol) == ("global", "own")
-    assert by_global.blocks == by_own.blocks
-    assert len(by_global.blocks) == 4
-    grid = Grid((by_global, by_own), "small", (), (0, 1), Path("out"))
+@pytest.mark.parametrize(
+    ("what", "protocols", "example"),
+    [
+        ("thin", ("global", "own"), "thin"),
+        ("thin-ablation", ("global", "own"), "thin"),
+        ("plus", ("personal", "own"), "refprotofl-plus"),
+    ],
+)
+def test_our_tables_have_the_examples_and_need_each_run_once(
+    what: str, protocols: tuple[str, str], example: str
+) -> None:
+    """Every row is another experiment, the example is among them, and both studies need the same runs."""
+    first, second = our_studies(what, Scope(("fashion-mnist", "cifar10"), (0.5, 100.0)))
+    assert (first.protocol, second.protocol) == protocols
+    assert first.blocks == second.blocks
+    assert len(first.blocks) == 4
+    grid = Grid((first, second), "small", (), (0, 1), Path("out"))
     grid.check()
-    rows = by_global.blocks[0].rows
+    rows = first.blocks[0].rows
     assert len(grid.cells()) == 4 * 2 * len(rows)
-    example = load_experiment(Path(__file__).parents[2] / "examples" / "thin.toml", "small", ["dataset=fashion-mnist"])
-    assert grid.cell(by_global, by_global.blocks[0], rows[0], 0).experiment.hash == example.hash
+    path = Path(__file__).parents[2] / "examples" / f"{example}.toml"
+    recommended = load_experiment(path, "small", ["dataset=fashion-mnist"])
+    at = rows[-1] if what == "plus" else rows[0]
+    assert grid.cell(first, first.blocks[0], at, 0).experiment.hash == recommended.hash
+
+
+def test_plus_adds_one_thing_after_another() -> None:
+    rows = our_studies("plus", ALL)[0].blocks[0].rows
+    assert [len(row.switched) for row in rows] == [0, 1, 2, 3, 4, 5, 6]

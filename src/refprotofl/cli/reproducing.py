@@ -46,6 +46,8 @@ class What(StrEnum):
     partition_figure = "partition-figure"
     tsne_figure = "tsne-figure"
     thin = "thin"
+    thin_ablation = "thin-ablation"
+    plus = "plus"
     all = "all"
 
 

@@ -11,9 +11,9 @@ from refprotofl.experiment.presets import PRESETS, load_experiment
 from refprotofl.grids.choices import read_switches
 from refprotofl.methods.catalogue import find_method
 from refprotofl.reproduction import paper
+from refprotofl.reproduction.ours import OURS, our_studies
 from refprotofl.reproduction.planning import Grid, Tuned
 from refprotofl.reproduction.studies import Scope, Variant, key_of, studies_of
-from refprotofl.reproduction.thin import thin_studies
 from refprotofl.tuning.records import read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
@@ -21,7 +21,6 @@ WHATS = (
     *("accuracy", "ablation", "communication", "sweeps", "compressors", "curves"),
     *("partition-figure", "tsne-figure"),
 )
-OURS = ("thin",)  # no table of the paper's: not among `all`
 # What tables are named by, and what says it instead.
 _FIXED = {
     **{"dataset": "--dataset", "alpha": "--alpha", "seed": "--seeds", "method": "--methods"},
@@ -63,7 +62,7 @@ class Asked:
 
     def _grid(self, what: str, tuned: Tuned) -> Grid:
         rounds = load_experiment(None, self.preset, self.settings).rounds
-        built = thin_studies(self.scope) if what in OURS else studies_of(what, self.scope, rounds)
+        built = our_studies(what, self.scope) if what in OURS else studies_of(what, self.scope, rounds)
         studies = tuple(study for study in built if study.blocks and study.variant in self.variants)
         if not studies and what != "partition-figure" and self.what != "all":
             methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""
