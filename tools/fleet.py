@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -241,6 +242,7 @@ def main() -> None:
         kept = {name: bytes.fromhex(text) for name, text in json.loads(given.answers.read_text()).items()}
         LightNodes(given.address, given.serve, kept).serve()
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         answers = folder / "answers.json"

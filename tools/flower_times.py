@@ -8,6 +8,7 @@ real deployment start, ends by itself, and prints lines of JSON. Arguments after
 """
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -150,6 +151,7 @@ def main() -> None:
     kinds = {"nodes": nodes, "simulation": simulation}
     if len(sys.argv) < 2 or sys.argv[1] not in kinds:
         raise SystemExit(__doc__)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place:
         kinds[sys.argv[1]](sys.argv[2:], Path(place))
 
