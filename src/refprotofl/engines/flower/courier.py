@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -10,10 +12,14 @@ from flwr.serverapp import Grid
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.engines.flower.parcels import Parcel, Unreadable, unwrap, wrap
 
-AT_ONCE = 64  # messages that are pushed or pulled by one call
+AT_ONCE = 16  # messages that are pushed or pulled by one call
+HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
 FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 VALID = 12 * 3600.0  # seconds that a request may wait for its node
+
+Thing = TypeVar("Thing")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -46,23 +52,21 @@ class Courier:
 
     def push(self, sendings: Sequence[Sending]) -> list[str]:
         """The id of each message, by which its reply is found; "" for one that could not be sent."""
-        ids: list[str] = []
-        for first in range(0, len(sendings), AT_ONCE):
-            some = sendings[first : first + AT_ONCE]
-            pushed = list(self._grid.push_messages([_message(one) for one in some]))
-            if len(pushed) != len(some):  # which of them were taken is not told: what was is never asked for
-                pushed = [""] * len(some)
-            ids += [identity or "" for identity in pushed]
+        first, others = sendings[:AT_ONCE], sendings[AT_ONCE:]  # payloads that came with the first are not sent again
+        ids = [*self._push_some(first), *_in_parts(self._push_some, others)] if first else []
         self._length = SHORTEST
         return ids
 
+    def _push_some(self, sendings: Sequence[Sending]) -> list[str]:
+        pushed = list(self._grid.push_messages([_message(one) for one in sendings]))
+        if len(pushed) != len(sendings):  # which of them were taken is not told: what was is never asked for
+            return [""] * len(sendings)
+        return [identity or "" for identity in pushed]
+
     def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
         """The replies that are there by now, by the id of what they reply to."""
-        wanted = list(ids)
-        found: dict[str, Reply] = {}
-        for first in range(0, len(wanted), AT_ONCE):
-            for message in self._grid.pull_messages(wanted[first : first + AT_ONCE]):
-                found[message.metadata.reply_to_message_id] = _reply(message)
+        messages = _in_parts(self._grid.pull_messages, list(ids))
+        found = {message.metadata.reply_to_message_id: _reply(message) for message in messages}
         if found:
             self._length = SHORTEST
         return found
@@ -91,6 +95,15 @@ class Courier:
             if len(found) < len(ids):
                 self.rest(left)
         return found
+
+
+def _in_parts(do: Callable[[Sequence[Thing]], Iterable[Made]], things: Sequence[Thing]) -> list[Made]:
+    """What is made of all of them, in their order, several calls at a time."""
+    parts = [things[first : first + AT_ONCE] for first in range(0, len(things), AT_ONCE)]
+    if len(parts) < 2:
+        return [made for part in parts for made in do(part)]
+    with ThreadPoolExecutor(min(HANDS, len(parts))) as hands:
+        return [made for some in hands.map(do, parts) for made in some]
 
 
 def _message(sending: Sending) -> Message:

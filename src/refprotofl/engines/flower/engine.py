@@ -7,6 +7,7 @@ come back to; so nothing more is sent when a round is committed, given up or don
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from refprotofl.engines.engine import Record, Request, Result
 from refprotofl.engines.flower.courier import FINAL, Courier, Reply, Sending
@@ -21,6 +22,7 @@ TRIES = 4  # how often a request is sent to a node whose process dies of it
 AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
 CRASHED = 8
+AHEAD = 256  # requests whose answers are fetched, so that no more wait here for those before them
 
 
 @dataclass
@@ -135,7 +137,8 @@ class DeploymentEngine:
             asked.route = replace(asked.route, attempt=asked.route.attempt + 1)
 
     def _hear(self) -> bool:
-        under_way = {asked.message: asked for asked in self._asked.values() if asked.message and asked.result is None}
+        next_ones = islice(self._asked.values(), AHEAD)
+        under_way = {asked.message: asked for asked in next_ones if asked.message and asked.result is None}
         replies = self._courier.pull(under_way)
         for message, reply in replies.items():
             asked = under_way.get(message)

@@ -1,0 +1,87 @@
+"""Messages by the hundred: in parts, several at a time, each reply under what it replies to."""
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from flwr.app import Message
+from tests.flower.deploying import Configs, deployed, simulated
+from tests.flower.inmemory import MemoryGrid
+
+from refprotofl.engines.flower import courier, engine
+from refprotofl.engines.flower.courier import Courier, Sending
+from refprotofl.engines.flower.parcels import Parcel, wrap
+from refprotofl.records.verify import first_difference
+
+
+class Echo(MemoryGrid):
+    """Answers with the number of its node; `takes` says how many of a push it takes."""
+
+    together = 1  # pulls that must be under way at a time before one of them is answered
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gate = threading.Barrier(self.together)
+
+    def takes(self, messages: list[Message]) -> int:
+        return len(messages)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        some = list(messages)
+        return list(super().push_messages(some))[: self.takes(some)]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self.gate.wait(timeout=30)
+        return super().pull_messages(message_ids)
+
+    def _deliver(self, message: Message) -> str:
+        number = message.metadata.dst_node_id
+        identity = f"to-{number}"
+        message.metadata.__dict__["_message_id"] = identity
+        self.replies[identity] = Message(wrap(Parcel({"node": number})), reply_to=message)
+        return identity
+
+
+def sendings(count: int) -> list[Sending]:
+    return [Sending(number, "ask", Parcel({}, b"the same for all")) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("count", [0, 1, courier.AT_ONCE, courier.AT_ONCE + 1, 7 * courier.AT_ONCE - 3])
+def test_every_message_is_pushed_once_and_its_reply_found(count: int) -> None:
+    carrying = Courier(Echo({}))
+    ids = carrying.push(sendings(count))
+    assert ids == [f"to-{number}" for number in range(1, count + 1)]
+    replies = carrying.pull(ids)
+    assert {identity: reply.parcel and reply.parcel.header["node"] for identity, reply in replies.items()} == {
+        f"to-{number}": number for number in range(1, count + 1)
+    }
+    assert carrying.pull(ids) == {}
+
+
+def test_parts_are_pulled_at_the_same_time() -> None:
+    """Each waits until three are under way: one after the other they would wait for ever."""
+
+    class Together(Echo):
+        together = 3
+
+    carrying = Courier(Together({}))
+    assert len(carrying.pull(carrying.push(sendings(3 * courier.AT_ONCE)))) == 3 * courier.AT_ONCE
+
+
+def test_a_part_that_was_not_taken_whole_costs_no_other_part() -> None:
+    class Refuses(Echo):
+        def takes(self, messages: list[Message]) -> int:
+            return len(messages) - any(one.metadata.dst_node_id == courier.AT_ONCE + 1 for one in messages)
+
+    ids = Courier(Refuses({})).push(sendings(3 * courier.AT_ONCE))
+    assert ids.count("") == courier.AT_ONCE
+    assert ids[courier.AT_ONCE : 2 * courier.AT_ONCE] == [""] * courier.AT_ONCE
+
+
+def test_answers_that_are_fetched_one_by_one_make_the_same_run(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "AHEAD", 1)
+    there, here = deployed(grid, settings(), tmp_path / "there"), simulated(settings(), tmp_path / "here")
+    assert first_difference(here.folder, there.folder) is None
