@@ -207,7 +207,10 @@ def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path
     finally:
         for process in reversed(started):
             process.terminate()
-            process.wait(60)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
     if len(seen) < 2:
         return {"nodes": count, "rounds": len(seen), **used}
     last, answers_since = seen[-1], sum(2 * len(event["participants"]) for event in seen[1:])
