@@ -35,6 +35,9 @@ def test_three_nodes_over_tls_give_the_digests_of_the_run_in_one_process(
     assert "agree in every message and state" in site.refprotofl("verify", str(undisturbed), str(out))
     told = site.refprotofl("deploy", "doctor", str(site.made.kit(0)), "--experiment", str(out / "experiment.json"))
     assert "This node can take part." in told
+    told = site.refprotofl("deploy", "status", str(site.folder))
+    assert "3 nodes" in told
+    assert all(f"node-{number}" in told for number in range(CLIENTS))
     site.submit(settings() | {"out": "relative"})
     wait_for(lambda: site.last_run()["status"] == "finished:failed", 60, lambda: str(site.last_run()))
     assert "give the whole path" in site.refprotofl("deploy", "status", str(site.folder), code=4)

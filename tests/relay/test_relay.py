@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -151,3 +153,21 @@ def test_the_command_counts_and_ends_by_itself(tmp_path: Path) -> None:
     kept, told = json.loads(counts.read_text()), json.loads(done.stdout)
     assert (kept.pop("seconds"), told.pop("seconds")) == (pytest.approx(1.5, abs=1), pytest.approx(1.5, abs=1))
     assert kept == told == {"up": 0, "down": 0, "connections": 0, "refused": 0, "flipped": 0}
+
+
+def test_ctrl_c_ends_the_command_quietly_with_a_connection_open() -> None:
+    """The connection is cut, and the last line tells what crossed."""
+    program = "from refprotofl.cli import main; main()"
+    with socket.create_server((LOCAL, 0)) as server:
+        options = ["--to", f"{LOCAL}:{server.getsockname()[1]}"]
+        command = [sys.executable, "-c", program, "relay", *options]
+        relay = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert relay.stderr is not None
+        address = read_address(relay.stderr.readline().split()[1], "--listen")
+        with socket.create_connection((address.host, address.port)) as near, server.accept()[0] as far:
+            near.sendall(b"12345")
+            assert far.recv(5, socket.MSG_WAITALL) == b"12345"
+            relay.send_signal(signal.SIGINT)
+            told, complaints = relay.communicate(timeout=30)
+    assert (relay.returncode, complaints) == (0, "")
+    assert told == "5 B up and 0 B down over 1 connection; 0 refused, 0 bits turned over\n"

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from refprotofl.basics.units import counted
 from refprotofl.cli.app import app, read_path
 from refprotofl.cli.printing import say, warn
 from refprotofl.cli.tables import Column, show
@@ -78,7 +79,7 @@ def start(
 def status(folder: Folder) -> None:
     """Show the nodes and the runs; a last run that failed is told with its reason, and the exit code is 4."""
     from refprotofl.deploying.kits import read_deployment
-    from refprotofl.deploying.server import ask_flower, process_of
+    from refprotofl.deploying.server import ask_flower, names_of_nodes, process_of
 
     made = read_deployment(folder)
     process = process_of(made)
@@ -86,11 +87,16 @@ def status(folder: Folder) -> None:
         raise InputError(f"The SuperLink of {folder} does not run: refprotofl deploy start {folder}.")
     say(f"The SuperLink runs as process {process} on port {made.port}.")
     nodes = ask_flower(made, "supernode", "list").get("nodes", [])
-    rows = [(str(one.get("name") or one.get("node-id")), str(one.get("status"))) for one in nodes]
-    show((Column("node"), Column("status")), rows, f"{len(rows)} nodes")
+    names = names_of_nodes(made)
+    rows = [(names.get(one["node-id"], "-"), str(one["node-id"]), str(one.get("status"))) for one in nodes]
+    show((Column("node"), Column("id"), Column("status")), rows, counted(len(rows), "node"))
     runs = ask_flower(made, "list").get("runs", [])
     told = [(str(one["run-id"]), str(one["status"]), _reason(one)) for one in runs]
-    show((Column("run"), Column("status"), Column("reason", wraps=40)), told, f"{len(told)} runs, the newest first")
+    show(
+        (Column("run"), Column("status"), Column("reason", wraps=40)),
+        told,
+        f"{counted(len(told), 'run')}, the newest first",
+    )
     if told and told[0][1] == "finished:failed":
         raise RunError(f"The last run failed: {told[0][2]}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from refprotofl.basics.units import size
+from refprotofl.basics.units import counted, size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled import Labelled, load_labelled
 from refprotofl.data.reading import Reading
@@ -135,9 +135,8 @@ def _load(config: NodeConfig, experiment: Experiment | None) -> Labelled:
 def _data(found: Labelled, experiment: Experiment | None) -> Finding:
     channels, height, width = found.shape
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
-    told = (
-        f"{len(found.labels):,} images of {width} x {height} with {channels} channels, classes {', '.join(occurring)}"
-    )
+    shape = f"{width} x {height} with {counted(channels, 'channel')}"
+    told = f"{counted(len(found.labels), 'image')} of {shape}, classes {', '.join(occurring)}"
     if experiment is None or experiment.input is None:
         return Finding("data", True, f"{told}. Give the experiment (RUN/experiment.json) to check them against it.")
     unknown = [name for name in occurring if name not in experiment.input.class_names]

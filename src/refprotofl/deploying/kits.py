@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def write_deployment(made: Deployment) -> None:
         raise InputError("A deployment needs the extra flower: pip install 'refprotofl[flower]'.") from None
     if made.folder.exists() and (not made.folder.is_dir() or any(made.folder.iterdir())):
         raise InputError(f"{made.folder} is there already and not empty: use a new folder.")
+    if app := _app_around(made.folder):
+        raise InputError(
+            f"{made.folder} would lie in {app}, and flwr run takes what lies there for the app: use a folder outside."
+        )
     if not _HOST.fullmatch(made.host):
         raise InputError(f"--host {made.host!r} is neither a name nor an address.")
     for folder in (made.folder, made.server, made.home):
@@ -72,6 +77,18 @@ def write_deployment(made: Deployment) -> None:
         _write_kit(made, node)
     told = {"host": made.host, "port": made.port, "nodes": made.nodes, "insecure": made.insecure}
     write_new(made.folder / FILE, (json.dumps(told, indent=2) + "\n").encode(), 0o600)
+
+
+def _app_around(folder: Path) -> Path | None:
+    """The Flower app whose files these would be."""
+    for parent in folder.resolve().parents:
+        try:
+            told = tomllib.loads((parent / "pyproject.toml").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if "app" in told.get("tool", {}).get("flwr", {}):
+            return parent
+    return None
 
 
 def _connection(made: Deployment) -> str:
@@ -128,15 +145,22 @@ fi
 # Runs this node until it is stopped; a node that was cut off cannot come back at once, so it tries again.
 set -eu
 cd "$(dirname "$0")"
+if ! command -v flower-superexec > /dev/null; then
+    echo "Flower is not on the PATH: activate the environment that has refprotofl[flower], then start again." >&2
+    exit 127
+fi
 export {quiet} FLWR_HOME="$PWD/flower"
 mkdir -p "$FLWR_HOME"
 {key}
-trap 'kill "$child" 2>/dev/null; exit 0' INT TERM
+trap 'kill "$child" 2>/dev/null || true; wait "$child" || true; exit 0' INT TERM
 while :; do
-    flower-supernode {trust} --superlink {address} --port "${{NODE_PORT:-9094}}" --node-config node.toml &
+    python3 -m refprotofl.engines.flower.supernode {trust} \\
+        --superlink {address} --port "${{NODE_PORT:-9094}}" --node-config node.toml &
     child=$!
     wait "$child" || true
-    sleep "${{NODE_RETRY:-10}}"
+    sleep "${{NODE_RETRY:-10}}" &
+    child=$!
+    wait "$child" || true
 done
 """
 
@@ -148,7 +172,8 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
-# Change the path to where this kit lies, and the user to one that can read the data.
+# Change the paths to where this kit and its environment lie, and the user to one that owns the kit and reads the data.
+Environment=PATH=/opt/refprotofl/venv/bin:/usr/local/bin:/usr/bin:/bin
 ExecStart=/opt/refprotofl/node-{node}/start.sh
 User=refprotofl
 Restart=always
@@ -163,11 +188,14 @@ WantedBy=multi-user.target
 """
 
 
-CONTAINER = """# podman build -t refprotofl-node .
-# podman run -v "$PWD":/kit -v /where/the/data/is:/kit/data:ro refprotofl-node
+CONTAINER = """# Built here, with refprotofl's wheel: in a checkout, pip wheel --no-deps --wheel-dir THIS-FOLDER .
+# podman build -t refprotofl-node .
+# podman run -d --restart always -v "$PWD":/kit -v /where/the/data/is:/kit/data:ro refprotofl-node
 FROM docker.io/library/python:3.11-slim
 RUN apt-get update && apt-get install -y --no-install-recommends openssh-client && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu 'refprotofl[flower]'
+RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch
+COPY refprotofl-*.whl /tmp/
+RUN pip install --no-cache-dir "$(ls /tmp/refprotofl-*.whl)[flower]"
 WORKDIR /kit
 CMD ["/kit/start.sh"]
 """

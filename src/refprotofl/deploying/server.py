@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -104,6 +105,17 @@ def ask_flower(made: Deployment, *arguments: str) -> dict[str, Any]:
     except ValueError:
         raise MachineError(f"flwr {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()}") from None
     return found
+
+
+def names_of_nodes(made: Deployment) -> dict[str, str]:
+    """By node id, as they were registered: Flower keeps them in its database, and its commands do not show them."""
+    database = f"{(made.server / 'state.db').absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(database, uri=True)) as state:
+            rows = state.execute("SELECT node_id, name FROM node WHERE name IS NOT NULL").fetchall()
+    except sqlite3.Error:
+        return {}  # then nodes are told by their ids
+    return {str(int(node) % 2**64): str(name) for node, name in rows}  # ids are kept with a sign
 
 
 def _trust(made: Deployment) -> list[str]:
