@@ -99,7 +99,7 @@ def nodes(asked: list[str], folder: Path) -> None:
     files = folder / "files"
     exporting = [str(BIN / "refprotofl"), "partition", *as_options(told), "--export", str(files)]
     subprocess.run(exporting, check=True, capture_output=True)
-    told |= {f"{name}.dataset": str(files / f"{name}.npz") for name in ("public", "test")}
+    apart = {f"{name}.dataset": str(files / f"{name}.npz") for name in ("public", "test")}
     sites: dict[str, Site] = {}
     outs: dict[str, list[Path]] = {"in one process": [], "with workers": [], "without workers": []}
     try:
@@ -109,7 +109,7 @@ def nodes(asked: list[str], folder: Path) -> None:
             for what in outs:
                 out = folder / f"{what} {turn}"
                 if what in sites:
-                    sites[what].submit({**told, "out": str(out)})
+                    sites[what].submit({**told, **apart, "out": str(out)})
                     wait_for(out, sites[what].log)
                 else:
                     in_process(told, out)
