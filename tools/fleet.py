@@ -22,7 +22,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-IDLE = 3.0  # seconds between two looks of a node for work, as a SuperNode has it
 HANDS = 32  # threads that the nodes of a process share
 BLINK = 0.05  # seconds that a thread sleeps if no node has anything to do
 THERE = "all nodes are there"
@@ -55,11 +54,11 @@ def record_answers(folder: Path) -> dict[str, bytes]:
 class LightNodes:
     """So many nodes in this process, each with a key, a connection and a heartbeat of its own."""
 
-    def __init__(self, address: str, count: int, answers: dict[str, bytes]) -> None:
+    def __init__(self, address: str, count: int, idle: float, answers: dict[str, bytes]) -> None:
         from flwr.supercore.task_identity import TaskIdentity
 
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
-        self._address, self._count, self._answers = address, count, answers
+        self._address, self._count, self._idle, self._answers = address, count, idle, answers
         self._due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
         self._nodes: list[Any] = []
 
@@ -90,7 +89,7 @@ class LightNodes:
             except Exception as problem:  # a run that has ended, a server that is gone: it looks again
                 print(type(problem).__name__, problem, flush=True)
                 busy = False
-            self._due.put((time.monotonic() + (0.0 if busy else IDLE), number))
+            self._due.put((time.monotonic() + (0.0 if busy else self._idle), number))
 
     def _answer_one(self, node: int, receive: Any, send: Any, get_run: Any, get_fab: Any, *objects: Any) -> bool:
         from flwr.app import Message
@@ -169,7 +168,7 @@ def rounds_in(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith(b"}") and b'"event": "round"' in line[:200]]
 
 
-def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path, port: int) -> dict[str, Any]:
+def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, port: int) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "src"))
     from refprotofl.deploying.kits import QUIET
     from refprotofl.records.rounds import read_traffic
@@ -179,12 +178,13 @@ def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path
     config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{address}"\ninsecure = true\n'
     (home / "config.toml").write_text(config)
     env = {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    told = {**SETTINGS, "clients": count, "rounds": rounds, "out": str(out)}
+    told = {**SETTINGS, "clients": count, "rounds": given.rounds, "out": str(out)}
     told |= {"public.dataset": str(folder / "data" / "public.npz"), "test.dataset": str(folder / "data" / "test.npz")}
     run_config = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+    where = ["--address", address, "--answers", str(answers)]
     programs = {
         "superlink": [str(BIN / "flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)],
-        "nodes": [sys.executable, __file__, "--serve", str(count), "--address", address, "--answers", str(answers)],
+        "nodes": [sys.executable, __file__, "--serve", str(count), "--idle", str(given.idle), *where],
     }
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -194,7 +194,7 @@ def measure(count: int, rounds: int, seconds: float, folder: Path, answers: Path
                 started.append(subprocess.Popen(command, env=env, cwd=folder, stdout=writing, stderr=writing))
             wait_for({"superlink": "Uvicorn running", "nodes": THERE}[name], log)
         subprocess.run([str(BIN / "flwr"), "run", str(ROOT), "here", "--run-config", run_config], env=env, check=True)
-        until, first, used = time.monotonic() + seconds, {}, {}
+        until, first, used = time.monotonic() + given.seconds, {}, {}
         while time.monotonic() < until and not (out / "summary.json").exists():
             server = find("flwr-serverapp", address)
             for name, process in (("superlink", started[0].pid), ("serverapp", server)):
@@ -236,6 +236,9 @@ def main() -> None:
     parser.add_argument("--nodes", default="10,100,1000", help="numbers of nodes, with commas between")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600, help="after which a run is given up")
+    parser.add_argument(
+        "--idle", type=float, default=3.0, help="seconds between two looks of a node for work; a SuperNode has 3"
+    )
     parser.add_argument("--port", type=int, default=39_391)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
@@ -243,7 +246,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.serve:
         kept = {name: bytes.fromhex(text) for name, text in json.loads(given.answers.read_text()).items()}
-        LightNodes(given.address, given.serve, kept).serve()
+        LightNodes(given.address, given.serve, given.idle, kept).serve()
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place:
@@ -251,7 +254,7 @@ def main() -> None:
         answers = folder / "answers.json"
         answers.write_text(json.dumps({name: data.hex() for name, data in record_answers(folder).items()}))
         for number, count in enumerate(map(int, given.nodes.split(","))):
-            row = measure(count, given.rounds, given.seconds, folder, answers, given.port + number)
+            row = measure(count, given, folder, answers, given.port + number)
             print(json.dumps(row), flush=True)
 
 
