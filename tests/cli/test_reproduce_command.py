@@ -85,7 +85,8 @@ def test_one_shared_model_scores_the_same_by_both_protocols(grid: Path) -> None:
 def test_every_table_is_there_in_four_formats_that_can_be_read(grid: Path) -> None:
     names = {path.stem for path in (grid / "tables").glob("*.json")}
     variants = ("standard", "reconstruction")
-    assert names == {f"accuracy-{variant}{block}" for variant in variants for block in ("", "-digits-alpha0.5")}
+    ends = ("", "-digits-alpha0.5", "-digits-alpha0.5-differences")
+    assert names == {f"accuracy-{variant}{end}" for variant in variants for end in ends}
     for name in names:
         table = grid / "tables" / name
         rows = json.loads(table.with_name(f"{name}.json").read_text())["rows"]
@@ -223,6 +224,11 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
         (["accuracy", "--preset", "tiny"], "'tiny' is not one of 'quick', 'small', 'full', 'paper'"),
         (["everything"], "'everything' is not one of"),
         (["accuracy", "--set", "alpha=1"], "--set alpha=1: alpha is what the tables are made of; --alpha chooses it."),
+        (["accuracy", "--set", "validation=0.3"], "they are scored on the test set"),
+        (["accuracy", "--set", "public.train-on=true"], "they have rows with it and without"),
+        (["accuracy", "--methods", "refprotofl,local:alpha=100"], "do not go into one table: they differ in alpha."),
+        (["accuracy", "--methods", "refprotofl,local:seed=7"], "--seeds chooses them"),
+        (["accuracy", "--against", "FedAwg"], "--against FedAwg: allowed are the rows' names: FedAvg, FedProx,"),
         (["accuracy", "--set", "share=full"], "--variant chooses it"),
         (["accuracy", "--set", "rounds=0"], "rounds = 0"),
         (["accuracy", "--tuned", "digits"], "write DATASET=FILE.toml"),

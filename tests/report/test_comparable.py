@@ -38,21 +38,34 @@ def test_methods_their_tables_and_seeds_may_differ() -> None:
 
 
 def test_every_other_key_is_named() -> None:
-    plain, other = result(), result(method="local", rounds=7, alpha=0.1, train={"lr": 0.5}, resize=16)
-    assert differing(plain, other) == "alpha, resize, rounds, train.lr."
-    assert differing(other, plain) == "alpha, resize, rounds, train.lr."
-    assert differing(plain, plain, other, allowed=("alpha", "train.lr", "resize")) == "rounds."
-    check_comparable([plain, other], {"alpha", "train", "resize", "rounds"})
+    plain, other = result(), result(method="local", rounds=7, fraction=0.5, train={"lr": 0.5}, resize=16)
+    assert differing(plain, other) == "fraction, resize, rounds, train.lr."
+    assert differing(other, plain) == "fraction, resize, rounds, train.lr."
+    assert differing(plain, plain, other, allowed=("fraction", "train.lr")) == "resize, rounds."
+    check_comparable([plain, result(method="local", rounds=7, train={"lr": 0.5})], {"train", "rounds"})
 
 
 def test_a_key_that_is_allowed_does_not_open_its_table() -> None:
     assert differing(result(), result(train={"lr": 0.5, "momentum": 0.0}), allowed=("train.lr",)) == "train.momentum."
 
 
-def test_the_data_set_is_never_allowed_to_differ() -> None:
-    settings = [Experiment.parse({"dataset": name}).plain() for name in ("digits", "mnist")]
-    with pytest.raises(InputError, match=r"differ in dataset\."):
-        check_settings(settings, {"dataset"})
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("dataset", ("digits", "mnist")),
+        ("alpha", (0.5, 100.0)),
+        ("clients", (10, 20)),
+        ("validation", (0.0, 0.3)),
+        ("evaluate.test-limit", (0, 50)),
+        ("test.dataset", ("a.npz", "b.npz")),
+    ],
+)
+def test_what_runs_are_paired_by_and_scored_on_never_differs(key: str, values: tuple[object, ...]) -> None:
+    table, _, last = key.rpartition(".")
+    told = [{table: {last: value}} if table else {key: value} for value in values]
+    settings = [Experiment.parse(one).plain() for one in told]
+    with pytest.raises(InputError, match=rf"differ in {table or key}"):
+        check_settings(settings, {key})
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,11 @@ def test_who_is_within_noise_of_the_best() -> None:
     assert standings([]) == []
 
 
+def test_who_has_fewer_seeds_is_not_the_best() -> None:
+    """Its mean is the higher one, on the only seed that both have it is behind."""
+    assert standings([{0: 0.7, 1: 0.6, 2: 0.5}, {0: 0.65}]) == ["best", "behind"]
+
+
 def test_the_spread_over_clients_by_hand() -> None:
     found = spread([0.5, None, 0.7, 0.9])
     assert found is not None

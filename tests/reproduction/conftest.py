@@ -40,7 +40,7 @@ def made_up(cell: Cell, accuracy: float, **changes: Any) -> Result:
 @pytest.fixture
 def grid_of(tmp_path: Path) -> Callable[..., Grid]:
     def make(*studies: Study, preset: str = "small", seeds: tuple[int, ...] = (0, 1, 2), **others: Any) -> Grid:
-        return Grid(studies, preset, others.pop("settings", ()), seeds, tmp_path, others.pop("tuned", {}))
+        return Grid(studies, preset, others.pop("settings", ()), seeds, tmp_path, **others)
 
     return make
 

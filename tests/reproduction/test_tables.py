@@ -14,9 +14,11 @@ import pytest
 from refprotofl.errors import InputError
 from refprotofl.report.tables import Table, as_csv, as_json, as_latex, as_markdown, write_table
 from refprotofl.reproduction import paper
+from refprotofl.reproduction.differences import differences
+from refprotofl.reproduction.ours import our_studies
 from refprotofl.reproduction.planning import Grid, Results
 from refprotofl.reproduction.reading import read_study
-from refprotofl.reproduction.studies import Scope, Study, accuracy, sweep
+from refprotofl.reproduction.studies import Scope, Study, accuracy, compressors, sweep
 from refprotofl.reproduction.tables import communication, detail, overview
 
 GridOf = Callable[..., Grid]
@@ -98,7 +100,7 @@ def test_bytes_are_set_against_whole_models_both_ways(grid_of: GridOf, run_all: 
     assert told["FedGH"]["of FedAvg's"] == "0.022"  # 35 bytes of 2 x 4 x 100 x 2
     assert told["FedAvg"]["bytes in all"] == "35 B"
     assert (told["FedAvg"]["parameters up"], told["FedAvg"]["prototype values down"]) == ("7", "3")
-    assert told["FedAvg"]["messages"] == "4"
+    assert told["FedAvg"]["messages"] == "5"  # two up, two down, one to join
     assert told["RefProtoFL"]["points a megabyte"] == "1,714,285.71"  # 60 % over 35 bytes
     assert told["RefProtoFL"]["personal"] == "60.00 % ± 24.84"
 
@@ -181,6 +183,66 @@ def test_verdicts_stand_in_the_papers_setting_alone(grid_of: GridOf, run_all: Ru
     assert tell(grid_of(study, preset="full")) == ("smaller setting", "73.82 % ± 0.00 [73.82]")
     changed = grid_of(study, preset="paper", settings=("rounds=2",))
     assert tell(changed) == ("changed setting", "73.82 % ± 0.00 [73.82]")
+    tuned = grid_of(study, preset="paper", tuned={"fashion-mnist": {"fedproto": ["train.lr=0.3"]}})
+    assert tell(tuned) == ("changed setting", "73.82 % ± 0.00 [73.82]")
+    others = grid_of(study, preset="paper", tuned={"fashion-mnist": {"fedgh": ["train.lr=0.3"]}})
+    assert tell(others) == ("matches", "73.82 % ± 0.00 [73.82, matches]")
+
+
+def test_every_row_is_set_against_every_other(grid_of: GridOf, run_all: RunAll) -> None:
+    study = standard()
+    grid = grid_of(study)
+    (read,) = read_study(grid, study, run_all(grid, values), last=3)
+    told = texts(differences(read))
+    assert told["FedProto"]["RefProtoFL"] == "+2.00 ± 2.48"
+    assert told["RefProtoFL"]["FedProto"] == "-2.00 ± 2.48"
+    # 2, 1.9, 2.1 points: 4.3027 x 0.1 / sqrt 3 = 0.25; p = 0.00083, times three rows.
+    assert told["FedProto"]["FedAvg"] == "+2.00 ± 0.25*"
+    assert told["FedAvg"]["FedAvg"] == ""
+    (record,) = [one for one in differences(read).records if (one["method"], one["against"]) == ("FedProto", "FedAvg")]
+    assert record["difference"] == pytest.approx(0.02)
+    assert record["p_holm"] == pytest.approx(3 * record["p"])
+    assert record["pairs"] == 3
+
+
+def test_the_user_names_the_row_that_others_are_set_against(grid_of: GridOf, run_all: RunAll) -> None:
+    study = standard("mnist", "cifar10")
+    grid = grid_of(study, against="FedAvg")
+    reads = read_study(grid, study, run_all(grid, values), last=3)
+    assert texts(detail(reads[0]))["FedProto"]["difference to FedAvg"] == "+2.00 ± 0.25 (p 0.002)"
+    average = [one for one in overview(study, reads).records if one["dataset"] == "average"]
+    (record,) = [one for one in average if one["method"] == "FedProto"]
+    assert (record["against"], record["difference"]) == ("FedAvg", pytest.approx(0.02))
+
+
+def test_bytes_are_set_against_the_first_fedavg_and_the_cheapest_near_it(grid_of: GridOf, run_all: RunAll) -> None:
+    (study, _) = our_studies("thin", Scope(("mnist",), (0.5,)))
+    grid = grid_of(study)
+    scores = {"FedAvg, 10 rounds of 1 epoch": 0.68, "FedAvg, 10 rounds of 2 epochs": 0.695}
+    results = run_all(grid, lambda _, label, seed: scores.get(label, 0.7))
+    (block,) = study.blocks
+    sent = {"FedAvg": 4000, "FedAvg, 10 rounds of 1 epoch": 1000, "FedAvg, 10 rounds of 2 epochs": 2000, "thin": 20}
+    for row in block.rows:
+        for seed in grid.seeds:
+            told = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
+            told["accuracy"]["global"] = told["accuracy"]["personal"]
+            told["communication"]["uplink"] = {
+                **told["communication"]["uplink"],
+                "payload_bytes": sent.get(row.label, 5000) - 25,
+            }
+    (read,) = read_study(grid, study, results, last=3)
+    told_rows = texts(detail(read))
+    assert read.cheapest == "FedAvg, 10 rounds of 2 epochs"  # one of 1000 bytes is two points below
+    assert told_rows["thin"]["total, of that of FedAvg"] == "1/200"
+    assert told_rows["thin"]["total, of that of FedAvg, 10 rounds of 2 epochs"] == "1/100"
+    assert told_rows["FedAvg, 10 rounds of 2 epochs"]["total, of that of FedAvg"] == "0.50"
+
+
+def test_a_table_at_equal_bytes_says_how_equal_they_are(grid_of: GridOf, run_all: RunAll) -> None:
+    study = compressors(Scope(("mnist",), (0.5,)))
+    grid = grid_of(study)
+    (read,) = read_study(grid, study, run_all(grid, lambda *_: 0.7), last=3)
+    assert {row["up, of RefProtoFL's"] for row in texts(detail(read)).values()} == {"1.000"}
 
 
 def test_which_rows_are_tuned_and_how_is_told_so_that_they_can_be_run_again(grid_of: GridOf, run_all: RunAll) -> None:

@@ -194,10 +194,9 @@ def _read_baseline(typed: str | None, names: list[str]) -> str | None:
 
 def _switched(names: list[str]) -> set[str]:
     """The dotted keys that rows are named by."""
-    from refprotofl.grids.choices import read_switches
+    from refprotofl.grids.choices import key_of, read_switches
 
-    switches = [switch for name in names for switch in read_switches(name)[1]]
-    return {switch.partition("=")[0].strip().replace("_", "-") for switch in switches}
+    return {key_of(switch) for name in names for switch in read_switches(name)[1]}
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:

@@ -92,6 +92,12 @@ def reproduce(
         ),
     ] = None,
     settings: Settings = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="ROW", help="The row that others are set against, named as in the table.", show_default="RefProtoFL"
+        ),
+    ] = "",
     last: Annotated[int, typer.Option(min=2, help="Evaluations at the end whose mean stands beside the last.")] = 3,
     out_dir: Annotated[
         Path,
@@ -125,13 +131,14 @@ def reproduce(
             seeds=tuple(dict.fromkeys(read_seeds(seeds))),
             tuned=read_tuned_files(tuned or []),
             out=out_dir,
+            against=against.strip(),
         )
         count, grids = read_workers(workers), asked.grids()
     gathered = _gather(grids, data, count, out_dir, no_runs)
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)
     if gathered.results:
-        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, out_dir))
+        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, out_dir))
     if gathered.failed:
         raise typer.Exit(RunError.exit_code)
 
@@ -203,23 +210,28 @@ def _run(
     return _Gathered({cell.experiment.hash: result for cell, result in done}, len(failures))
 
 
-def _blocks(grids: "dict[str, Grid]", out_dir: Path) -> "list[tuple[str, dict[Path, str]]]":
+def _blocks(grids: "dict[str, Grid]", data: Path | None, out_dir: Path) -> "list[tuple[str, dict[Path, str]]]":
     """Study by study, as the tables have it: where each finished run is, and what its row is called."""
-    from refprotofl.grids.results import kept_file
-
     found = []
     for grid in grids.values():
         for study in grid.studies:
             for block in study.blocks:
-                called: dict[Path, str] = {}
-                for cell in (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds):
-                    places = (cell.folder, kept_file(out_dir / "cells", cell))
-                    there = next((place for place in places if place.exists()), None)
-                    if there is not None:
-                        called[there] = cell.name
+                cells = (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds)
+                called = {place: cell.name for cell in cells if (place := _place(cell, data, out_dir)) is not None}
                 if called:
                     found.append((f"{study.title}, {block.label}", called))
     return found
+
+
+def _place(cell: "Cell", data: Path | None, out_dir: Path) -> Path | None:
+    """Of a finished run: its folder, else what was kept of it."""
+    from refprotofl.grids.results import kept_file
+    from refprotofl.simulation.origin import current_folder
+
+    folder, kept = current_folder(cell.folder, cell.experiment, data), kept_file(out_dir / "cells", cell)
+    if (folder / "summary.json").exists():
+        return folder
+    return kept if kept.exists() else None
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:

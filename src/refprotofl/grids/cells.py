@@ -8,7 +8,7 @@ from refprotofl.basics.escapes import for_file_name
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.grids.choices import read_switches
+from refprotofl.grids.choices import key_of, read_switches
 from refprotofl.methods.catalogue import find_method
 
 
@@ -46,6 +46,8 @@ def cell_of(file: Path | None, preset: str | None, settings: Sequence[str], name
     """One of them; the method's own switches win over the settings."""
     method, switches = read_switches(name)
     find_method(method)
+    if any(key_of(switch) == "seed" for switch in switches):
+        raise InputError(f"{name}: every row has all seeds, so none is among its switches; --seeds chooses them.")
     experiment = load_experiment(file, preset, [*settings, f'method="{method}"', f"seed={seed}", *switches])
     return Cell(name, experiment, cell_folder(out, experiment))
 

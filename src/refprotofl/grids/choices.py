@@ -22,6 +22,11 @@ def read_switches(name: str) -> tuple[str, list[str]]:
     return method, switches
 
 
+def key_of(setting: str) -> str:
+    """The dotted key of `key=value`, as the documentation spells it."""
+    return setting.partition("=")[0].strip().replace("_", "-")
+
+
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
     visible = _blank_nested(text)
     places = [match.start() for match in separator.finditer(visible)]

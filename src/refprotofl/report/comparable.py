@@ -12,6 +12,12 @@ from refprotofl.methods.catalogue import TABLES
 # What belongs to a method, not to the data, the model and its training.
 METHOD_KEYS = {"method", "share", "compress", "own", *TABLES}
 
+# What runs are paired by and scored on: no row's name makes these comparable.
+COMMON = {
+    *("dataset", "train-limit", "clients", "partition", "alpha", "min-size", "resize", "crop"),
+    *("validation", "evaluate", "test"),
+}
+
 _FOLLOWS = {"input"}  # from the data, which are compared by their digest, and from other keys
 _SETTLED = {"public.coverage": ("public.classes", "public.per-class")}  # what a key is spelt out as
 
@@ -21,7 +27,7 @@ Plain = dict[str, Any]  # an experiment's plain values
 def check_comparable(results: Sequence[Result], allowed: Collection[str] = ()) -> None:
     """InputError naming what else the runs differ in than method and seed: keys, data, code, versions.
 
-    `allowed` are dotted keys that may differ, because the rows' names say so; the data set never may.
+    `allowed` are dotted keys that may differ, because the rows' names say so; those of COMMON never may.
     """
     experiments = [result["summary"]["experiment"] for result in results]
     _refuse([*_other_settings(experiments, allowed), *_other_origins(results)])
@@ -38,8 +44,9 @@ def _refuse(differing: list[str]) -> None:
 
 
 def _other_settings(experiments: Sequence[Plain], allowed: Collection[str]) -> list[str]:
-    settled = {key for name in allowed for key in _SETTLED.get(name, ())}
-    ignored = {"seed", *METHOD_KEYS, *_FOLLOWS, *allowed, *settled} - {"dataset"}
+    named = {key for key in allowed if key.partition(".")[0] not in COMMON}
+    settled = {key for name in named for key in _SETTLED.get(name, ())}
+    ignored = {"seed", *METHOD_KEYS, *_FOLLOWS, *named, *settled}
     first, *others = [_without(_as_asked(plain), ignored) for plain in experiments] or [{}]
     return sorted(set(chain.from_iterable(differences(first, other) for other in others)))
 

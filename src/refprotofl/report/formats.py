@@ -63,6 +63,17 @@ def difference(found: Difference | None) -> str:
     return f"{mean} ± {100 * half_width:.2f} ({certainty})"
 
 
+def short_difference(found: Difference | None) -> str:
+    """The same for a narrow column: a star where the corrected p-value is below 0.05."""
+    if found is None:
+        return "-"
+    mean, half_width = f"{100 * found.paired.mean:+z.2f}", found.paired.half_width
+    if half_width is None:
+        return f"{mean} (one seed)"
+    sure = found.p_holm is not None and found.p_holm < 0.05
+    return f"{mean} ± {100 * half_width:.2f}{'*' if sure else ''}"
+
+
 def _p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p {p:.3f}"
 

@@ -90,8 +90,12 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
-    """Who has the highest mean, and who is within noise of it by the paired interval; without values one is behind."""
-    means = [fmean(values.values()) if values else -math.inf for values in rivals]
+    """Who has the highest mean, and who is within noise of it by the paired interval; without values one is behind.
+
+    Only those with most of the seeds can be the best: means over other seeds are not comparable.
+    """
+    most = max(map(len, rivals), default=0)
+    means = [fmean(values.values()) if values and len(values) == most else -math.inf for values in rivals]
     best = max(range(len(rivals)), key=means.__getitem__, default=0)
     return [
         "best" if place == best and values else _standing(values, rivals[best]) for place, values in enumerate(rivals)

@@ -8,12 +8,12 @@ from refprotofl.basics.plugins import is_reference
 from refprotofl.data.loading import NAMES, load_dataset, locate
 from refprotofl.errors import InputError
 from refprotofl.experiment.presets import PRESETS, load_experiment
-from refprotofl.grids.choices import read_switches
+from refprotofl.grids.choices import key_of, read_switches
 from refprotofl.methods.catalogue import find_method
 from refprotofl.reproduction import paper
 from refprotofl.reproduction.ours import OURS, our_studies
 from refprotofl.reproduction.planning import Grid, Tuned
-from refprotofl.reproduction.studies import Scope, Variant, key_of, studies_of
+from refprotofl.reproduction.studies import Scope, Variant, studies_of
 from refprotofl.tuning.records import read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
@@ -23,8 +23,10 @@ WHATS = (
 )
 # What tables are named by, and what says it instead.
 _FIXED = {
-    **{"dataset": "--dataset", "alpha": "--alpha", "seed": "--seeds", "method": "--methods"},
-    **{"share": "--variant", "partition": "--alpha"},
+    **{"dataset": "--dataset chooses it", "alpha": "--alpha chooses it", "seed": "--seeds chooses it"},
+    **{"method": "--methods chooses it", "share": "--variant chooses it", "partition": "--alpha chooses it"},
+    "validation": "they are scored on the test set, and refprotofl tune on data that clients hold out",
+    "public.train-on": "they have rows with it and without",
 }
 
 
@@ -38,6 +40,7 @@ class Asked:
     seeds: tuple[int, ...]
     tuned: Mapping[str, Path]  # by data set: what a search chose
     out: Path
+    against: str = ""  # a row's label
 
     def grids(self) -> dict[str, Grid]:
         """By the table or figure that they are for; what is wrong is told here, before anything is run."""
@@ -48,13 +51,19 @@ class Asked:
         grids = {what: self._grid(what, tuned) for what in (WHATS if self.what == "all" else (self.what,))}
         for grid in grids.values():
             grid.check()
+        self._check_baseline(grids)
         return grids
+
+    def _check_baseline(self, grids: Mapping[str, Grid]) -> None:
+        labels = dict.fromkeys(row.label for grid in grids.values() for _, _, row in grid.rows())
+        if self.against and self.against not in labels:
+            raise InputError(f"--against {self.against}: allowed are the rows' names: {', '.join(labels)}.")
 
     def _check(self) -> None:
         for setting in self.settings:
             if key_of(setting) in _FIXED:
                 key = key_of(setting)
-                raise InputError(f"--set {setting}: {key} is what the tables are made of; {_FIXED[key]} chooses it.")
+                raise InputError(f"--set {setting}: {key} is what the tables are made of; {_FIXED[key]}.")
         for dataset in {*self.scope.datasets, *self.tuned}:
             _check_dataset(dataset)
         for alpha in self.scope.alphas:
@@ -68,7 +77,7 @@ class Asked:
             methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""
             raise InputError(f"reproduce {what} has no run{methods} in the variant {' or '.join(self.variants)}.")
         seeds = self.seeds[:1] if what == "tsne-figure" else self.seeds
-        return Grid(studies, self.preset, self.settings, seeds, self.out, tuned)
+        return Grid(studies, self.preset, self.settings, seeds, self.out, tuned, self.against)
 
 
 def _check_dataset(name: str) -> None:

@@ -38,6 +38,8 @@ BESIDE: dict[str, str] = {
     "FedAvg + public images": _FEDAVG + TRAIN_ON,
     "FedAvg + public images, lr 0.02": f"{_FEDAVG}{TRAIN_ON}:train.lr=0.02",
     "FedAvg + public images, 6 rounds of 6 epochs": f"fedavg:share=full{_LONG}{TRAIN_ON}",
+    "FedAvg, 10 rounds of 1 epoch": "fedavg:share=full:rounds=10:train.local-epochs=1",
+    "FedAvg, 10 rounds of 2 epochs": "fedavg:share=full:rounds=10:train.local-epochs=2",
     "FedAvg, 6 rounds of 3 epochs": "fedavg:share=full:rounds=6:train.local-epochs=3",
     "FedAvg + public images, STC 5 %": f"{_FEDAVG}{TRAIN_ON}:compress.name=stc:compress.keep=0.05",
     "FedPer + public images": f"fedper{_TWENTY}{TRAIN_ON}",
@@ -60,6 +62,7 @@ STEPS: dict[str, str] = {
 
 _ON_WHAT = "Compute differs: mind the columns of local epochs and steps, and server passes, which are not in them"
 OURS = ("thin", "thin-ablation", "plus")
+REFERENCES = tuple(label for label in BESIDE if label == "FedAvg" or label.startswith("FedAvg, "))  # as they come
 
 
 def our_studies(what: str, scope: Scope) -> list[Study]:
@@ -91,7 +94,17 @@ def _studies(
     rows = chosen([Row(label, one) for label, one in asked.items()], scope)
     blocks = tuple(Block(dataset, alpha, rows) for alpha in scope.alphas for dataset in scope.datasets if rows)
     first = next(iter(asked))
+    references = REFERENCES if {*REFERENCES} <= asked.keys() else ()
     return [
-        Study(f"{what}-{one}", f"{title}, by {one} accuracy", "standard", blocks, first, notes, scored=one)
+        Study(
+            name=f"{what}-{one}",
+            title=f"{title}, by {one} accuracy",
+            variant="standard",
+            blocks=blocks,
+            baseline=first,
+            notes=notes,
+            references=references,
+            scored=one,
+        )
         for one in protocols
     ]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.grids.cells import Cell, cell_of
-from refprotofl.grids.choices import read_switches
+from refprotofl.grids.choices import key_of, read_switches
 from refprotofl.grids.results import Result
 from refprotofl.grids.running import Done
 from refprotofl.report.comparable import check_settings
-from refprotofl.reproduction.studies import Block, Row, Study, key_of
+from refprotofl.reproduction.studies import Block, Row, Study
 from refprotofl.reproduction.verdicts import PRESET, Setting
 
 Tuned = Mapping[str, Mapping[str, Sequence[str]]]  # settings by data set, then by method as it was asked for
@@ -28,6 +28,7 @@ class Grid:
     seeds: tuple[int, ...]
     out: Path
     tuned: Tuned = field(default_factory=dict)
+    against: str = ""  # the label of the row that others are paired with, where a study has it and its own is another
 
     @property
     def setting(self) -> Setting:

@@ -11,9 +11,10 @@ from refprotofl.report.comparison import OverSeeds, against, tabulate
 from refprotofl.report.statistics import Estimate
 from refprotofl.reproduction.planning import Grid, Results
 from refprotofl.reproduction.studies import Block, Row, Study
-from refprotofl.reproduction.verdicts import points_to_paper, verdict
+from refprotofl.reproduction.verdicts import Setting, points_to_paper, verdict
 
 MEGABYTE = 1_000_000
+NEAR = 0.01  # what accuracy may be below a reference's for its bytes to be compared
 NEGLIGIBLE = 1e-4  # share of FedAvg's bytes below which nothing is said of what they buy
 
 
@@ -47,14 +48,33 @@ class Read:
     def tuned(self, row: Row) -> tuple[str, ...]:
         return self.grid.tuned_of(self.study, self.block, row)
 
+    def setting(self, row: Row) -> Setting:
+        """How a row's compares with the paper's, which did not have what a search of ours chose."""
+        return "changed" if self.grid.setting == "paper's" and self.tuned(row) else self.grid.setting
+
     @property
     def baseline(self) -> str:
-        """The label of the row that the others are paired with: the study's, or the first that there is."""
-        return self.study.baseline if self.study.baseline in self.rows else next(iter(self.rows), self.study.baseline)
+        """The label of the row that the others are paired with: the grid's, the study's, or the first that there is."""
+        wanted = (self.grid.against, self.study.baseline)
+        return next((label for label in (*wanted, *self.rows) if label in self.rows), self.study.baseline)
+
+    @property
+    def cheapest(self) -> str | None:
+        """Of the study's references the one with the fewest bytes that is within a point of the first."""
+        known = {label: self.rows[label] for label in self.study.references if label in self.rows}
+        scores = {label: row.accuracy.get(self.study.protocol) for label, row in known.items()}
+        first = scores.get(self.study.references[0]) if self.study.references else None
+        near = [label for label, score in scores.items() if first and score and score.mean >= first.mean - NEAR]
+        return min(near, key=lambda label: known[label].bytes["total"], default=None)
+
+    def share_of(self, row: Row, label: str | None) -> float | None:
+        """All bytes of a row over those of another."""
+        known, other = self.rows.get(row.label), self.rows.get(label or "")
+        return known.bytes["total"] / other.bytes["total"] if known and other and other.bytes["total"] else None
 
     @property
     def plain_model(self) -> int:
-        """Parameters of the model without what a method adds to it, as VHL does."""
+        """Parameters of the model without what a method adds to it, as VHL does: the least that a run tells."""
         return min(one["summary"]["full_model"]["parameters"] for found in self.results.values() for one in found)
 
 
@@ -88,7 +108,7 @@ def record(read: Read, row: Row) -> dict[str, Any]:
         told |= _accuracy(read.rows[row.label], protocol)
     if found is not None and row.paper is not None:
         told |= {"points_to_paper": points_to_paper(found, row.paper)}
-        told |= {"verdict": verdict(found, row.paper, read.grid.setting)}
+        told |= {"verdict": verdict(found, row.paper, read.setting(row))}
     known = read.rows[row.label]
     others = {name: one.mean for name, one in known.accuracy.items() if name != protocol}
     return told | others | _traffic(read, row) | _effort(known)
@@ -106,6 +126,7 @@ def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
         "difference_half_width": pair.half_width if pair else None,
         "p": pair.p if pair else None,
         "p_holm": difference.p_holm if difference else None,
+        "pairs": pair.count if pair else None,
         "last_evaluations": last.mean if last else None,
         "worst_client": known.worst.get(protocol),
         "spread_over_clients": known.client_spread.get(protocol),
@@ -122,12 +143,23 @@ def _traffic(read: Read, row: Row) -> dict[str, Any]:
     return {
         **{f"{name}_bytes": value for name, value in known.bytes.items()},
         "share_of_fedavg": share,
+        **_of_references(read, row),
         "parameters_up": fmean(one["uplink"]["parameters"] for one in sent),
         "parameters_down": fmean(one["downlink"]["parameters"] for one in sent),
         "prototype_values_up": fmean(one["uplink"]["prototype_values"] for one in sent),
         "prototype_values_down": fmean(one["downlink"]["prototype_values"] for one in sent),
-        "messages": fmean(one["uplink"]["messages"] + one["downlink"]["messages"] for one in sent),
+        "messages": fmean(sum(one[way]["messages"] for way in ("uplink", "downlink", "one_off")) for one in sent),
         "points_per_megabyte": 100 * found.mean / (total / MEGABYTE) if found and bought else None,
+    }
+
+
+def _of_references(read: Read, row: Row) -> dict[str, Any]:
+    if not read.study.references:
+        return {}
+    first, cheapest = read.study.references[0], read.cheapest
+    return {
+        **{"reference": first, "share_of_reference": read.share_of(row, first)},
+        **{"cheapest_reference": cheapest, "share_of_cheapest": read.share_of(row, cheapest)},
     }
 
 

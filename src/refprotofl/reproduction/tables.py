@@ -3,53 +3,71 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refprotofl.basics.units import percent, size
+from refprotofl.basics.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.grids.choices import key_of
 from refprotofl.report.formats import difference, points, with_interval
 from refprotofl.report.statistics import Estimate, Standing, estimate, standings
 from refprotofl.report.tables import Entry, Table
-from refprotofl.reproduction.averages import average, average_record, printed_average
+from refprotofl.reproduction.averages import any_missing, average, average_record, average_setting, printed_average
 from refprotofl.reproduction.planning import Grid
 from refprotofl.reproduction.reading import Read, record
-from refprotofl.reproduction.studies import Row, Study, key_of
+from refprotofl.reproduction.studies import Row, Study
 from refprotofl.reproduction.verdicts import RULE, Setting, verdict
 
 MISSING = "missing"
 _MARKED = "Bold: the best mean; †: within noise of it by the paired interval"
 _BYTES = "Bytes of all clients and rounds; once: the public set and joining; evaluation is apart"
 _OF_FEDAVG = "Of FedAvg's: all bytes over those of whole models in float32 both ways, same clients and rounds"
+_OF_REFERENCE = "Of that of a row: all bytes over its; the second is the cheapest FedAvg within a point of the first"
 _TRAFFIC = ("uplink", "downlink", "one_off", "total")
 
 
 def detail(read: Read) -> Table:
     """One block: a row a method, everything that is known of it."""
     study, block, rows = read.study, read.block, read.block.rows
-    printed = any(row.paper is not None for row in rows)
-    headings = (
-        *("method", "shares", study.protocol, "seeds", f"difference to {read.baseline}", "last evaluations"),
-        *("worst client", "spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
-        *(("paper", "against the paper") if printed else ()),
-    )
-    lines = []
-    for row, standing in zip(rows, _standings([read.values(row) for row in rows]), strict=True):
-        told = [row.label, *_measured(read, row), *(_printed(read, row) if printed else ())]
-        lines.append(tuple(Entry(text, standing if place == 2 else "behind") for place, text in enumerate(told)))
+    places = _standings([read.values(row) for row in rows])
     return Table(
         name=f"{study.name}-{block.file_name}",
         title=f"{study.title}: {block.label}, preset {read.grid.preset}",
-        headings=headings,
-        rows=tuple(lines),
+        headings=tuple(_headings(read)),
+        rows=tuple(_line(read, row, place) for row, place in zip(rows, places, strict=True)),
         records=tuple(record(read, row) for row in rows),
         notes=(
-            *_setting([read]),
-            *_evaluations(read),
+            *(*_setting([read]), *_evaluations(read)),
             *(f"Differences are paired by seed, their p-values corrected by Holm within this table. {_MARKED}",),
-            *(_BYTES, _OF_FEDAVG, *study.notes, *_tuning([read]), *((RULE,) if printed else ())),
+            *(_BYTES, _OF_FEDAVG, *((_OF_REFERENCE,) if study.references else ())),
+            *(*study.notes, *_tuning([read]), *((RULE,) if _is_printed(read) else ())),
         ),
         left=2,
         about=_about(read.grid, study) | {"dataset": block.dataset, "alpha": block.alpha},
     )
+
+
+def _headings(read: Read) -> list[str]:
+    return [
+        *("method", "shares", read.study.protocol, "seeds", f"difference to {read.baseline}", "last evaluations"),
+        *("worst client", "spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
+        *((f"up, of {read.baseline}'s",) if read.study.equal_bytes else ()),
+        *(f"total, of that of {label or 'FedAvg'}" for label in _references(read)),
+        *(("paper", "against the paper") if _is_printed(read) else ()),
+    ]
+
+
+def _line(read: Read, row: Row, standing: Standing) -> tuple[Entry, ...]:
+    told = [
+        *(row.label, *_measured(read, row)),
+        *((_share(_of_baseline(read, row)),) if read.study.equal_bytes else ()),
+        *(_fraction(read.share_of(row, label)) for label in _references(read)),
+        *(_printed(read, row) if _is_printed(read) else ()),
+    ]
+    return tuple(Entry(text, standing if place == 2 else "behind") for place, text in enumerate(told))
+
+
+def _is_printed(read: Read) -> bool:
+    """Whether the paper prints a value for one of its rows."""
+    return any(row.paper is not None for row in read.block.rows)
 
 
 def _measured(read: Read, row: Row) -> list[str]:
@@ -69,12 +87,25 @@ def _measured(read: Read, row: Row) -> list[str]:
     ]
 
 
+def _references(read: Read) -> tuple[str | None, ...]:
+    return (read.study.references[0], read.cheapest) if read.study.references else ()
+
+
+def _fraction(share: float | None) -> str:
+    return "-" if not share else f"1/{1 / share:.0f}" if share < 0.1 else f"{share:.2f}"
+
+
+def _of_baseline(read: Read, row: Row) -> float | None:
+    known, base = read.rows.get(row.label), read.rows.get(read.baseline)
+    return known.bytes["uplink"] / base.bytes["uplink"] if known and base and base.bytes["uplink"] else None
+
+
 def _printed(read: Read, row: Row) -> tuple[str, str]:
     """What the paper has, and how ours stands to it."""
     if row.paper is None:
         return "-", "-"
     found = read.estimate(row)
-    return f"{row.paper:.2f} %", "-" if found is None else verdict(found, row.paper, read.grid.setting)
+    return f"{row.paper:.2f} %", "-" if found is None else verdict(found, row.paper, read.setting(row))
 
 
 def _share(share: float | None) -> str:
@@ -116,10 +147,10 @@ def _column(read: Read, labels: Sequence[str]) -> list[Entry]:
 
 def _entry(read: Read, row: Row, standing: Standing) -> Entry:
     if row.label not in read.rows:
-        return Entry(MISSING + _in_brackets(None, row.paper, read.grid.setting))
+        return Entry(MISSING + _in_brackets(None, row.paper, read.setting(row)))
     found = read.estimate(row)
     few = f" ({read.count(row)} seeds)" if read.missing(row) else ""
-    return Entry(f"{with_interval(found)}{few}{_in_brackets(found, row.paper, read.grid.setting)}", standing)
+    return Entry(f"{with_interval(found)}{few}{_in_brackets(found, row.paper, read.setting(row))}", standing)
 
 
 def _in_brackets(found: Estimate | None, printed: float | None, setting: Setting) -> str:
@@ -131,14 +162,15 @@ def _in_brackets(found: Estimate | None, printed: float | None, setting: Setting
 
 
 def _average_column(reads: Sequence[Read], labels: Sequence[str]) -> list[Entry]:
-    averages, setting = [average(reads, label) for label in labels], reads[0].grid.setting
+    averages = [average(reads, label) for label in labels]
     entries = []
     for label, values, standing in zip(labels, averages, _standings(averages), strict=True):
         found = estimate(list(values.values())) if values else None
         asked = len(reads[0].grid.seeds)
         few = f" ({found.count} of {asked} seeds)" if found and found.count < asked else ""
-        shown = with_interval(found) if found else MISSING
-        entries.append(Entry(f"{shown}{few}{_in_brackets(found, printed_average(reads, label), setting)}", standing))
+        shown = with_interval(found) if found else MISSING if any_missing(reads, label) else "-"
+        beside = _in_brackets(found, printed_average(reads, label), average_setting(reads, label))
+        entries.append(Entry(f"{shown}{few}{beside}", standing))
     return entries
 
 
@@ -192,17 +224,31 @@ def _about(grid: Grid, study: Study) -> dict[str, Any]:
 def _setting(reads: Sequence[Read]) -> list[str]:
     """What the runs have in common, and how they are scored."""
     protocol = reads[0].study.protocol
-    same = "; of methods that share the whole model it is global" if protocol == "personal" else ""
+    same = "; of methods that leave one model to all it is global" if protocol == "personal" else ""
     said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
+    said += _other_globals(reads) if protocol == "personal" else []
     settings = {key_of(one): one for one in (*reads[0].grid.settings, *reads[0].block.settings)}
     if settings:
         said.append(f"Set beside the preset: {', '.join(settings.values())}")
-    some = next((one for read in reads for found in read.results.values() for one in found), None)
-    if some is None:
+    results = [one for read in reads for found in read.results.values() for one in found]
+    if not results:
         return said
-    ran = Experiment.parse(some["summary"]["experiment"])
+    ran = Experiment.parse(results[0]["summary"]["experiment"])
     limit = f"{ran.train_limit:,} training images" if ran.train_limit else "all training images"
-    return [*said, f"{ran.clients} clients, {ran.rounds} rounds, {ran.model.name}, {limit}"]
+    *others, most = sorted({one["summary"]["experiment"]["rounds"] for one in results})
+    rounds = "".join(f"{one} or " for one in others) + counted(most, "round")
+    return [*said, f"{counted(ran.clients, 'client')}, {rounds}, {ran.model.name}, {limit}"]
+
+
+def _other_globals(reads: Sequence[Read]) -> list[str]:
+    """Methods whose clients end with models of their own beside a common one, which is scored apart."""
+    scored = [(read, label, row.accuracy) for read in reads for label, row in read.rows.items()]
+    apart = [
+        f"{label} on {read.block.label} {percent(accuracy['global'].mean)}"
+        for read, label, accuracy in scored
+        if "global" in accuracy and accuracy["global"].mean != accuracy["personal"].mean
+    ]
+    return [f"Their common model, global: {'; '.join(apart)}"] if apart else []
 
 
 def _evaluations(read: Read) -> list[str]:
