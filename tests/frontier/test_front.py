@@ -8,7 +8,8 @@ from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
 from refprotofl.frontier.candidates import Candidate, Request, Schedule, read_schedules
 from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total
-from refprotofl.frontier.search import Tried, front_of, plan, ranked
+from refprotofl.frontier.search import Found, Tried, front_of, plan, ranked
+from refprotofl.frontier.telling import table_of
 
 SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2)
 
@@ -64,6 +65,27 @@ def test_who_sends_nothing_has_one_schedule() -> None:
         *(f"{name} {one}" for name in ("thin", "fedavg") for one in (f"20x{epochs}", f"6x{3 * epochs}")),
         f"local 20x{epochs}",
     ]
+
+
+def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:
+    asked = request(methods=("thin:rounds=6:thin.cooling=0.7:train.local-epochs=6", "fedavg:rounds=9"))
+    epochs = request().base.train.local_epochs
+    assert [one.title for one in asked.candidates] == ["thin:thin.cooling=0.7 6x6", f"fedavg 9x{epochs}"]
+    cut = asked.cell(asked.candidates[0], 2, 0).experiment
+    assert (cut.rounds, cut.train.local_epochs) == (2, 6)
+
+
+def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
+    """Of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
+    asked = request(seeds=(0, 1))
+    sent = Sent(10, 20, 100, 0, 0, 40, 2)
+    best = Tried(Candidate("fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
+    other = Tried(Candidate("thin", Schedule(10, 1)), 10, {0: 0.79, 1: 0.87}, sent, 0.5)
+    cut = Tried(Candidate("local", Schedule(10, 1)), 2, {0: 0.1, 1: 0.1}, sent, 0.5)
+    table = table_of(asked, Found((best, other, cut), best))
+    place = table.headings.index("to the best")
+    assert [row[place].text for row in table.rows] == ["-", "-2.00 ± 12.71", "-"]
+    assert "to the best" not in table_of(request(), Found((best,), best)).headings
 
 
 def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:

@@ -159,7 +159,9 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
     blocks = blocks_of(found)
     folders = [folder for _, called in blocks for folder in called]
     if folders:
-        report_beside(folders, request.out / "report.html", data, title=table.title, blocks=blocks)
+        report_beside(
+            folders, request.out / "report.html", data, title=table.title, blocks=blocks, protocol=request.protocol
+        )
     if len(folders) > 1:
         _draw(request, folders, blocks)
     say(f"The whole search is in {for_terminal(record)}", notes)
@@ -175,5 +177,5 @@ def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
     from refprotofl.report.page.gathering import gather
     from refprotofl.report.page.static import draw_figures
 
-    page = gather(folders, None, None, None, trust_code=True, blocks=blocks)
+    page = gather(folders, trust_code=True, blocks=blocks, protocol=request.protocol)
     draw_figures([one for one in page.figures if one.name == "frontier"], request.out / "figures")

@@ -113,13 +113,14 @@ def report_beside(
     names: Mapping[Path, str] | None = None,
     title: str = "",
     blocks: "Blocks | None" = None,
+    protocol: str | None = None,
 ) -> None:
     """The report of runs that another command has just done: what is wrong with it does not undo them."""
     from refprotofl.report.page.gathering import gather
 
     try:
         page = gather(  # whatever code the runs are, it was typed just now
-            places, None, data, against, names=names, title=title, trust_code=True, blocks=blocks
+            places, None, data, against, names=names, title=title, trust_code=True, blocks=blocks, protocol=protocol
         )
         write_report(page, path, notes)
     except RefProtoFLError as problem:

@@ -17,8 +17,10 @@ from refprotofl.tuning.search import SHARE
 from refprotofl.tuning.space import spelt_key
 
 _FULL = "fedavg:share=full"
+_THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, which `own` is for
 METHODS = (
-    *("refprotofl", "thin", "thin:thin.up-bits=2:thin.down-bits=2", _FULL),
+    *("refprotofl", _THIN, f"{_THIN}:thin.up-bits=2:thin.down-bits=2"),
+    *(f"{_THIN}:thin.cooling=0.7:rounds=6:train.local-epochs=6", _FULL),
     f"{_FULL}:compress.name=stc:compress.keep=0.05",
     f"{_FULL}:compress.name=qsgd:compress.bits=4",
     f"{_FULL}:compress.name=top-k-ef:compress.keep=0.05",
@@ -26,6 +28,7 @@ METHODS = (
     *("fedproto", "fedgh", "local"),
 )
 
+_SCHEDULED = ("rounds", "train.local-epochs")
 _SCHEDULE = re.compile(r"([1-9]\d*)\s*x\s*([1-9]\d*)", re.ASCII)
 
 
@@ -73,19 +76,20 @@ class Request:
 
     @cached_property
     def base(self) -> Experiment:
-        return self._load(self.methods[0], self.settings)
+        return self._load(_own_schedule(self.methods[0])[0], self.settings)
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Who never sends anything has no use for another schedule."""
+        """One that never sends has no use for another schedule; one whose switches name a schedule has that alone."""
         rounds, epochs = self.base.rounds, self.base.train.local_epochs
         usual = (Schedule(rounds, epochs), Schedule(max(1, math.ceil(0.3 * rounds)), 3 * epochs))
         schedules = self.schedules or usual
-        return tuple(
-            Candidate(name, schedule)
-            for name in self.methods
-            for schedule in (schedules if _sends(name) else schedules[:1])
-        )
+        found = []
+        for asked in self.methods:
+            name, named = _own_schedule(asked)
+            own = (Schedule(named.get("rounds", rounds), named.get("train.local-epochs", epochs)),)
+            found += [Candidate(name, one) for one in (own if named or not _sends(name) else schedules)]
+        return tuple(dict.fromkeys(found))
 
     def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:
         """A run of its first rounds. More of them go on in the same folder, if the method lets them."""
@@ -121,6 +125,17 @@ class Request:
 
 def _key(setting: str) -> str:
     return spelt_key(setting.partition("=")[0].strip())
+
+
+def _own_schedule(name: str) -> tuple[str, dict[str, int]]:
+    """The method without the rounds and epochs among its switches, and these by key."""
+    method, switches = read_switches(name)
+    named = {_key(one): one.partition("=")[2].strip() for one in switches if _key(one) in _SCHEDULED}
+    for key, value in named.items():
+        if not re.fullmatch(r"[1-9]\d*", value, re.ASCII):
+            raise InputError(f"{name}: {key} = {value} is no whole number of 1 or more.")
+    others = [one for one in switches if _key(one) not in _SCHEDULED]
+    return ":".join([method, *others]), {key: int(value) for key, value in named.items()}
 
 
 def _sends(name: str) -> bool:

@@ -10,7 +10,7 @@ from refprotofl.frontier.candidates import Request
 from refprotofl.frontier.search import Found, Tried
 from refprotofl.records.files import make_folders, write_whole
 from refprotofl.report.page.gathering import Blocks
-from refprotofl.report.statistics import estimate
+from refprotofl.report.statistics import estimate, paired
 from refprotofl.report.tables import Entry, Table
 
 
@@ -22,6 +22,7 @@ def table_of(request: Request, found: Found) -> Table:
         "rounds x epochs",
         "on the front",
         request.protocol,
+        *(("to the best",) if _is_paired(request, found) else ()),
         "bytes",
         "of what is allowed",
         "rounds run",
@@ -30,19 +31,30 @@ def table_of(request: Request, found: Found) -> Table:
         "On the front: beaten by no other both in accuracy and in bytes. Bold: the best within what is allowed.",
         "Bytes are those of all clients, both ways and once; of who was left behind, what all its rounds would take.",
     )
-    rows = tuple(_row(one, one is found.winner) for one in found.tried)
+    rows = tuple(_row(one, found.winner, _is_paired(request, found)) for one in found.tried)
     return Table("frontier", title, headings, rows, tuple(map(_record, found.tried)), notes, left=3)
 
 
-def _row(one: Tried, best: bool) -> tuple[Entry, ...]:
+def _is_paired(request: Request, found: Found) -> bool:
+    return found.winner is not None and len(request.seeds) > 1
+
+
+def _row(one: Tried, best: Tried | None, with_difference: bool) -> tuple[Entry, ...]:
     schedule = one.candidate.schedule
-    if one.failed:
-        told = ("-", "failed", "-", "-")
-    else:
-        front = "yes" if one.front else "no" if one.finished else "left behind"
-        told = (front, _accuracy(one), size(one.sent.total), f"{100 * one.share:.0f} %")
-    words = (one.candidate.name, str(schedule), *told, f"{one.rounds} of {schedule.rounds}")
-    return tuple(Entry(text, "best" if best and place == 3 else "behind") for place, text in enumerate(words))
+    front = "-" if one.failed else "yes" if one.front else "no" if one.finished else "left behind"
+    sent = ("-", "-") if one.failed else (size(one.sent.total), f"{100 * one.share:.0f} %")
+    words = (
+        *(one.candidate.name, str(schedule), front, "failed" if one.failed else _accuracy(one)),
+        *((_to_best(one, best),) if with_difference else ()),
+        *(*sent, f"{one.rounds} of {schedule.rounds}"),
+    )
+    return tuple(Entry(text, "best" if one is best and place == 3 else "behind") for place, text in enumerate(words))
+
+
+def _to_best(one: Tried, best: Tried | None) -> str:
+    """Paired by seed; of who was left behind nothing is said, as it had fewer rounds."""
+    pair = paired(one.values, best.values) if best and one is not best and one.finished else None
+    return "-" if pair is None or pair.half_width is None else f"{100 * pair.mean:+z.2f} ± {100 * pair.half_width:.2f}"
 
 
 def _accuracy(one: Tried) -> str:

@@ -38,16 +38,20 @@ class Member:
 
 
 def comparison_page(
-    members: Sequence[Member], title: str, links: Mapping[str, Links] | None = None, baseline: str | None = None
+    members: Sequence[Member],
+    title: str,
+    links: Mapping[str, Links] | None = None,
+    baseline: str | None = None,
+    protocol: str | None = None,
 ) -> Page:
-    """A section of curves and tables for each block, the frontier first."""
+    """A section of curves and tables for each block, the frontier first; by `protocol`, else by the headline's."""
     names = list(dict.fromkeys(one.name for one in members))
     if baseline is not None and baseline not in names:
         raise InputError(f"--against {baseline}: allowed are {', '.join(names)}.")
     sections = []
     for number, block in enumerate(dict.fromkeys(one.block for one in members)):
         own = [one for one in members if one.block == block]
-        sections += [_numbered(number, one) for one in _block(block, own, links or {}, baseline)]
+        sections += [_numbered(number, one) for one in _block(block, own, links or {}, baseline, protocol)]
     sections = [_same_colours(one, names) for one in sections]
     members = list({one.folder: one for one in reversed(members)}.values())[::-1]  # one may stand in several blocks
     done = sum(one.result is not None for one in members)
@@ -61,9 +65,11 @@ def comparison_page(
     )
 
 
-def _block(block: str, members: Sequence[Member], links: Mapping[str, Links], baseline: str | None) -> list[Section]:
+def _block(
+    block: str, members: Sequence[Member], links: Mapping[str, Links], baseline: str | None, protocol: str | None
+) -> list[Section]:
     rows = rows_of(members, baseline)
-    protocol = headline(rows) if rows else "personal"
+    protocol = protocol or (headline(rows) if rows else "personal")
     heading, short = (f"{block}: ", "") if block else ("", None)
     by_name: dict[str, list[Sequence[Stop]]] = {}
     for one in members:

@@ -76,11 +76,12 @@ def gather(
     trust_code: bool = False,
     known: "KnownRuns | None" = None,
     blocks: "Blocks | None" = None,
+    protocol: str | None = None,
 ) -> Page:
     """The page of one run, or of several side by side; `names` are what runs are called, where that is known.
 
     `blocks` are headings with the runs that stand under each and what they are called there; else runs that differ in
-    method and seed alone stand together.
+    method and seed alone stand together. `protocol` is what several are read by, if not the headline's.
 
     A run whose method is code that its folder names stands in tables only with `trust_code`: what the method says of
     itself would have to be imported. `known` are runs that were read before, of which only what is new is read.
@@ -93,7 +94,7 @@ def gather(
     if not members:
         raise DataError(f"None of these runs can be read. The first: {unread[0]}")
     name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
-    page = comparison_page(members, title or f"{name}: {_common(members)}", links, baseline)
+    page = comparison_page(members, title or f"{name}: {_common(members)}", links, baseline, protocol)
     return replace(page, notes=unread[:20], progress=page.progress if live else None)
 
 
