@@ -64,7 +64,9 @@ def run_cells(
             failed(Failed(planned, problem))
             continue
         put_off = 0
-        if kept is not None and found is None:
+        if found is not None:
+            watch(number, planned).reused()
+        elif kept is not None:
             keep(kept, *done)
         yield done
 
