@@ -39,7 +39,7 @@ def test_a_pace_is_carried_over_to_other_numbers_of_rounds() -> None:
     assert pace.total(experiment(20, 6)) == 20 * 3.0 + 4 * 2.0
 
 
-THIN = {"method": "thin", "train": {"local-epochs": 6}}
+THIN: dict[str, Any] = {"method": "thin", "train": {"local-epochs": 6}}
 
 
 @pytest.mark.parametrize(
