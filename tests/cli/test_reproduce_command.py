@@ -233,6 +233,8 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
         (["accuracy", "--set", "rounds=0"], "rounds = 0"),
         (["accuracy", "--tuned", "digits"], "write DATASET=FILE.toml"),
         (["accuracy", "--tuned", "digits=nowhere.toml"], "nowhere.toml"),
+        (["accuracy", "--tuned", "mnist=a.toml"], "mnist is not among the data sets asked for, digits."),
+        (["accuracy", "--tuned", "digits=a.toml", "--tuned", "digits=b.toml"], "--tuned names digits twice."),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(
@@ -250,6 +252,26 @@ def test_a_method_that_a_search_does_not_know_is_said_too(refprotofl: Any, tmp_p
     outcome = refprotofl("reproduce", "accuracy", "--tuned", f"digits={file}", "--out", tmp_path / "out")
     assert outcome.code == 2
     assert "did you mean 'fedavg'?" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("searched", "warning"),
+    [
+        ('dataset = "digits"\nseeds = [1, 2, 7]', "chosen with seeds that results are asked for, too: 1, 7."),
+        ('dataset = "digits"\nseeds = [1000]', ""),
+        ('dataset = "mnist"\nseeds = [1]', "chosen on mnist, not on digits."),
+    ],
+)
+def test_settings_that_were_chosen_on_the_same_seeds_or_other_data_are_warned_of(
+    refprotofl: Any, tmp_path: Path, nothing_runs: None, searched: str, warning: str
+) -> None:
+    file = tmp_path / "tuned.toml"
+    file.write_text(f'[search]\n{searched}\n\n["fedavg"]\ntrain.lr = 0.1\n')
+    more = ("--seeds", "0,1,7", "--methods", "fedavg", "--no-runs", "--out", tmp_path / "out")
+    outcome = refprotofl("reproduce", "accuracy", "--tuned", f"digits={file}", *more)
+    assert outcome.code == 0, outcome.err
+    assert warning in outcome.err
+    assert ("warning: " in outcome.err) is bool(warning)
 
 
 @pytest.mark.parametrize("what", ["accuracy", "partition-figure"])

@@ -1,12 +1,10 @@
 """Small results that are kept in place of runs: what they tell, and that nobody is fooled by one."""
 
-import copy
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from tests.grids.conftest import TINY
 
 from refprotofl.errors import DataError
 from refprotofl.experiment import Experiment
-from refprotofl.grids import results
 from refprotofl.grids.cells import Cell, cell_of
-from refprotofl.grids.results import keep, kept_file, read_kept, read_result, result_of, source_commit
+from refprotofl.grids.results import keep, kept_file, read_kept, read_result, result_of
+from refprotofl.records.machine import source_commit
 from refprotofl.simulation.run import Finished, run
 
 
@@ -165,49 +163,38 @@ def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Cell, Finishe
     assert was == result_of(finished.folder, cell.experiment)
 
 
-def test_the_version_is_that_of_the_run(ran: tuple[Cell, Finished], tmp_path: Path) -> None:
+def rewritten(folder: Path, change: Callable[[Any], object]) -> Path:
+    """The run folder with another first event."""
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    change(lines[0])
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_version_and_commit_are_those_of_the_run(ran: tuple[Cell, Finished], tmp_path: Path) -> None:
+    cell, finished = ran
+    copied = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
+    folder = rewritten(copied, lambda first: first["machine"].update(refprotofl="0.0.9", commit="abc+"))
+    told = result_of(folder, cell.experiment)
+    assert (told["version"], told["commit"]) == ("0.0.9", "abc+")
+    here = result_of(finished.folder, cell.experiment)
+    assert (here["version"], here["commit"]) == (version("refprotofl"), source_commit())
+
+
+@pytest.mark.parametrize("older", [{"refprotofl": "0.0.9"}, {}, None])
+def test_of_an_older_run_no_commit_is_known(ran: tuple[Cell, Finished], tmp_path: Path, older: Any) -> None:
     cell, finished = ran
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
-    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    old = copy.deepcopy(lines)
-    old[0]["machine"]["refprotofl"] = "0.0.9"
-    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
-    assert result_of(folder, cell.experiment)["version"] == "0.0.9"
-    assert result_of(finished.folder, cell.experiment)["version"] == lines[0]["machine"]["refprotofl"]
+    rewritten(folder, lambda first: first.update(machine=older))
+    assert result_of(folder, cell.experiment)["commit"] is None
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository in whose tree the package seems to lie."""
-    if shutil.which("git") is None:
-        pytest.skip("needs git")
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    package = tmp_path / "repository" / "package" / "grids"
-    package.mkdir(parents=True)
-    (package / "results.py").write_text("")
-    monkeypatch.setattr(results, "__file__", str(package / "results.py"))
-    git(tmp_path / "repository", "init", "-q")
-    return tmp_path / "repository"
-
-
-def git(repository: Path, *command: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    done = subprocess.run(["git", *who, *command], cwd=repository, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def test_the_commit_is_that_of_the_package_and_tells_of_changes(repository: Path) -> None:
-    asked = source_commit.__wrapped__  # it is asked once a process
-    (repository / "other").write_text("")
-    git(repository, "add", "other")
-    git(repository, "commit", "-qm", "another's")
-    assert asked() is None  # the package is only installed here
-    git(repository, "add", "package")
-    git(repository, "commit", "-qm", "ours")
-    head = git(repository, "rev-parse", "HEAD")
-    assert asked() == head
-    (repository / "other").write_text("changed")
-    assert asked() == head
-    (repository / "package" / "beside.py").write_text("")
-    assert asked() == f"{head}+"
+def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
+    ran: tuple[Cell, Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, finished = ran
+    longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
+    monkeypatch.setattr("refprotofl.simulation.loop.describe_machine", lambda: {"refprotofl": "9", "commit": "later"})
+    run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
+    assert result_of(longer, cell.experiment)["commit"] == "later"
+    assert result_of(longer, cell.experiment, finished.summary)["commit"] == source_commit()

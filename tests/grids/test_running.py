@@ -16,8 +16,9 @@ from tests.grids.conftest import TINY, MakeCell
 from refprotofl.errors import MachineError, RunError
 from refprotofl.grids import running
 from refprotofl.grids.cells import Cell
-from refprotofl.grids.results import kept_file, source_commit
+from refprotofl.grids.results import kept_file
 from refprotofl.grids.running import Failed, run_cells
+from refprotofl.records.machine import source_commit
 from refprotofl.simulation.run import Watcher, run
 
 Watch = Callable[[int, Cell], Watcher]
@@ -47,7 +48,7 @@ def test_a_run_that_was_finished_and_not_kept_is_kept(tiny: MakeCell, unwatched:
     run(cell.experiment, out=cell.folder)
     ((done, result),) = run_cells([cell], None, 1, unwatched, kept=tmp_path / "kept")
     assert done.reused
-    assert result["commit"] is None  # nobody knows any more
+    assert result["commit"] == source_commit()
     assert kept_file(tmp_path / "kept", cell).exists()
     assert told(cell.folder) == ["start", "round", "round", "end"]
 
@@ -143,7 +144,8 @@ def test_two_processes_do_every_run_once_and_both_have_all_results(tmp_path: Pat
         assert told(folder) == ["start", "round", "round", "end"]
         assert one[folder.name][1] == other[folder.name][1]
         assert sorted((one[folder.name][0], other[folder.name][0])) == [False, True]  # exactly one of them ran it
-    assert len(list((tmp_path / "cells").glob("*.json"))) == 6
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
+    assert [result["commit"] for result in kept] == [source_commit()] * 6  # whoever was the last to keep it
 
 
 KILLED = """

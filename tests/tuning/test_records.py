@@ -13,10 +13,20 @@ from tests.tuning.conftest import TINY, Ask
 from refprotofl.errors import InputError
 from refprotofl.experiment.presets import load_experiment, read_settings
 from refprotofl.grids.cells import cell_of
-from refprotofl.tuning.records import as_toml, plain, read_tuned, refuse_unwritable, write_search, write_settings
+from refprotofl.tuning.records import (
+    Searched,
+    as_toml,
+    plain,
+    read_searched,
+    read_tuned,
+    refuse_unwritable,
+    write_search,
+    write_settings,
+)
 from refprotofl.tuning.search import Tried, Tuned
 from refprotofl.tuning.strategies import Trial
 
+KEPT = Path(__file__).parents[2] / "results" / "tuning"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
     st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXTS,
@@ -53,6 +63,43 @@ def test_settings_of_several_methods_give_the_same_experiments(ask: Ask, tmp_pat
         typed = cell_of(None, "quick", [*TINY, *one.chosen.trial.typed], one.name, 0, tmp_path).experiment
         read = cell_of(None, "quick", [*TINY, *found[one.name]], one.name, 0, tmp_path).experiment
         assert read == typed
+
+
+def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.toml"
+    write_settings(path, ask([one.name for one in CHOSEN], seeds=(7, 8), protocol="own"), CHOSEN)
+    told = {
+        "dataset": "digits",
+        "partition": "dirichlet",
+        "alpha": 0.5,
+        "rounds": 3,
+        "seeds": [7, 8],
+        "protocol": "own",
+    }
+    assert tomllib.loads(path.read_text())["search"] == told
+    assert read_searched(path) == Searched("digits", (7, 8))
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.toml")), ids=lambda path: path.stem)
+def test_kept_settings_say_what_the_search_beside_them_was_on(path: Path) -> None:
+    record = json.loads(path.with_suffix(".json").read_text())
+    own = {key: record["experiment"][key] for key in ("dataset", "partition", "alpha")}
+    assert tomllib.loads(path.read_text())["search"] == own | {
+        key: record[key] for key in ("rounds", "seeds", "protocol")
+    }
+    assert list(read_tuned(path)) == [method["name"] for method in record["methods"]]
+
+
+@pytest.mark.parametrize("text", ["search = 3", "[search]", '[search]\ndataset = "mnist"\nseeds = [1.5]'])
+def test_a_table_of_the_search_that_does_not_say_it_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(InputError, match=r"x\.toml: \[search\] needs dataset"):
+        read_searched(tmp_path / "x.toml")
+
+
+def test_a_file_of_before_has_no_table_of_the_search(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("[fedavg]\ntrain.lr = 0.1")
+    assert read_searched(tmp_path / "x.toml") is None
 
 
 @pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.name)

@@ -128,12 +128,27 @@ def test_what_cannot_be_searched_is_told(typed: list[str], methods: list[str], s
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("key", ["seed", "rounds", "method", "dataset", "clients", "alpha", "evaluate.clients"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("seed", "rounds", "method", "dataset", "clients", "alpha", "evaluate.clients", "fraction", "dropout"),
+        *(
+            "resize",
+            "crop",
+            "test.dataset",
+            "attack.fraction",
+            "public.per-class",
+            "public.per_class",
+            "public.coverage",
+        ),
+        *("public.classes", "public.dataset", "public", "train.local-epochs", "privacy.noise", "keep-checkpoints"),
+    ],
+)
 def test_what_scores_are_taken_of_stays_the_same(key: str) -> None:
     with pytest.raises(InputError, match="to be the same everywhere"):
         refuse_unusable(dimensions(f"{key}=1,2"), ["fedavg"])
 
 
 def test_what_is_fine_is_not_refused() -> None:
-    fine: Any = ["train.lr=1", "fedavg@train.lr=2", "fedprox.mu=3", "public.train-on=on,off"]
-    refuse_unusable(dimensions(*fine), ["fedavg:share=full", "fedprox"])
+    fine: Any = ["train.lr=1", "fedavg@train.lr=2", "fedprox.mu=3", "public.train-on=on,off", "privacy.clip=1,2"]
+    refuse_unusable(dimensions(*fine), ["fedavg:share=full", "fedprox", "local:privacy.unit=sample:privacy.noise=2"])

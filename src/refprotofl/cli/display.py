@@ -1,16 +1,17 @@
 """What a person sees while a run goes on and when it is done."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.units import percent, size
+from refprotofl.basics.units import duration, percent, size
 from refprotofl.cli.printing import PlainConsole, explain, say, warn
 from refprotofl.cli.tables import Column, show
 from refprotofl.evaluation.confusion import taken_for
@@ -92,24 +93,37 @@ class ProgressWatcher(Watcher):
 
 
 class GridWatcher:
-    """One bar over all rounds of a grid of runs; elsewhere than on a terminal a line for each finished run."""
+    """One bar over all rounds of a grid of runs; off a terminal a line when a run begins and one when it ends.
+
+    Rounds that were done before, or by another process, count once this one has found them done.
+    """
 
     def __init__(self, console: Console, rounds: Sequence[int]) -> None:
         self._console = console
         self._rounds = rounds
+        self._done = [0] * len(rounds)
         self._told: set[str] = set()
         self._bar = _bar(console, "rounds")
         self._task = self._bar.add_task("", total=sum(rounds))
         self._bar.start()
 
     def watch(self, number: int, cell: Cell) -> Watcher:
-        """The watcher of one run of the grid."""
-        done_before = sum(self._rounds[:number])
+        """The watcher of one run of the grid; it is silent until the run has begun, which others may be at."""
         label = f"{for_terminal(cell.name)}, seed {cell.experiment.seed} ({number + 1}/{len(self._rounds)})"
-        self._bar.update(self._task, completed=done_before, description=label)
+        return _CellWatcher(self, number, self._rounds[number], label)
+
+    def began(self, label: str) -> None:
+        self._bar.update(self._task, description=label)
+        self.lined(label)
+
+    def reached(self, number: int, rounds: int) -> None:
+        """So many rounds of a run are done."""
+        self._done[number] = rounds
+        self._bar.update(self._task, completed=sum(self._done))
+
+    def lined(self, line: str) -> None:
         if not self._console.is_terminal:
-            say(label, self._console)
-        return _CellWatcher(self._bar, self._task, done_before, self.noted)
+            say(line, self._console)
 
     def noted(self, sentence: str) -> None:
         """All runs of a grid share their data: what is to be told of them is told once."""
@@ -122,14 +136,31 @@ class GridWatcher:
 
 
 class _CellWatcher(Watcher):
-    def __init__(self, bar: Progress, task: TaskID, done_before: int, tell: Callable[[str], None]) -> None:
-        self._bar, self._task, self._done_before, self._tell = bar, task, done_before, tell
+    def __init__(self, grid: GridWatcher, number: int, rounds: int, label: str) -> None:
+        self._grid, self._number, self._rounds, self._label = grid, number, rounds, label
+        self._since = time.perf_counter()
+
+    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+        self._grid.began(self._label)
+        self._grid.reached(self._number, rounds_done)
+
+    def reused(self) -> None:
+        self._grid.reached(self._number, self._rounds)
 
     def noted(self, sentence: str) -> None:
-        self._tell(sentence)
+        self._grid.noted(sentence)
 
     def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
-        self._bar.update(self._task, completed=self._done_before + event["round"])
+        self._grid.reached(self._number, event["round"])
+        if event["round"] == self._rounds and accuracy is not None:
+            took = duration(time.perf_counter() - self._since)
+            self._grid.lined(f"{self._label}: {_headline(accuracy['accuracy'])}, {took}")
+
+
+def _headline(accuracy: dict[str, float | None]) -> str:
+    """What a run is read by first: the one model of all, where there is one."""
+    protocol = "personal" if accuracy.get("global") is None else "global"
+    return f"{protocol} {percent(accuracy.get(protocol))}"
 
 
 def print_summary(console: Console, summary: Summary, folder: Path, beside: tuple[str, Summary] | None = None) -> None:

@@ -118,7 +118,14 @@ def reproduce(
     """
     with nothing_kept_yet():
         from refprotofl.grids.choices import split_list
-        from refprotofl.reproduction.asking import VARIANTS, Asked, default_datasets, read_alphas, read_tuned_files
+        from refprotofl.reproduction.asking import (
+            VARIANTS,
+            Asked,
+            default_datasets,
+            doubts,
+            read_alphas,
+            read_tuned_files,
+        )
         from refprotofl.reproduction.studies import Scope
 
         datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else default_datasets(preset)
@@ -129,11 +136,13 @@ def reproduce(
             variants=tuple(one for one in VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
             seeds=tuple(dict.fromkeys(read_seeds(seeds))),
-            tuned=read_tuned_files(tuned or []),
+            tuned=read_tuned_files(tuned or [], datasets),
             out=out_dir,
             against=against.strip(),
         )
         count, grids = read_workers(workers), asked.grids()
+    for sentence in doubts(asked.tuned, asked.seeds):
+        warn(for_terminal(sentence))
     gathered = _gather(grids, data, count, out_dir, no_runs)
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)

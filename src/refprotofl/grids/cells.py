@@ -1,5 +1,6 @@
 """The runs of a grid before they are run: which experiment, under which name, where."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,18 @@ def cell_of(file: Path | None, preset: str | None, settings: Sequence[str], name
 
 def cell_folder(out: Path, experiment: Experiment) -> Path:
     """A folder that tells what is in it; an earlier version's is taken where it holds a finished run."""
+    refuse_file(out)
     earlier = out / experiment.hash[:16]
     if (earlier / "summary.json").exists():
         return earlier
     return out / cell_name(experiment)
+
+
+def refuse_file(folder: Path) -> None:
+    """Where runs are to lie there is a folder or nothing yet, and nothing but folders above it."""
+    there = next((path for path in (folder, *folder.parents) if os.path.exists(path)), folder)
+    if os.path.isfile(there):
+        raise InputError(f"{there} is a file, and runs are put into a folder: use another --out.")
 
 
 def cell_name(experiment: Experiment) -> str:

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -47,18 +45,22 @@ class Result(TypedDict):
 _RESULT = TypeAdapter(Result)
 
 
-def result_of(folder: Path, asked: Experiment, summary: Summary | None = None, commit: str | None = None) -> Result:
-    """Of a finished run in its folder; `summary` if it is at hand, as another process may already be at more rounds."""
+def result_of(folder: Path, asked: Experiment, summary: Summary | None = None) -> Result:
+    """Of a finished run in its folder; `summary` if it is at hand, as another process may already be at more rounds.
+
+    All of it stands in the folder, so whoever keeps the result of a run keeps the same.
+    """
     events = read_events(folder)
     told = summary or read_summary(folder / "summary.json")
     try:
         curve = [point for point in curve_of(events) if point["round"] <= told["rounds_done"]]
+        machine = _machine(events, told["rounds_done"])
     except (LookupError, TypeError, ValueError):
         raise DataError(f"{folder / 'events.jsonl'} does not tell what its evaluations belong to.") from None
     return {
         "schema": 1,
-        "version": _version(events),
-        "commit": commit,
+        "version": str(machine.get("refprotofl", "unknown")),
+        "commit": str(machine["commit"]) if "commit" in machine else None,
         "asked": asked.hash,
         "origin": read_manifest(folder / CHECKPOINT).get("origin"),
         "summary": told,
@@ -80,9 +82,10 @@ def curve_of(events: list[Event]) -> list[Point]:
     return [{"round": one["round"], "accuracy": one["accuracy"], "bytes": until[one["round"]]} for one in scored]
 
 
-def _version(events: list[Event]) -> str:
-    machines = [event["machine"] for event in events if isinstance(event.get("machine"), dict)]
-    return str(machines[-1].get("refprotofl", "unknown")) if machines else "unknown"
+def _machine(events: list[Event], rounds: int) -> dict[str, Any]:
+    """What the last of so many rounds was computed by; nothing is known of it where an older version did not tell."""
+    before = [event["machine"] for event in events if "machine" in event and event.get("rounds_done", 0) < rounds]
+    return before[-1] if before and isinstance(before[-1], dict) else {}
 
 
 def kept_file(kept: Path, cell: Cell) -> Path:
@@ -152,26 +155,3 @@ def _check_numbers(summary: Summary, curve: list[Point]) -> None:
 
 def _no_result(path: Path, reason: str) -> DataError:
     return DataError(f"{path} is no kept result ({reason.rstrip('.')}); delete it, and the run is done again.")
-
-
-@cache
-def source_commit() -> str | None:
-    """The commit of the source tree, with a + where files differ from it; None for an installed package.
-
-    Asked once: what runs is what was imported, though somebody may commit meanwhile.
-    """
-    here = Path(__file__)
-    try:
-        said = [
-            subprocess.run(
-                ["git", *command], cwd=here.parent, capture_output=True, check=True, text=True
-            ).stdout.strip()
-            for command in (
-                ["ls-files", "--error-unmatch", "--", here.name],  # a package may be installed within another's tree
-                ["rev-parse", "HEAD"],
-                ["status", "--porcelain", "--", ".."],
-            )
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return said[1] + ("+" if said[2] else "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from refprotofl.errors import MachineError, RunError
 from refprotofl.grids.cells import Cell, cell_folder
-from refprotofl.grids.results import Result, keep, read_kept, result_of, source_commit
+from refprotofl.grids.results import Result, keep, read_kept, result_of
 from refprotofl.records.folder import Busy, read_experiment
 from refprotofl.simulation.origin import current_folder
 from refprotofl.simulation.run import Watcher, Workers, run
@@ -64,7 +64,9 @@ def run_cells(
             failed(Failed(planned, problem))
             continue
         put_off = 0
-        if kept is not None and found is None:
+        if found is not None:
+            watch(number, planned).reused()
+        elif kept is not None:
             keep(kept, *done)
         yield done
 
@@ -85,5 +87,4 @@ def _kept(cell: Cell, data: Path | None, kept: Path | None) -> Done | None:
 def _run(planned: Cell, data: Path | None, workers: Workers, watch: Callable[[Cell], Watcher]) -> Done:
     cell = replace(planned, folder=current_folder(planned.folder, planned.experiment, data))
     finished = run(cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, watcher=watch(cell))
-    commit = None if finished.reused else source_commit()
-    return replace(cell, reused=finished.reused), result_of(finished.folder, cell.experiment, finished.summary, commit)
+    return replace(cell, reused=finished.reused), result_of(finished.folder, cell.experiment, finished.summary)

@@ -2,6 +2,8 @@
 
 import os
 import platform
+import subprocess
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +15,32 @@ def describe_machine() -> dict[str, str | int]:
         "cores": os.cpu_count() or 1,
         "python": platform.python_version(),
     }
-    return found | {name: version(name) for name in ("refprotofl", "torch", "numpy")}
+    commit = source_commit()
+    known = {} if commit is None else {"commit": commit}
+    return found | {name: version(name) for name in ("refprotofl", "torch", "numpy")} | known
+
+
+@cache
+def source_commit() -> str | None:
+    """The commit of the source tree, with a + where files differ from it; None for an installed package.
+
+    Asked once: what runs is what was imported, though somebody may commit meanwhile.
+    """
+    here = Path(__file__)
+    try:
+        said = [
+            subprocess.run(
+                ["git", "--no-optional-locks", *command], cwd=here.parent, capture_output=True, check=True, text=True
+            ).stdout.strip()
+            for command in (
+                ["ls-files", "--error-unmatch", "--", here.name],  # a package may be installed within another's tree
+                ["rev-parse", "HEAD"],
+                ["status", "--porcelain", "--", ".."],
+            )
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return said[1] + ("+" if said[2] else "")
 
 
 def _processor() -> str:

@@ -14,7 +14,7 @@ from refprotofl.reproduction import paper
 from refprotofl.reproduction.ours import OURS, our_studies
 from refprotofl.reproduction.planning import Grid, Tuned
 from refprotofl.reproduction.studies import Scope, Variant, studies_of
-from refprotofl.tuning.records import read_tuned
+from refprotofl.tuning.records import read_searched, read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
 WHATS = (
@@ -101,11 +101,36 @@ def read_alphas(text: str) -> tuple[float, ...]:
     return alphas
 
 
-def read_tuned_files(options: Sequence[str]) -> dict[str, Path]:
-    found = {}
+def read_tuned_files(options: Sequence[str], datasets: Sequence[str]) -> dict[str, Path]:
+    """By data set, which is one of those that are asked for."""
+    found: dict[str, Path] = {}
     for option in options:
-        dataset, equals, path = option.partition("=")
-        if not equals or not dataset.strip() or not path.strip():
+        dataset, equals, path = (part.strip() for part in option.partition("="))
+        if not equals or not dataset or not path:
             raise InputError(f"--tuned {option}: write DATASET=FILE.toml, such as cifar10=tuned/cifar10.toml.")
-        found[dataset.strip()] = Path(path.strip()).expanduser()
+        if dataset not in datasets:
+            raise InputError(
+                f"--tuned {option}: {dataset} is not among the data sets asked for, {', '.join(datasets)}."
+            )
+        if dataset in found:
+            raise InputError(f"--tuned names {dataset} twice.")
+        found[dataset] = Path(path).expanduser()
     return found
+
+
+def doubts(tuned: Mapping[str, Path], seeds: Sequence[int]) -> list[str]:
+    """Where settings were chosen on what they are used for, or for something else; old files do not tell."""
+    told = []
+    for dataset, path in tuned.items():
+        searched = read_searched(path)
+        if searched is None:
+            continue
+        if searched.dataset != dataset:
+            told.append(f"{path}: its settings were chosen on {searched.dataset}, not on {dataset}.")
+        shared = [str(seed) for seed in seeds if searched.dataset == dataset and seed in searched.seeds]
+        if shared:
+            told.append(
+                f"{path}: its settings were chosen with seeds that results are asked for, too: {', '.join(shared)}. "
+                "Such results are too good; report others."
+            )
+    return told

@@ -77,6 +77,7 @@ def run(
         cleanup.callback(folder.close)
         finished = enter(folder, experiment, resume, data_dir, from_round)
         if finished is not None:
+            watcher.reused()
             return finished
         federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
         for note in federation.data.notes:

@@ -14,6 +14,9 @@ class Watcher:
 
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None: ...
 
+    def reused(self) -> None:
+        """The run was finished before, so nothing is begun."""
+
     def noted(self, sentence: str) -> None:
         """Something about the data that a person should know."""
 

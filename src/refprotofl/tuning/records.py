@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from refprotofl.report.statistics import estimate
 from refprotofl.tuning.search import Request, Tried, Tuned
 
 _MARK = "# Chosen by refprotofl tune"  # how a file of settings begins
+_SEARCH = "search"  # its table of what was searched on; methods have the others
 
 
 def plain(request: Request, found: Sequence[Tuned]) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def write_settings(path: Path, request: Request, found: Sequence[Tuned]) -> None:
-    """Of one method an experiment, of several a table each, which `reproduce --tuned` takes."""
+    """Of one method an experiment, of several a table each and one of the search, which `reproduce --tuned` takes."""
     make_folders(path.parent)
     base = request.base
     spread = f"{base.partition} {base.alpha:g}" if base.partition == "dirichlet" else base.partition
@@ -70,11 +72,24 @@ def write_settings(path: Path, request: Request, found: Sequence[Tuned]) -> None
     if len(found) == 1:
         lines = _experiment_lines(request, found[0])
     else:
-        lines = []
+        lines = ["", f"[{_SEARCH}]", *(f"{key} = {as_toml(value)}" for key, value in _searched(request).items())]
         for one in found:
             lines += ["", f"[{as_toml(one.name)}]  # {percent(one.chosen.score)}"]
             lines += [f"{key} = {as_toml(value)}" for key, value in _flat(read_settings(one.chosen.trial.typed))]
     write_whole(path, ("\n".join([for_terminal(head), *lines]) + "\n").encode())
+
+
+def _searched(request: Request) -> dict[str, Any]:
+    """The same for programs: on what, by what."""
+    base = request.base
+    return {
+        "dataset": base.dataset,
+        "partition": base.partition,
+        **({"alpha": base.alpha} if base.partition == "dirichlet" else {}),
+        "rounds": request.rounds,
+        "seeds": list(request.seeds),
+        "protocol": request.protocol,
+    }
 
 
 def _experiment_lines(request: Request, one: Tuned) -> list[str]:
@@ -89,11 +104,30 @@ def _experiment_lines(request: Request, one: Tuned) -> list[str]:
 
 def read_tuned(path: Path) -> dict[str, list[str]]:
     """The settings of several methods by their names, each as `--set` takes it."""
-    tables = read_toml(path)
+    tables = {name: table for name, table in read_toml(path).items() if name != _SEARCH}
     wrong = [name for name, table in tables.items() if not isinstance(table, dict)]
     if wrong:
         raise InputError(f"{path} is no result of a search for several methods: {wrong[0]} is not a table.")
     return {name: [f"{key}={as_toml(value)}" for key, value in _flat(table)] for name, table in tables.items()}
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What settings were chosen on, which results had better not be of."""
+
+    dataset: str
+    seeds: tuple[int, ...]
+
+
+def read_searched(path: Path) -> Searched | None:
+    """As the file of several methods' settings has it; None in one of an older version, or by hand."""
+    table = read_toml(path).get(_SEARCH)
+    if table is None:
+        return None
+    dataset, seeds = (table.get(key) for key in ("dataset", "seeds")) if isinstance(table, dict) else (None, None)
+    if not isinstance(dataset, str) or not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        raise InputError(f'{path}: [{_SEARCH}] needs dataset = "…" and seeds = […], whole numbers; or leave it out.')
+    return Searched(dataset, tuple(seeds))
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ own key, such as `fedprox.mu`, concerns that method alone, and so does any key a
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,15 @@ from refprotofl.methods.catalogue import TABLES
 _DIMENSION = re.compile(r"(?:(?P<method>[^@]+)@)?(?P<key>[A-Za-z][\w.-]*)\s*=\s*(?P<values>\S.*?)\s*")
 _RANGE = re.compile(r"(?P<low>.+?)\.\.(?P<high>.+?)(?P<log>:log)?")
 
-# What a score is taken of, and what a run costs: the same in all trials, or they could not be compared.
-_FIXED = {"method", "rounds", "seed", "device", "deadline"} | {
-    *("dataset", "train-limit", "clients", "partition", "alpha", "min-size", "validation", "evaluate", "input"),
+# What a score is taken of, and what a run costs: the same in all trials of all methods, or they could not be compared.
+_FIXED = {
+    *("method", "rounds", "seed", "clients", "fraction", "partition", "alpha", "min-size", "validation", "evaluate"),
+    *("dataset", "train-limit", "resize", "crop", "test", "input", "dropout", "attack"),
+    *("public.per-class", "public.coverage", "public.classes", "public.dataset"),
+    *("device", "deadline", "keep-checkpoints", "min-replies", "max-samples"),
 }
+# The same in all trials of a method, whose name may say what it is: a search would end at the most work or no privacy.
+_CHOSEN = {"train.local-epochs", "privacy.unit", "privacy.noise", "privacy.delta"}
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ def _listed(text: str, right: str) -> Values:
 def refuse_unusable(dimensions: Sequence[Dimension], methods: Sequence[str]) -> None:
     """Keys that are for no method of the search, that are named twice, or that cannot be searched."""
     for number, one in enumerate(dimensions):
-        _refuse_fixed(f"--search {one.key}", one.key)
+        _refuse_fixed(f"--search {one.key}", one.key, _FIXED | _CHOSEN)
         if not any(one.concerns(name) for name in methods):
             raise InputError(
                 f"--search {one.key} is for method {one.method!r}, which is not among {', '.join(methods)}."
@@ -144,13 +149,14 @@ def refuse_unusable(dimensions: Sequence[Dimension], methods: Sequence[str]) -> 
         searched = {one.key for one in dimensions_of(name, dimensions)}
         for switch in read_switches(name)[1]:
             key = spelt_key(switch.partition("=")[0])
-            _refuse_fixed(name, key)
+            _refuse_fixed(name, key, _FIXED)
             if key in searched:
                 raise InputError(f"{name} says what {key} is, so --search {key} cannot vary it: remove one of them.")
 
 
-def _refuse_fixed(where: str, key: str) -> None:
-    if key.partition(".")[0] in _FIXED:
+def _refuse_fixed(where: str, key: str, fixed: Set[str]) -> None:
+    """A key of them, one in a table of them, or a table that holds one."""
+    if any(f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in fixed):
         raise InputError(
             f"{where}: a search needs {key} to be the same everywhere, or scores could not be compared; set it with "
             "--set, or search once for each of its values."
