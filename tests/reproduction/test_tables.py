@@ -254,6 +254,9 @@ def test_which_rows_are_tuned_and_how_is_told_so_that_they_can_be_run_again(grid
         "Tuned on validation data, the others as the preset has them: mnist, FedAvg: train.lr=0.2; "
         "mnist, RefProtoFL: refprotofl.align=10.0, train.lr=0.5"
     )
+    borrowed = replace(read, grid=replace(grid, chosen_on={"mnist": "cifar10", "digits": "cifar10"}))
+    told_on = [one for one in detail(borrowed).notes if "was chosen on" in one]
+    assert told_on == ["What mnist is trained with was chosen on cifar10"]
     for table in (detail(read), overview(study, [read]), communication(read)):
         assert note in table.notes
         assert "Set beside the preset: rounds=3" in table.notes

@@ -77,7 +77,20 @@ class Asked:
             methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""
             raise InputError(f"reproduce {what} has no run{methods} in the variant {' or '.join(self.variants)}.")
         seeds = self.seeds[:1] if what == "tsne-figure" else self.seeds
-        return Grid(studies, self.preset, self.settings, seeds, self.out, tuned, self.against)
+        return Grid(
+            studies=studies,
+            preset=self.preset,
+            settings=self.settings,
+            seeds=seeds,
+            out=self.out,
+            tuned=tuned,
+            chosen_on=self._chosen_on(),
+            against=self.against,
+        )
+
+    def _chosen_on(self) -> dict[str, str]:
+        searches = {dataset: read_searched(path) for dataset, path in self.tuned.items()}
+        return {dataset: one.dataset for dataset, one in searches.items() if one and one.dataset != dataset}
 
 
 def _check_dataset(name: str) -> None:

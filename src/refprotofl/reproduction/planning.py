@@ -28,6 +28,7 @@ class Grid:
     seeds: tuple[int, ...]
     out: Path
     tuned: Tuned = field(default_factory=dict)
+    chosen_on: Mapping[str, str] = field(default_factory=dict)  # the data set that a search was on, where it is another
     against: str = ""  # the label of the row that others are paired with, where a study has it and its own is another
 
     @property

@@ -272,7 +272,13 @@ def _tuning(reads: Sequence[Read]) -> list[str]:
     """Which rows a search chose settings for, and which: what it takes to run them again."""
     tuned = [(read.block.dataset, row.label, ", ".join(read.tuned(row))) for read in reads for row in read.block.rows]
     told = dict.fromkeys(f"{dataset}, {label}: {settings}" for dataset, label, settings in tuned if settings)
-    return [f"Tuned on validation data, the others as the preset has them: {'; '.join(told)}"] if told else []
+    if not told:
+        return []
+    elsewhere = {one: on for one, on in reads[0].grid.chosen_on.items() if any(one == name for name, *_ in tuned)}
+    return [
+        f"Tuned on validation data, the others as the preset has them: {'; '.join(told)}",
+        *(f"What {one} is trained with was chosen on {on}" for one, on in elsewhere.items()),
+    ]
 
 
 def _missing(reads: Sequence[Read]) -> list[str]:
