@@ -7,7 +7,7 @@ from refprotofl.errors import InputError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # this machine, to itself
 LONGEST = 253  # characters of a name
-_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NUMBERS = re.compile(r"[0-9.]+")  # what could be an address only
 
