@@ -1,6 +1,8 @@
 """The server's process: where it is looked for, what becomes of one that does not come up, what Flower says of it."""
 
+import json
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +12,13 @@ from tests.flower.breaking import processes
 from tests.flower.loopback import free_port
 from tests.flower.site import Site
 
+from refprotofl.cli import main
 from refprotofl.deploying import server
 from refprotofl.deploying.kits import Deployment, write_deployment
 from refprotofl.errors import InputError, MachineError
 
 Programs = Callable[[str], None]
+Status = Callable[[Deployment], tuple[int, str]]
 
 
 @pytest.fixture
@@ -35,6 +39,21 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
         path.chmod(0o755)
 
     return write
+
+
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Status:
+    """The command's exit code and complaints, with a SuperLink that seems to run."""
+    monkeypatch.setattr(server, "process_of", lambda made: 1)
+
+    def call(made: Deployment) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["refprotofl", "deploy", "status", str(made.folder)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capfd.readouterr().err
+
+    return call
 
 
 def test_a_server_is_found_on_the_address_that_it_listens_on(tmp_path: Path) -> None:
@@ -84,3 +103,29 @@ def test_a_command_of_flower_that_does_not_answer_is_told(
     monkeypatch.setattr(server, "ANSWERING", 0.5)
     with pytest.raises(MachineError, match=r"flwr list has not answered in 0.5 seconds; .*superlink.log"):
         server.ask_flower(made, "list")
+
+
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        ("No heartbeat received from the task", "its ServerApp ended without a word, killed or out of memory."),
+        ("ServerApp failed with exception: rounds = -1 is too small.", "rounds = -1 is too small."),
+    ],
+)
+def test_the_status_says_why_the_last_run_failed_and_what_to_do(
+    made: Deployment, program: Programs, status: Status, details: str, told: str
+) -> None:
+    runs = {"success": True, "runs": [{"run-id": "1", "status": "finished:failed", "status-details": details}]}
+    nodes = {"success": True, "nodes": []}
+    program(f"""if [ "$1" = list ]; then printf %s '{json.dumps(runs)}'; else printf %s '{json.dumps(nodes)}'; fi""")
+    code, errors = status(made)
+    assert code == 4
+    assert errors == (
+        f"error: The last run failed: {told} Once that is mended, flwr run with the same out goes on with it.\n"
+    )
+
+
+def test_the_status_fails_where_flower_does(made: Deployment, program: Programs, status: Status) -> None:
+    """It does not show that there are no nodes."""
+    program("""printf %s '{"success": false, "error-message": "no such SuperLink"}'""")
+    assert status(made) == (4, "error: flwr supernode list failed: no such SuperLink\n")

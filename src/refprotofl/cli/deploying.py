@@ -25,6 +25,11 @@ app.add_typer(deploy_app, name="deploy")
 
 SILENT = "Flower's telemetry and update checks are off, here and in every kit."
 
+WORDLESS = {  # what Flower says of a ServerApp that could not say why it ended
+    "No heartbeat received from the task": "its ServerApp ended without a word, killed or out of memory.",
+    "Task failed with unknown error.": "its ServerApp was told to end, by somebody or because its SuperLink ended.",
+}
+
 Folder = Annotated[Path, typer.Argument(help="A deployment's folder.", parser=read_path, metavar="DIR")]
 
 
@@ -107,12 +112,14 @@ def status(folder: Folder) -> None:
         f"{counted(len(told), 'run')}, the newest first",
     )
     if told and told[0][1] == "finished:failed":
-        raise RunError(f"The last run failed: {told[0][2]}")
+        raise RunError(
+            f"The last run failed: {told[0][2]} Once that is mended, flwr run with the same out goes on with it."
+        )
 
 
 def _reason(run: dict[str, object]) -> str:
     details = str(run.get("status-details") or "")
-    return "" if details == "N/A" else details.removeprefix("ServerApp failed with exception: ")
+    return "" if details == "N/A" else WORDLESS.get(details, details.removeprefix("ServerApp failed with exception: "))
 
 
 @deploy_app.command("stop", epilog="Example: refprotofl deploy stop site")
