@@ -15,7 +15,7 @@ from tests.flower.site import Site
 from refprotofl.cli import main
 from refprotofl.deploying import server
 from refprotofl.deploying.kits import Deployment, write_deployment
-from refprotofl.errors import InputError, MachineError
+from refprotofl.errors import DataError, InputError, MachineError
 
 Programs = Callable[[str], None]
 Status = Callable[[Deployment], tuple[int, str]]
@@ -86,6 +86,12 @@ def test_a_server_that_does_not_come_up_is_ended_with_all_that_it_started(
 def test_an_address_to_listen_on_is_read_before_anything_is_started(made: Deployment) -> None:
     with pytest.raises(InputError, match=re.escape("--bind 127.0.0.1:80: it has a colon and is no IPv6 address")):
         server.start(made, "127.0.0.1:80")
+
+
+def test_a_deployment_whose_connection_is_gone_is_told(made: Deployment) -> None:
+    (made.home / "config.toml").write_text("")
+    with pytest.raises(DataError, match=r"config\.toml is damaged: it names no SuperLink refprotofl"):
+        server.start(made, "127.0.0.1")
 
 
 def test_what_flower_says_of_its_failure_is_told(made: Deployment, program: Programs) -> None:

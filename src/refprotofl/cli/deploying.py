@@ -85,7 +85,7 @@ def start(
     if made.insecure:
         warn(INSECURE)
     process = start(made, bind)
-    place, log = with_port(bind, made.port), made.server / "superlink.log"
+    place, log = with_port(bind.strip("[]"), made.port), made.server / "superlink.log"
     say(f"The SuperLink runs as process {process} on {place}; its log is {log}. {SILENT}")
 
 

@@ -108,10 +108,15 @@ def _connection(made: Deployment) -> str:
 
 def connect_to(made: Deployment, host: str) -> None:
     """From now on Flower's commands look for the SuperLink there."""
-    path = made.home / "config.toml"
-    head = f"[superlink.{CONNECTION}]\naddress = "
+    path, head = made.home / "config.toml", f"[superlink.{CONNECTION}]\naddress = "
     address = json.dumps(with_port(host, made.port))
-    write_whole(path, re.sub(rf'{re.escape(head)}"[^"]*"', head + address, path.read_text(encoding="utf-8")).encode())
+    try:
+        told, found = re.subn(rf'{re.escape(head)}"[^"]*"', head + address, path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        told, found = "", 0
+    if not found:
+        raise DataError(f"{path} is damaged: it names no SuperLink {CONNECTION} and its address.")
+    write_whole(path, told.encode())
 
 
 def _certificate(made: Deployment) -> Path:
