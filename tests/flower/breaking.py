@@ -83,6 +83,12 @@ def signal_all(numbers: list[int], how: signal.Signals) -> None:
             os.kill(number, how)
 
 
+def cpu_seconds(process: int) -> float:
+    """What a process has computed so far."""
+    used = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+
 def answered(store: Path) -> tuple[int, int]:
     """Round and phase of the last answer that a node gave."""
     runs = runs_in(store)

@@ -1,12 +1,10 @@
-"""The app in Flower's own hands: it is built, and run on Ray."""
+"""The app in Flower's own hands, run on Ray."""
 
-import subprocess
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.flower.loopback import BIN, ROOT, Loopback
+from tests.flower.loopback import Loopback
 
 from refprotofl.records.verify import first_difference
 from refprotofl.simulation.run import run
@@ -20,15 +18,6 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     flower.start_superlink()
     yield flower
     flower.close()
-
-
-def test_the_app_is_built_with_its_code(flower: Loopback, tmp_path: Path) -> None:
-    subprocess.run(
-        [str(BIN / "flwr"), "build", "--app", str(ROOT)], env=flower.env, cwd=tmp_path, timeout=120, check=True
-    )
-    (bundle,) = tmp_path.glob("refprotofl.refprotofl.*.fab")
-    names = zipfile.ZipFile(bundle).namelist()
-    assert {"pyproject.toml", "README.md", "LICENSE", "src/refprotofl/engines/flower/server_app.py"} <= {*names}
 
 
 def test_a_simulation_on_ray_is_the_run_in_this_process_and_goes_on(flower: Loopback, tmp_path: Path) -> None:

@@ -4,23 +4,26 @@ One deployment for all: every case is a run of its own over the same three nodes
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flower.breaking import Link, answered, below, fill, garbage, processes, signal_all, small_disk
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+from tests.flower.breaking import Link, answered, below, cpu_seconds, fill, garbage, processes, signal_all, small_disk
 from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs, failures, participants
+from tests.flower.deploying import Configs, failures, participants, simulated
 from tests.flower.loopback import free_port
 from tests.flower.site import PATIENCE, Site, wait_for
 
-from refprotofl.deploying.server import process_of
+from refprotofl.deploying.server import ask_flower, names_of_nodes, process_of
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
@@ -28,6 +31,9 @@ from refprotofl.records.verify import first_difference
 pytestmark = pytest.mark.skipif(os.environ.get("REFPROTOFL_FAULTS") != "full", reason="takes minutes")
 
 LATE = 60  # seconds of a deadline that a node misses, and the others keep on a busy machine
+LONG = 60  # epochs that take a node some seconds of computing
+KEPT_OUT = "Failed to activate SuperNode"  # as a node hears it
+PROTOTYPES = 1  # the first phase of a round; training is the second
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +74,29 @@ def finish(site: Site, out: Path) -> None:
     wait_for((out / "summary.json").exists, PATIENCE, site.log)
 
 
-def is_kept_out(log: Path) -> bool:
-    """Flower says that it ends, or that it tries again."""
-    return any(words in log.read_text(errors="replace") for words in ("Exit Code", "retrying"))
+def says(log: Path, words: str) -> bool:
+    return words in log.read_text(errors="replace")
+
+
+def told_of_failure(site: Site) -> str:
+    """What `deploy status` says once Flower knows that the run is over."""
+    wait_for(lambda: site.last_run()["status"] == "finished:failed", 120, site.log)
+    return " ".join(site.refprotofl("deploy", "status", str(site.folder), code=4).split())
+
+
+def refusals(site: Site, public: Path) -> list[str]:
+    """Why the server did not let a key in, as its log has it."""
+    key = load_ssh_public_key(public.read_bytes()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    log = (site.made.server / "superlink.log").read_text(errors="replace")
+    return re.findall(re.escape(f"{key!r}, exception: ") + "(.*)", log)
+
+
+def is_online(site: Site, name: str) -> bool:
+    names = names_of_nodes(site.made)
+    return any(
+        names.get(one["node-id"]) == name and one["status"] == "online"
+        for one in ask_flower(site.made, "supernode", "list")["nodes"]
+    )
 
 
 def store(site: Site, number: int) -> Path:
@@ -88,22 +114,25 @@ def joined_once(out: Path) -> bool:
 
 
 def test_nodes_killed_between_phases_and_in_training_come_back_and_change_nothing(
-    site: Site, settings: Configs, undisturbed: Path, out: Path
+    site: Site, settings: Configs, out: Path, tmp_path: Path
 ) -> None:
-    begin(site, settings(), out)
-    wait_for(lambda: answered(store(site, 2)) >= (2, 1), PATIENCE, site.log)
-    signal_all(worker(site, 2), signal.SIGSTOP)  # it gets the request to train, and does not come to its end
-    wait_for(lambda: answered(store(site, 1)) >= (2, 1), PATIENCE, site.log)
+    config = settings(rounds=2, train__local_epochs=LONG)
+    here = simulated(config, tmp_path / "here").folder
+    begin(site, config, out)
+    wait_for(lambda: answered(store(site, 1)) >= (2, PROTOTYPES), PATIENCE, site.log)
     site.kill_node(1)  # its answer is on its disk, and may be under way or not
-    assert answered(store(site, 1))[0] == 2
     site.start_node(1)
-    wait_for(lambda: any(one in processes("flwr-clientapp") for one in below(site.started[2].pid)), PATIENCE, site.log)
+    wait_for(lambda: answered(store(site, 2)) >= (2, PROTOTYPES), PATIENCE, site.log)
+    (process,) = worker(site, 2)
+    before = cpu_seconds(process)
+    wait_for(lambda: cpu_seconds(process) > before + 1, PATIENCE, site.log)
     site.kill_node(2)
-    assert answered(store(site, 2))[0] == 2
+    assert answered(store(site, 2)) == (2, PROTOTYPES)  # so it was training
     site.start_node(2)
     finish(site, out)
-    assert first_difference(undisturbed, out) is None
+    assert first_difference(here, out) is None
     assert failures(out) == []
+    assert joined_once(out)
 
 
 def test_a_link_that_is_cut_for_20_seconds_changes_nothing(
@@ -152,24 +181,23 @@ def test_a_full_disk_costs_its_node_the_round_and_nothing_that_it_had(
 ) -> None:
     config = site.made.kit(2) / "node.toml"
     before = config.read_text()
-    try:
-        with small_disk(tmp_path / "disk", 6) as disk:
-            site.kill_node(2)
-            config.write_text(before.replace('store = "store"', f'store = "{disk / "store"}"'))
-            site.start_node(2)
-            begin(site, settings(deadline=120, min_replies=2, evaluate__every=9), out)
-            full = fill(disk)
-            wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
-            full.unlink()
-            finish(site, out)
-            site.kill_node(2)
-            signal_all(processes(str(disk)), signal.SIGKILL)
-    except OSError as problem:
-        pytest.skip(str(problem))
-    finally:
-        config.write_text(before)
-        if 2 not in site.started:
-            site.start_node(2)
+    with ExitStack() as cleanup:
+        try:
+            disk = cleanup.enter_context(small_disk(tmp_path / "disk", 6))
+        except OSError as problem:
+            pytest.skip(str(problem))
+        cleanup.callback(site.start_node, 2)
+        cleanup.callback(config.write_text, before)
+        cleanup.callback(lambda: signal_all(processes(str(disk)), signal.SIGKILL))
+        cleanup.callback(lambda: site.kill_node(2))
+        site.kill_node(2)
+        config.write_text(before.replace('store = "store"', f'store = "{disk / "store"}"'))
+        site.start_node(2)
+        begin(site, settings(deadline=120, min_replies=2, evaluate__every=9), out)
+        full = fill(disk)
+        wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
+        full.unlink()
+        finish(site, out)
     assert {(client, code) for _, client, code in failures(out)} == {(2, "machine")}
     assert participants(out)[0] == participants(out)[-1] == [0, 1, 2]
     assert [0, 1] in participants(out)
@@ -191,7 +219,8 @@ def test_a_second_node_with_the_same_key_is_kept_out_and_changes_nothing(
             start_new_session=True,
         )
     try:
-        wait_for(partial(is_kept_out, twin / "log"), 120, (twin / "log").read_text)
+        wait_for(partial(says, twin / "log", KEPT_OUT), 120, (twin / "log").read_text)
+        assert refusals(site, twin / "node.key.pub")[-1].endswith("could not be activated.")  # it is known, and online
         finish(site, out)
     finally:
         os.killpg(started.pid, signal.SIGKILL)
@@ -210,6 +239,7 @@ def test_a_serverapp_that_is_killed_alone_goes_on_after_the_last_committed_round
     assert apps
     signal_all(apps, signal.SIGKILL)
     assert process_of(site.made) == superlink
+    assert "The last run failed: its ServerApp ended without a word, killed or out of memory." in told_of_failure(site)
     site.submit(settings() | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None
@@ -223,28 +253,39 @@ def test_a_superlink_that_is_killed_and_started_again_loses_no_committed_round(
     assert superlink is not None
     os.kill(superlink, signal.SIGKILL)
     wait_for(lambda: process_of(site.made) is None, 30, site.log)
+    told = site.refprotofl("deploy", "status", str(site.folder), code=2)
+    assert f"The SuperLink of {site.folder} does not run: refprotofl deploy start {site.folder}." in told
     site.refprotofl("deploy", "start", str(site.folder), "--bind", "127.0.0.1")
+    assert "The last run failed: its ServerApp" in told_of_failure(site)
     site.submit(settings() | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None
 
 
-def test_an_unregistered_key_and_a_wrong_authority_are_kept_out(site: Site, tmp_path: Path) -> None:
-    """The last case: two of the nodes can do no more."""
-    for number, spoil in ((0, "node.key"), (1, "ca.crt")):
-        site.kill_node(number)
-        kit = site.made.kit(number)
-        (kit / spoil).unlink()
-        (kit / "log").write_text("")
-        if spoil == "ca.crt":
-            other = Site(tmp_path / "other")
-            other.refprotofl("deploy", "init", str(other.folder), "--nodes", "1", "--host", "127.0.0.1")
-            shutil.copy(other.made.server / "ca.crt", kit / "ca.crt")
-            told = site.refprotofl("deploy", "doctor", str(kit), code=2)
-            assert "has no certificate that ca.crt vouches for" in told
-        else:
-            (kit / "node.key.pub").unlink()
-        site.start_node(number)
-    for number in (0, 1):
-        log = site.made.kit(number) / "log"
-        wait_for(partial(is_kept_out, log), 120, log.read_text)
+def test_an_unregistered_key_is_kept_out_until_it_is_registered(site: Site) -> None:
+    """The server knows why; the node hears that it is not let in, and tries again."""
+    site.kill_node(0)
+    kit = site.made.kit(0)
+    for name in ("node.key", "node.key.pub", "log"):
+        (kit / name).unlink()
+    site.start_node(0)
+    wait_for(partial(says, kit / "log", KEPT_OUT), 120, (kit / "log").read_text)
+    assert set(refusals(site, kit / "node.key.pub")) == {"No SuperNode found with the given public key."}
+    assert not is_online(site, "late")
+    site.flwr("supernode", "register", str(kit / "node.key.pub"), "refprotofl", "--name", "late")
+    wait_for(lambda: is_online(site, "late"), 120, (kit / "log").read_text)
+
+
+def test_a_wrong_authority_is_kept_out(site: Site, tmp_path: Path) -> None:
+    """A node does not talk to a server that its CA does not vouch for. The last case: this one can do no more."""
+    site.kill_node(1)
+    kit = site.made.kit(1)
+    (kit / "log").unlink()
+    other = Site(tmp_path / "other")
+    other.refprotofl("deploy", "init", str(other.folder), "--nodes", "1", "--host", "127.0.0.1")
+    shutil.copy(other.made.server / "ca.crt", kit / "ca.crt")
+    told = site.refprotofl("deploy", "doctor", str(kit), code=2)
+    assert "has no certificate that ca.crt vouches for" in told
+    site.start_node(1)
+    wait_for(partial(says, kit / "log", "CERTIFICATE_VERIFY_FAILED"), 120, (kit / "log").read_text)
+    assert not says(kit / "log", KEPT_OUT)

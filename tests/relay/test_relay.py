@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from refprotofl.basics.links import PROFILES
 from refprotofl.errors import InputError
 from refprotofl.relay.pacing import Lane
 from refprotofl.relay.relay import Address, Relay
-from refprotofl.relay.running import Cut, read_address, read_cut
+from refprotofl.relay.running import Cut, read_address, read_cut, read_profile
 
 LOCAL = "127.0.0.1"
 
@@ -132,6 +133,20 @@ def test_what_is_no_address_is_told(text: str) -> None:
     with pytest.raises(InputError, match=r"--to .*host:port"):
         read_address(text, "--to")
     assert read_address("[::1]:80", "--to") == Address("::1", 80)
+    assert str(Address("::1", 80)) == "[::1]:80"
+
+
+@pytest.mark.parametrize("text", ["server:9000:8443", "a:b:80"])
+def test_an_address_has_one_port(text: str) -> None:
+    with pytest.raises(InputError, match=r"--to .* has a colon and is no IPv6 address"):
+        read_address(text, "--to")
+
+
+@pytest.mark.parametrize("text", ["wifi;3:lte", "3:lte;wifi", "lte;0:lte"])
+def test_a_profile_that_is_not_the_same_for_all_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"--profile {text}: a relay carries all connections over one link"):
+        read_profile(text)
+    assert read_profile("lte") == read_profile(" lte; ") == PROFILES["lte"]
 
 
 @pytest.mark.parametrize("text", ["", "30", "30:", ":20", "30:0", "-1:2", "nan:1", "1:inf"])

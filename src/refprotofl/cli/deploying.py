@@ -1,15 +1,20 @@
 """Commands for real devices: `deploy init`, `start`, `status`, `stop` and `doctor`."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refprotofl.basics.hosts import with_port
 from refprotofl.basics.units import counted
 from refprotofl.cli.app import app, read_path
 from refprotofl.cli.printing import say, warn
 from refprotofl.cli.tables import Column, show
 from refprotofl.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from refprotofl.deploying.kits import Deployment
 
 deploy_app = typer.Typer(
     no_args_is_help=True,
@@ -18,11 +23,12 @@ deploy_app = typer.Typer(
 )
 app.add_typer(deploy_app, name="deploy")
 
-BANNER = (
-    "INSECURE: nothing is encrypted and nobody is who they say they are; anyone on the way can read and change what "
-    "crosses, and anyone can join. For trying things out on one machine only."
-)
 SILENT = "Flower's telemetry and update checks are off, here and in every kit."
+
+WORDLESS = {  # what Flower says of a ServerApp that could not say why it ended
+    "No heartbeat received from the task": "its ServerApp ended without a word, killed or out of memory.",
+    "Task failed with unknown error.": "its ServerApp was told to end, by somebody or because its SuperLink ended.",
+}
 
 Folder = Annotated[Path, typer.Argument(help="A deployment's folder.", parser=read_path, metavar="DIR")]
 
@@ -39,23 +45,31 @@ def init(
 
     A node's private key is made on the node, and never anywhere else.
     """
-    from refprotofl.deploying.kits import CONNECTION, Deployment, write_deployment
+    from refprotofl.deploying.kits import INSECURE, Deployment, write_deployment
 
     made = Deployment(folder, host, port, nodes, insecure)
     write_deployment(made)
     if insecure:
-        warn(BANNER)
-    home = made.home.absolute()
-    say(f"Wrote {made.server} and {nodes} kits to {folder / 'kits'}. {SILENT}")
+        warn(INSECURE)
+    say(f"Wrote {made.server} and {counted(nodes, 'kit')} to {folder / 'kits'}. {SILENT}")
+    _tell_what_is_next(made)
+
+
+def _tell_what_is_next(made: "Deployment") -> None:
+    """With what keeps Flower's own commands from asking home: in a shell of the user's nothing else does."""
+    from refprotofl.deploying.kits import CONNECTION
+
     say("On the server:")
-    say(f"  refprotofl deploy start {folder}")
+    say(f"  refprotofl deploy start {shlex.quote(str(made.folder))}")
     say("On each node, with its kit and refprotofl[flower] there:")
     say("  edit node.toml (data-path); refprotofl deploy doctor .; ./start.sh")
-    if not insecure:
-        say("On the server, for each node.key.pub that a node sends:")
-        say(f"  FLWR_HOME={home} flwr supernode register node.key.pub {CONNECTION} --name node-0")
-    say("Then, in a checkout of refprotofl:")
-    say(f"  FLWR_HOME={home} flwr run . {CONNECTION} --stream --run-config 'clients={nodes} out=\"/whole/path/run\" …'")
+    say("On the server, once in every shell in which you use flwr:")
+    say(f"  export {' '.join(f'{name}={shlex.quote(value)}' for name, value in made.variables.items())}")
+    if not made.insecure:
+        say("There, for each node.key.pub that a node sends:")
+        say(f"  flwr supernode register node.key.pub {CONNECTION} --name node-0")
+    say("There, in a checkout of refprotofl:")
+    say(f"  flwr run . {CONNECTION} --stream --run-config 'clients={made.nodes} out=\"/whole/path/run\" …'")
 
 
 @deploy_app.command("start", epilog="Example: refprotofl deploy start site")
@@ -64,15 +78,15 @@ def start(
     bind: Annotated[str, typer.Option(help="The address to listen on; 127.0.0.1 for this machine alone.")] = "0.0.0.0",
 ) -> None:
     """Start the server's SuperLink in the background; what it knows is kept in a database."""
-    from refprotofl.deploying.kits import read_deployment
+    from refprotofl.deploying.kits import INSECURE, read_deployment
     from refprotofl.deploying.server import start
 
     made = read_deployment(folder)
     if made.insecure:
-        warn(BANNER)
+        warn(INSECURE)
     process = start(made, bind)
-    log = made.server / "superlink.log"
-    say(f"The SuperLink runs as process {process} on {bind}:{made.port}; its log is {log}. {SILENT}")
+    place, log = with_port(bind.strip("[]"), made.port), made.server / "superlink.log"
+    say(f"The SuperLink runs as process {process} on {place}; its log is {log}. {SILENT}")
 
 
 @deploy_app.command("status", epilog="Example: refprotofl deploy status site")
@@ -98,12 +112,14 @@ def status(folder: Folder) -> None:
         f"{counted(len(told), 'run')}, the newest first",
     )
     if told and told[0][1] == "finished:failed":
-        raise RunError(f"The last run failed: {told[0][2]}")
+        raise RunError(
+            f"The last run failed: {told[0][2]} Once that is mended, flwr run with the same out goes on with it."
+        )
 
 
 def _reason(run: dict[str, object]) -> str:
     details = str(run.get("status-details") or "")
-    return "" if details == "N/A" else details.removeprefix("ServerApp failed with exception: ")
+    return "" if details == "N/A" else WORDLESS.get(details, details.removeprefix("ServerApp failed with exception: "))
 
 
 @deploy_app.command("stop", epilog="Example: refprotofl deploy stop site")

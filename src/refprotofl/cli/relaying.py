@@ -35,7 +35,7 @@ def relay(
         typer.Option(
             parser=read_path,
             metavar="FILE",
-            help="Keep the counts in this file, such as RUN/wire.json for a run's report.",
+            help="Keep the counts in this file: RUN/wire.json, before the run or later, for the run's report.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON at the end.")] = False,
@@ -44,12 +44,11 @@ def relay(
 
     Ctrl-C ends it, and it tells what crossed.
     """
-    from refprotofl.basics.links import read_links
     from refprotofl.records.crossed import Crossed
     from refprotofl.relay.relay import Address
-    from refprotofl.relay.running import read_address, read_cut, run_relay
+    from refprotofl.relay.running import read_address, read_cut, read_profile, run_relay
 
-    link = read_links(profile, "--profile").common if profile is not None else None
+    link = read_profile(profile) if profile is not None else None
     found: list[Crossed] = []
 
     def ready(address: Address) -> None:

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from refprotofl.basics.hosts import LOOPBACK
 from refprotofl.deploying.files import write_new
 
 DAYS = 825  # as long as most systems take a server's certificate for valid
@@ -28,7 +29,7 @@ def write_certificates(folder: Path, host: str) -> None:
         .sign(root_key, hashes.SHA384())
     )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
-    names = [_named(name) for name in dict.fromkeys([host, "localhost", "127.0.0.1", "::1"])]
+    names = [_named(name) for name in dict.fromkeys([host, *LOOPBACK])]
     server = (
         _started(subject, server_key.public_key())
         .add_extension(x509.SubjectAlternativeName(names), critical=False)

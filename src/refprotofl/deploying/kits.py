@@ -2,18 +2,19 @@
 
 import json
 import re
+import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from refprotofl.basics.hosts import read_host, with_port
 from refprotofl.deploying.files import write_new
 from refprotofl.errors import DataError, InputError
-from refprotofl.records.files import ensure_folder
+from refprotofl.records.files import ensure_folder, write_whole
 from refprotofl.records.inside import read_json
 
 FILE = "deployment.json"
 CONNECTION = "refprotofl"  # the name of the SuperLink in Flower's own config
-_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 QUIET = {  # Flower asks home by itself otherwise, and installs what an app names
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -21,6 +22,10 @@ QUIET = {  # Flower asks home by itself otherwise, and installs what an app name
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+INSECURE = (
+    "INSECURE: nothing is encrypted and nobody is who they say they are; anyone on the way can read and change what "
+    "crosses, and anyone can join. For trying things out on one machine only."
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Deployment:
         """Flower's own folder, instead of one that all deployments of the user share."""
         return self.folder / "flower"
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What every command of Flower's needs in its environment: it is quiet, and talks to this deployment."""
+        return {**QUIET, "FLWR_HOME": str(self.home.absolute())}
+
     def kit(self, node: int) -> Path:
         return self.folder / "kits" / f"node-{node}"
 
@@ -56,6 +66,7 @@ def read_deployment(folder: Path) -> Deployment:
 
 def write_deployment(made: Deployment) -> None:
     """A new folder; nothing that is there is overwritten."""
+    made = replace(made, host=read_host(made.host, "--host"))
     try:
         from refprotofl.deploying.certificates import write_certificates
     except ImportError:
@@ -66,8 +77,6 @@ def write_deployment(made: Deployment) -> None:
         raise InputError(
             f"{made.folder} would lie in {app}, and flwr run takes what lies there for the app: use a folder outside."
         )
-    if not _HOST.fullmatch(made.host):
-        raise InputError(f"--host {made.host!r} is neither a name nor an address.")
     for folder in (made.folder, made.server, made.home):
         ensure_folder(folder, private=True)
     if not made.insecure:
@@ -95,6 +104,19 @@ def _connection(made: Deployment) -> str:
     trust = "insecure = true" if made.insecure else f"root-certificates = {json.dumps(str(_certificate(made)))}"
     address = f'address = "127.0.0.1:{made.port}"'
     return f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n{address}\n{trust}\n'
+
+
+def connect_to(made: Deployment, host: str) -> None:
+    """From now on Flower's commands look for the SuperLink there."""
+    path, head = made.home / "config.toml", f"[superlink.{CONNECTION}]\naddress = "
+    address = json.dumps(with_port(host, made.port))
+    try:
+        told, found = re.subn(rf'{re.escape(head)}"[^"]*"', head + address, path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        told, found = "", 0
+    if not found:
+        raise DataError(f"{path} is damaged: it names no SuperLink {CONNECTION} and its address.")
+    write_whole(path, told.encode())
 
 
 def _certificate(made: Deployment) -> Path:
@@ -128,10 +150,10 @@ client = {node}                # which client of the experiment it is
 
 
 def _start_script(made: Deployment, node: int) -> str:
-    address = f"{made.host}:{made.port}"
+    address = with_port(made.host, made.port)
     quiet = " ".join(f"{name}={value}" for name, value in QUIET.items())
     if made.insecure:
-        trust, key = "--insecure", ""
+        trust, key = "--insecure", f"echo {shlex.quote(f'warning: {INSECURE}')} >&2"
     else:
         trust = "--root-certificates ca.crt --auth-supernode-private-key node.key"
         key = f"""

@@ -10,6 +10,7 @@ import filelock
 from refprotofl.data.loading import is_relative
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
+from refprotofl.records.crossed import FILE as WIRE
 from refprotofl.records.events import EventLog, read_events
 from refprotofl.records.files import make_folders, remove_empty, remove_parts, sync_folder, write_whole
 from refprotofl.records.inside import CHECKPOINT, check_file, check_run_folder, read_json
@@ -59,8 +60,8 @@ class RunFolder:
         return os.path.lexists(self.path / "experiment.json")
 
     def _refuse_foreign(self) -> None:
-        """Before anything is put into it, the lock too."""
-        names = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
+        """Before anything is put into it, the lock too. A relay may have begun to count in it before the run."""
+        names = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".") and entry.name != WIRE]
         if names and "experiment.json" not in names:
             raise InputError(f"{self.path} is not empty and holds no run ({names[0]}, …); use another --out.")
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from refprotofl.basics.hosts import with_port
 from refprotofl.records.crossed import Crossed
 from refprotofl.relay.pacing import Lane, at
 
@@ -22,7 +23,7 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return with_port(self.host, self.port)
 
 
 @dataclass

@@ -6,9 +6,11 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from refprotofl.basics.links import Link
-from refprotofl.errors import InputError
+from refprotofl.basics.hosts import read_host
+from refprotofl.basics.links import Link, read_links
+from refprotofl.errors import InputError, MachineError
 from refprotofl.records.crossed import Crossed, write_crossed
+from refprotofl.records.files import make_folders
 from refprotofl.relay.pacing import Lane
 from refprotofl.relay.relay import Address, Relay
 
@@ -27,7 +29,18 @@ def read_address(text: str, option: str) -> Address:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise InputError(f"{option} {text}: it should be host:port, such as 127.0.0.1:8443.")
-    return Address(host.strip("[]"), int(port))
+    return Address(read_host(host, option), int(port))
+
+
+def read_profile(text: str) -> Link:
+    """The one link that all connections share; clients' own are for the report, which knows who sent what."""
+    links = read_links(text, "--profile")
+    if links.own:
+        raise InputError(
+            f"--profile {text}: a relay carries all connections over one link and cannot tell clients apart; for "
+            "clients with links of their own start a relay for each."
+        )
+    return links.common
 
 
 def read_cut(text: str) -> Cut:
@@ -52,10 +65,12 @@ async def run_relay(
     seconds: float | None = None,
     counts: Path | None = None,
 ) -> Crossed:
-    """`ready` is told where it listens; `counts` is written again and again while it runs."""
+    """`ready` is told where it listens; `counts` is written again and again while it runs, its folder made for it."""
     up = Lane(link.up if link else None, link.latency if link else 0.0, flip_every, seed=1)
     down = Lane(link.down if link else None, link.latency if link else 0.0, flip_every, seed=2)
     relay = Relay(to, up, down)
+    if counts is not None:
+        make_folders(counts.parent)
     _write(relay, counts)
     async with AsyncExitStack() as cleanup:
         try:
@@ -75,7 +90,10 @@ async def run_relay(
 async def _count(relay: Relay, counts: Path | None) -> None:
     while True:
         await asyncio.sleep(EVERY)
-        _write(relay, counts)
+        with suppress(
+            MachineError
+        ):  # a run that begins tidies its folder; the last count tells if nothing can be written
+            _write(relay, counts)
 
 
 def _write(relay: Relay, counts: Path | None) -> None:
