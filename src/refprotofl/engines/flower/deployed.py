@@ -21,6 +21,7 @@ from refprotofl.engines.flower.roster import Roster
 from refprotofl.engines.flower.settings import Settings
 from refprotofl.engines.flower.telling import say
 from refprotofl.errors import InputError
+from refprotofl.experiment.tables import Input
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.messages import class_ids
@@ -32,7 +33,7 @@ from refprotofl.sides.models import prepare_models
 from refprotofl.sides.server import ServerSide, build_server_side
 from refprotofl.simulation.loop import Loop
 from refprotofl.simulation.origin import origin_of
-from refprotofl.simulation.resolving import fill_in, prepare
+from refprotofl.simulation.resolving import fill_in, prepare, resolve_apart
 from refprotofl.simulation.run import Finished, enter, restore, stand
 from refprotofl.simulation.watching import Watcher
 from refprotofl.wire import encode
@@ -50,7 +51,7 @@ def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher:
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         cleanup.callback(folder.close)
-        finished = enter(folder, experiment, True, settings.data, None)
+        finished = enter(folder, experiment, True, settings.data, None, resolve_apart)
         if finished is not None:
             return finished
         apart = load_apart(experiment, settings.data, seen_from(out))
@@ -101,6 +102,7 @@ def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> t
     classes = covered_classes(seen.num_classes, asked.coverage, asked.classes, experiment.seed)
     public, covered = None, tuple[int, ...]()
     if apart.public is not None:
+    refuse_impossible(seen)
         labels = apart.public.labels
         rows, covered = draw_from_own(labels, seen.class_names, asked.per_class, classes, experiment.seed)
         if len(rows):
@@ -118,6 +120,22 @@ def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tup
     """What one aggregated model is scored on; none without a test set."""
     if apart.test is None:
         empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
+def refuse_impossible(seen: Input) -> None:
+    """What no image can look like: the keys of [input] may be anybody's typing."""
+    channels, problems = seen.shape[0], dict[str, str]()
+    if min(seen.shape) < 1:
+        problems["shape"] = "channels, height and width, each 1 or more"
+    if len(seen.mean) != channels:
+        problems["mean"] = f"a number for each of {channels} channels"
+    if len(seen.std) != channels or min(seen.std) <= 0:
+        problems["std"] = f"a number above 0 for each of {channels} channels"
+    if not seen.class_names or len(set(seen.class_names)) != len(seen.class_names):
+        problems["class-names"] = "a list of different names"
+    for key, allowed in problems.items():
+        given = list(getattr(seen, key.replace("-", "_")))
+        raise InputError(f"input.{key} = {given}: it must be {allowed}.")
+
+
         return empty, torch.zeros(0, dtype=torch.int64)
     labels, classes, limit = apart.test.labels, experiment.known_input.num_classes, experiment.evaluate.test_limit
     rows = limited(labels, classes, limit, experiment.seed, "test-limit")
