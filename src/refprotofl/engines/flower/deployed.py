@@ -85,6 +85,11 @@ def refuse_undeployable(experiment: Experiment) -> None:
         raise InputError(
             f"privacy.unit = {experiment.privacy.unit!r} is for simulation only: its noise comes from the seed, which "
             "every node and the server know, so that it would hide nothing."
+    if experiment.validation:
+        raise InputError(
+            f"validation = {experiment.validation:g} is for simulation only: leave it out. What a node holds out "
+            "of its images is up to its owner (hold-out in its config)."
+        )
         )
     if experiment.partition == "natural":
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
