@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from flwr.serverapp import Grid
 
 from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
@@ -21,8 +20,8 @@ from refprotofl.engines.flower.roster import Roster
 from refprotofl.engines.flower.settings import Settings
 from refprotofl.engines.flower.telling import say
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Input
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Input
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.messages import class_ids
 from refprotofl.methods.core.samples import Samples
@@ -39,7 +38,7 @@ from refprotofl.simulation.watching import Watcher
 from refprotofl.wire import encode
 
 
-def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
+def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
     """It goes on with the run in the folder, if there is one, after the last committed round."""
     started = time.perf_counter()
     experiment = prepare(settings.experiment)
@@ -65,7 +64,7 @@ def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher:
         roster = Roster(out, experiment.clients)
         roster.keep()
         checkpoint.marks.setdefault("run", {"id": roster.run, "experiment": experiment.hash, "rounds": planned})
-        fleet = Fleet(grid, courier, roster, experiment.plain(), shared_test(apart, experiment), say)
+        fleet = Fleet(courier, roster, experiment.plain(), shared_test(apart, experiment), say)
         engine = DeploymentEngine(courier, fleet, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
         loop = Loop(side, engine, checkpoint, folder, watcher, lambda clients, last: steps(loop.server, clients, last))
@@ -85,11 +84,11 @@ def refuse_undeployable(experiment: Experiment) -> None:
         raise InputError(
             f"privacy.unit = {experiment.privacy.unit!r} is for simulation only: its noise comes from the seed, which "
             "every node and the server know, so that it would hide nothing."
+        )
     if experiment.validation:
         raise InputError(
             f"validation = {experiment.validation:g} is for simulation only: leave it out. What a node holds out "
             "of its images is up to its owner (hold-out in its config)."
-        )
         )
     if experiment.partition == "natural":
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
@@ -103,11 +102,11 @@ def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> t
             "Nobody tells what the nodes' images look like: set public.dataset or test.dataset, or the keys of [input] "
             "(class-names, shape, mean, std)."
         )
+    refuse_impossible(seen)
     asked = experiment.public
     classes = covered_classes(seen.num_classes, asked.coverage, asked.classes, experiment.seed)
     public, covered = None, tuple[int, ...]()
     if apart.public is not None:
-    refuse_impossible(seen)
         labels = apart.public.labels
         rows, covered = draw_from_own(labels, seen.class_names, asked.per_class, classes, experiment.seed)
         if len(rows):
@@ -121,10 +120,6 @@ def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> t
     return resolved, side
 
 
-def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """What one aggregated model is scored on; none without a test set."""
-    if apart.test is None:
-        empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
 def refuse_impossible(seen: Input) -> None:
     """What no image can look like: the keys of [input] may be anybody's typing."""
     channels, problems = seen.shape[0], dict[str, str]()
@@ -141,6 +136,10 @@ def refuse_impossible(seen: Input) -> None:
         raise InputError(f"input.{key} = {given}: it must be {allowed}.")
 
 
+def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """What one aggregated model is scored on; none without a test set."""
+    if apart.test is None:
+        empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
         return empty, torch.zeros(0, dtype=torch.int64)
     labels, classes, limit = apart.test.labels, experiment.known_input.num_classes, experiment.evaluate.test_limit
     rows = limited(labels, classes, limit, experiment.seed, "test-limit")
