@@ -20,7 +20,7 @@ from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, is_longer, seen_from
+from refprotofl.records.folder import RunFolder, is_longer, refuse_deployed, seen_from
 from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose, go_back
 from refprotofl.records.summary import Summary
@@ -75,6 +75,7 @@ def run(
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
+        refuse_deployed(folder.path)
         cleanup.callback(folder.close)
         finished = enter(folder, experiment, resume, data_dir, from_round)
         if finished is not None:
