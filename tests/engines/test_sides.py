@@ -9,7 +9,7 @@ import torch
 
 from refprotofl.basics.state import digest_value
 from refprotofl.engines.cohort import EngineCohort
-from refprotofl.engines.engine import Record, Request, Result
+from refprotofl.engines.engine import Record, Request, Result, Terms
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.inprocess import InProcess
 from refprotofl.evaluation import scoring
@@ -65,6 +65,8 @@ def machine(experiment: Experiment, number: int, data: ClientData, folder: Path)
 
 class Machines:
     """Every client on a machine of its own."""
+
+    terms = Terms()
 
     def __init__(self, site: Site) -> None:
         federation = site.federation

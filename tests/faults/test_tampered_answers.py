@@ -73,7 +73,7 @@ class Tampering:
         self._engine, self._verb, self._change = engine, verb, change
         self._tickets: set[int] = set()
         self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain = engine.discard, engine.explain
+        self.discard, self.explain, self.terms = engine.discard, engine.explain, engine.terms
 
     def submit(self, request: Request) -> int:
         ticket = self._engine.submit(request)

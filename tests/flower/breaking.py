@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from refprotofl.engines.flower.node_store import LAST, runs_in
 from refprotofl.engines.flower.parcels import Parcel
@@ -135,8 +136,21 @@ def garbage(store: Path) -> Iterator[list[str]]:
 def _nonsense(action: str, parcel: Parcel, turn: int) -> Parcel:
     if action == "run":
         return Parcel({"code": None})
-    header = Answered.to(Route.read(parcel.header), state="f" * 64).header()
-    return [Parcel({"round": "x"}, b"?"), Parcel(header, os.urandom(20_000)), Parcel({**header, "round": 99})][turn % 3]
+    return NONSENSE[turn % len(NONSENSE)](Answered.to(Route.read(parcel.header), state="f" * 64).header())
+
+
+# What a node may say in place of an answer, of whose header all else is right.
+NONSENSE: list[Callable[[dict[str, Any]], Parcel]] = [
+    lambda header: Parcel({"round": "x"}, b"?"),
+    lambda header: Parcel(header, os.urandom(20_000)),
+    lambda header: Parcel({**header, "round": 99}),
+    lambda header: Parcel({**header, "state": "no digest"}),
+    lambda header: Parcel({**header, "state": "f" * 1_000_000}),
+    lambda header: Parcel({**header, "state": ["f" * 64]}),
+    lambda header: Parcel({**header, "phase": 10**400}),
+    lambda header: Parcel({**header, "run": {"run": header["run"]}}),
+    lambda header: Parcel({}),
+]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def node(data: Path, folder: Path, number: int, **more: Any) -> dict[str, Any]:
 
 def deployed(grid: MemoryGrid, config: dict[str, Any], out: Path, watcher: Watcher | None = None) -> Finished:
     restart_nodes()
-    return deploy(grid, Courier(grid, lambda seconds: None), read_run_config(config), out, watcher or Watcher())
+    return deploy(Courier(grid, lambda seconds: None), read_run_config(config), out, watcher or Watcher())
 
 
 def simulated(config: dict[str, Any], out: Path) -> Finished:

@@ -13,12 +13,12 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from refprotofl.engines.flower import node
 from refprotofl.engines.flower.client_app import app
+from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap
 
 GONE = 5  # Flower's code for a node that is not there
 
-Fate = Callable[
-    [int, Message], str
-]  # what becomes of a message to a node: "", "lost", "gone", "deaf", "slow" or "twice"
+# What becomes of a message to a node: "", "lost", "gone", "deaf", "slow", "twice" or "unknown" (to Flower).
+Fate = Callable[[int, Message], str]
 
 
 @dataclass
@@ -28,8 +28,10 @@ class MemoryGrid(Grid):
     nodes: dict[int, dict[str, Any]]
     names: dict[int, str] = field(default_factory=dict)
     fate: Fate = lambda number, message: ""
+    told: Callable[[int, Parcel, Parcel], Parcel] = lambda number, request, answer: answer  # what a node says instead
     replies: dict[str, Message] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
+    valid: list[float] = field(default_factory=list)  # the seconds that each message may wait
     looks: dict[str, int] = field(default_factory=dict)  # how often a slow reply is still looked for in vain
 
     def __post_init__(self) -> None:
@@ -66,7 +68,10 @@ class MemoryGrid(Grid):
         identity, number = uuid4().hex, message.metadata.dst_node_id
         message.metadata.__dict__["_message_id"] = identity
         self.asked.append((number, message.metadata.message_type))
+        self.valid.append(message.metadata.ttl)
         fate = self.fate(number, message)
+        if fate == "unknown":
+            return ""
         if fate == "gone" or number not in self.nodes:
             self.replies[identity] = Message(Error(GONE, "no such node"), reply_to=message)
         elif fate != "lost":
@@ -77,7 +82,8 @@ class MemoryGrid(Grid):
             if fate == "twice":
                 answer = app(message, context)
             if fate != "deaf":
-                self.replies[identity] = answer
+                said = self.told(number, unwrap(message.content), unwrap(answer.content))
+                self.replies[identity] = Message(wrap(said), reply_to=message)
         return identity
 
 

@@ -3,15 +3,19 @@
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
+import httpx
 import pytest
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from tests.flower.deploying import Configs, deployed, simulated
-from tests.flower.inmemory import MemoryGrid
+from tests.flower.inmemory import GONE, MemoryGrid
 
-from refprotofl.engines.flower import courier, engine
+from refprotofl.engines.flower import courier, engine, parcels
 from refprotofl.engines.flower.courier import Courier, Sending
-from refprotofl.engines.flower.parcels import Parcel, wrap
+from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap
+from refprotofl.errors import MachineError
 from refprotofl.records.verify import first_difference
 
 
@@ -77,6 +81,45 @@ def test_a_part_that_was_not_taken_whole_costs_no_other_part() -> None:
     ids = Courier(Refuses({})).push(sendings(3 * courier.AT_ONCE))
     assert ids.count("") == courier.AT_ONCE
     assert ids[courier.AT_ONCE : 2 * courier.AT_ONCE] == [""] * courier.AT_ONCE
+
+
+@pytest.mark.parametrize("size", [10, parcels.WHOLE + 1])
+def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
+    class Keeps(Echo):
+        kept: ClassVar[list[Message]] = []
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            some = list(messages)
+            self.kept.extend(some)
+            return super().push_messages(some)
+
+    payload = bytes(size)
+    Courier(Keeps({})).push([Sending(number, "ask", Parcel({}, payload)) for number in range(1, 100)])
+    assert len(Keeps.kept) == 99
+    assert len({id(message.content[parcels.PAYLOAD]) for message in Keeps.kept}) == 1
+    assert {unwrap(message.content).payload for message in Keeps.kept} == {payload}
+
+
+def test_codes_are_those_of_flower() -> None:
+    """An app that cannot be loaded, raises or is none will do so again; one whose process died may not."""
+    load, raised, fab = "LOAD_CLIENT_APP_EXCEPTION", "CLIENT_APP_RAISED_EXCEPTION", "INVALID_FAB"
+    assert {getattr(ErrorCode, name) for name in (load, raised, fab)} == set(courier.FINAL)
+    assert (engine.CRASHED, GONE) == (ErrorCode.CLIENT_APP_CRASHED, ErrorCode.NODE_UNAVAILABLE)
+    others = {"UNKNOWN", "MESSAGE_UNAVAILABLE", "REPLY_MESSAGE_UNAVAILABLE", "MOD_FAILED_PRECONDITION"}
+    known = {load, raised, fab, "CLIENT_APP_CRASHED", "NODE_UNAVAILABLE", *others}
+    assert {name for name in vars(ErrorCode) if name.isupper()} == known  # a new one wants to be thought of
+
+
+@pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
+def test_a_superlink_that_cannot_be_spoken_to_is_told_in_a_sentence(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(*given: object) -> None:
+        raise httpx.HTTPStatusError("500", request=httpx.Request("GET", "http://x"), response=httpx.Response(500))
+
+    monkeypatch.setattr(grid, call, refuse)
+    with pytest.raises(MachineError, match=r"cannot be spoken to \(HTTPStatusError\)"):
+        deployed(grid, settings(), tmp_path / "there")
 
 
 def test_answers_that_are_fetched_one_by_one_make_the_same_run(

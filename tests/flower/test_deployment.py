@@ -5,9 +5,10 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs, deployed, failures, node, simulated
+from tests.flower.deploying import Configs, Stop, deployed, failures, node, simulated
 from tests.flower.inmemory import MemoryGrid
 
 from refprotofl.errors import InputError
@@ -39,6 +40,65 @@ def test_a_simulated_federation_can_be_deployed_as_it_is(exported: Path, setting
     here = simulated(config | {"public.dataset": "", "test.dataset": ""}, tmp_path / "here")
     assert there.summary["state_digest"] == here.summary["state_digest"]
     assert there.summary["accuracy"] == here.summary["accuracy"]
+
+
+INPUT = {"class-names": [str(digit) for digit in range(10)], "shape": [1, 8, 8], "mean": [0.3], "std": [0.4]}
+
+
+def as_text(seen: dict[str, Any]) -> str:
+    """A table as a run config holds it: TOML, in one line."""
+    return "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in seen.items()) + "}"
+
+
+@pytest.mark.parametrize("told", ["test", "input"])
+def test_a_deployment_without_a_public_set_goes_on_where_it_stopped(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, told: str
+) -> None:
+    config = settings(method="fedavg", public__dataset="")
+    if told == "input":
+        config |= {"test.dataset": "", "input": as_text(INPUT)}
+    with pytest.raises(KeyboardInterrupt):
+        deployed(grid, config, tmp_path / "there", Stop(1))
+    there, whole = deployed(grid, config, tmp_path / "there"), deployed(grid, config, tmp_path / "whole")
+    assert first_difference(whole.folder, there.folder) is None
+    assert deployed(grid, config, tmp_path / "there").reused
+
+
+def test_without_a_test_set_each_node_scores_its_own_images_alone(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path
+) -> None:
+    config = settings(method="fedavg", public__dataset="", test__dataset="", input=as_text(INPUT))
+    accuracy = deployed(grid, config, tmp_path / "there").summary["accuracy"]
+    assert (accuracy["personal"], accuracy["global"]) == (None, None)
+    assert accuracy["own"] is not None
+    assert accuracy["own"] > 0.2
+
+
+def test_other_keys_of_input_are_another_experiment(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+    config = settings(method="fedavg", public__dataset="", test__dataset="", input=as_text(INPUT), rounds=1)
+    deployed(grid, config, tmp_path / "there")
+    with pytest.raises(InputError, match=r"another experiment; it differs in input\.mean"):
+        deployed(grid, config | {"input": as_text(INPUT | {"mean": [0.5]})}, tmp_path / "there")
+
+
+def test_classes_that_the_public_set_lacks_do_not_make_it_another_experiment(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path
+) -> None:
+    with np.load(settings()["public.dataset"]) as whole:
+        few = {name: whole[name][whole["y"] < "4"] if name in ("x", "y") else whole[name] for name in whole.files}
+    np.savez(tmp_path / "few.npz", **few)
+    config = settings(rounds=1, public__dataset=str(tmp_path / "few.npz"), public__classes="[0, 1, 9]")
+    deployed(grid, config, tmp_path / "there")
+    assert deployed(grid, config, tmp_path / "there").reused
+
+
+@pytest.mark.parametrize(("key", "value"), [("mean", [0.1, 0.2]), ("std", [0.0]), ("shape", [1, 0, 8])])
+def test_an_input_that_no_image_can_have_is_refused(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, key: str, value: list[float]
+) -> None:
+    config = settings(public__dataset="", test__dataset="", input=as_text(INPUT | {key: value}))
+    with pytest.raises(InputError, match=rf"input\.{key} = "):
+        deployed(grid, config, tmp_path / "there")
 
 
 def test_a_node_keeps_its_store_to_itself_and_no_more_states_than_it_needs(
@@ -109,6 +169,7 @@ def test_a_node_imports_only_what_its_owner_named(
         ({"method": "fast"}, "is for simulation only: it hands every client a pool of others' embeddings"),
         ({"method": "centralised"}, "is for simulation only: it trains on all clients' data in one place"),
         ({"attack__kind": "signflip", "attack__fraction": 0.4}, "is for simulation only"),
+        ({"validation": 0.2}, r"validation = 0.2 is for simulation only: leave it out\."),
         ({"public__dataset": "", "test__dataset": ""}, "Nobody tells what the nodes' images look like"),
     ],
 )

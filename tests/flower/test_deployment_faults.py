@@ -1,17 +1,24 @@
 """What goes wrong on the way to a node or at it; where nothing is lost, the run ends as if it had not."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Message
-from tests.flower.deploying import Configs, Once, Stop, deployed, failures, kind, participants
+from tests.flower.breaking import NONSENSE
+from tests.flower.deploying import Configs, Once, Stop, deployed, failures, kind, participants, simulated
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
-from refprotofl.engines.flower import gathering
-from refprotofl.errors import RunError
+from refprotofl.engines.flower import courier, engine, gathering
+from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.routes import Answered, Route
+from refprotofl.engines.flower.settings import read_run_config
+from refprotofl.errors import InputError, MachineError, RunError
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
+from refprotofl.simulation.run import run
 
 
 @pytest.mark.parametrize("verb", ["prototypes", "train", "evaluate"])
@@ -118,7 +125,9 @@ def test_too_few_replies_stop_the_run_which_then_goes_on(
 ) -> None:
     out = tmp_path / "there"
     grid.fate = lambda number, message: "lost" if kind(message) == ("ask", 2, "train") and number > 100 else ""
-    with pytest.raises(RunError, match="fewer than min-replies = 2"):
+    with pytest.raises(
+        RunError, match=r"fewer than min-replies = 2 .* are kept: go on with flwr run and the same out\."
+    ):
         deployed(grid, settings(deadline=0.5, min_replies=2), out)
     grid.fate = lambda number, message: ""
     there = deployed(grid, settings(), out)
@@ -135,7 +144,13 @@ def test_a_node_that_joins_in_mid_run_takes_part_from_the_next_round(
     assert failures(there.folder)[0] == (1, 2, "absent")
 
 
-def test_a_node_that_lost_its_disk_joins_anew(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [engine.AHEAD, 1])
+def test_a_node_that_lost_its_disk_joins_anew(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """It is asked again while others' answers wait, however few of them are fetched."""
+    monkeypatch.setattr(engine, "AHEAD", ahead)
+
     def wipe() -> None:
         restart_nodes()
         grid.nodes[101] = {**grid.nodes[101], "store": str(tmp_path / "new-disk")}
@@ -146,3 +161,158 @@ def test_a_node_that_lost_its_disk_joins_anew(grid: MemoryGrid, settings: Config
     rounds = [event for event in read_events(there.folder) if event["event"] == "round"]
     joins = [messages["join"]["up"] for messages in map(read_messages, rounds) if "join" in messages]
     assert [sorted(one) for one in joins] == [[0, 1, 2], [1]]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_whatever_a_node_says_costs_itself_its_turn(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, nonsense: Callable[[dict[str, Any]], Parcel]
+) -> None:
+    def told(number: int, request: Parcel, answer: Parcel) -> Parcel:
+        if number != 101 or (request.header.get("round"), request.header.get("verb")) != (2, "train"):
+            return answer
+        return nonsense(Answered.to(Route.read(request.header), state="f" * 64).header())
+
+    grid.told = told
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("wish", [-1, 10**400, "1", [1]])
+def test_a_node_with_an_impossible_wish_is_left_out(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, wish: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(number: int, request: Parcel, answer: Parcel) -> Parcel:
+        return Parcel({**answer.header, "client": wish}) if number == 101 and "protocol" in answer.header else answer
+
+    grid.told = told
+    there = deployed(grid, settings(deadline=0.2, min_replies=2, rounds=1), tmp_path / "there")
+    assert participants(there.folder) == [[0, 2]]
+    assert "Node node-101 is left out" in capsys.readouterr().out
+
+
+def test_a_node_that_is_unregistered_is_absent_and_stops_nobody(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path
+) -> None:
+    """Flower takes no message for a node that it does not know any more."""
+
+    def fate(number: int, message: Message) -> str:
+        if number == 101 and kind(message) == ("ask", 2, "train"):
+            del grid.nodes[101]
+            return "unknown"
+        return ""
+
+    grid.fate = fate
+    there = deployed(grid, settings(deadline=0.5), tmp_path / "there")
+    assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 2]]
+    assert {code for _, client, code in failures(there.folder) if client == 1} == {"absent"}
+
+
+def test_a_node_that_is_online_and_unknown_is_the_superlinks_fault(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "AGAIN", 0.0)
+    grid.fate = lambda number, message: "unknown" if (number, kind(message)[0]) == (101, "ask") else ""
+    with pytest.raises(MachineError, match="takes no message for the node of client 1, which it says is online"):
+        deployed(grid, settings(), tmp_path / "there")
+
+
+def test_a_node_without_a_name_is_known_again_by_the_client_that_it_asks_to_be(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
+) -> None:
+    """Without registration a node has another key after every start, and Flower does not know the one before."""
+    grid.names = dict.fromkeys([100, 101, 102, 201], "")
+
+    def start_again() -> None:
+        restart_nodes()
+        grid.nodes[201] = grid.nodes.pop(101)
+
+    grid.fate = Once(101, ("ask", 2, "train"), "unknown", start_again)
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert first_difference(undisturbed, there.folder) is None
+    assert failures(there.folder) == []
+
+
+def test_a_node_with_a_name_never_takes_the_place_of_another(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del grid.nodes[102]  # so that there is a client to be had, and newcomers are greeted
+
+    def replace_node() -> None:
+        grid.nodes[201] = grid.nodes.pop(101)
+
+    grid.fate = Once(101, ("ask", 2, "train"), "unknown", replace_node)
+    there = deployed(grid, settings(deadline=0.5), tmp_path / "there")
+    assert participants(there.folder) == [[0, 1], [0], [0]]
+    assert "Node node-201 asks to be client 1, which is taken by another node" in capsys.readouterr().out
+
+
+def test_a_node_that_nobody_can_know_again_is_told_what_to_do(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid.names = dict.fromkeys([100, 101, 102, 201], "")
+    for config in grid.nodes.values():
+        del config["client"]
+
+    def start_again() -> None:
+        grid.nodes[201] = grid.nodes.pop(101)
+
+    grid.fate = Once(101, ("ask", 2, "train"), "unknown", start_again)
+    deployed(grid, settings(deadline=0.5, rounds=2), tmp_path / "there")
+    told = capsys.readouterr().out
+    assert "Node 201 may be that of client 1 started again, which nobody can tell: register nodes by name" in told
+    assert told.count("Node 201") == 1
+
+
+@pytest.mark.parametrize("alone", [0.0, 300.0])
+def test_a_node_whose_config_is_corrected_in_mid_run_is_asked_again_but_not_at_every_look(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: float
+) -> None:
+    monkeypatch.setattr(gathering, "ALONE", alone)
+    right = dict(grid.nodes[101])
+    grid.nodes[101] = {**right, "client": 2}
+    grid.names[101] = "node-900"  # after node-102 has taken its place
+    grid.fate = Once(100, ("ask", 2, "train"), "", lambda: grid.nodes.update({101: right}))
+    there = deployed(grid, settings(deadline=0.3, min_replies=2), tmp_path / "there")
+    assert participants(there.folder)[0] == [0, 2]
+    assert participants(there.folder)[2] == ([0, 1, 2] if not alone else [0, 2])
+    greeted = grid.asked.count((101, "query.hello"))
+    assert greeted == 1 if alone else greeted > 1
+
+
+def test_a_node_that_was_left_out_and_starts_again_is_asked_at_once(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "ALONE", 300.0)
+    right = grid.nodes.pop(101)
+    grid.nodes[101] = {**right, "client": 7}
+    steps = iter([lambda: grid.nodes.pop(101), lambda: grid.nodes.update({101: right})])
+
+    def fate(number: int, message: Message) -> str:
+        if number == 100 and kind(message)[2] == "prototypes":
+            next(steps, dict)()
+        return ""
+
+    grid.fate = fate
+    there = deployed(grid, settings(deadline=0.3, min_replies=2), tmp_path / "there")
+    assert participants(there.folder) == [[0, 2], [0, 2], [0, 1, 2]]
+
+
+def test_a_request_is_valid_as_long_as_somebody_waits_for_its_answer(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path
+) -> None:
+    deployed(grid, settings(deadline=20, rounds=1), tmp_path / "hurried")
+    assert 20 < max(grid.valid[-3:]) <= 20 + courier.SLACK + 3 * engine.FETCHED
+    assert max(grid.valid) <= gathering.LOST + courier.SLACK
+    deployed(grid, settings(rounds=1), tmp_path / "patient")
+    assert grid.valid[-1] == courier.VALID
+
+
+def test_a_run_goes_on_only_where_its_clients_states_are(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+    config = settings(public__dataset="", method="fedavg")
+    with pytest.raises(KeyboardInterrupt):
+        deployed(grid, config, tmp_path / "there", Stop(1))
+    with pytest.raises(InputError, match=r"lie on its nodes: go on with flwr run and the same out\."):
+        run(read_run_config(config).experiment, out=tmp_path / "there", resume=True)
+    simulated(settings(), tmp_path / "here")
+    with pytest.raises(InputError, match=r"lie in its folder, not on nodes: go on with run --resume\."):
+        deployed(grid, settings(rounds=4), tmp_path / "here")

@@ -1,13 +1,22 @@
 """What crosses is read back as it was, and nothing else is taken for it."""
 
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from refprotofl.engines.flower import parcels
 from refprotofl.engines.flower.parcels import Parcel, Unreadable, unwrap, wrap
-from refprotofl.engines.flower.routes import Answered, Route
+from refprotofl.engines.flower.routes import Answered, Greeted, Route
 
-ROUTE = Route("a" * 32, 1, 2, 3, 0, "train", True, "base", ["kept"])
+ROUTE = Route("a" * 32, 1, 2, 3, 0, "train", True, "b" * 64, ["c" * 64])
+
+
+FIELDS = b"{'descr': '|u1', 'fortran_order': False, 'shape': (4611686018427387904,), }\n"
+HUGE = b"\x93NUMPY\1\0" + len(FIELDS).to_bytes(2, "little") + FIELDS
+
+
+def made(data: bytes) -> Array:
+    """What says that it is an array, and is what the sender likes."""
+    return Array(dtype="uint8", shape=(1,), stype="numpy.ndarray", data=data)
 
 
 @pytest.mark.parametrize("size", [0, 10, parcels.WHOLE, parcels.WHOLE + 1])
@@ -26,6 +35,11 @@ def test_a_parcel_comes_back_as_it_was(size: int) -> None:
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ConfigRecord({"bytes": "text"})}),
         RecordDict({"header": ConfigRecord({"json": "{}"})}),
         RecordDict({"header": ConfigRecord({"json": "[" * 100_000})}),
+        RecordDict({"header": ConfigRecord({"json": f'{{"round": {"1" * 5_000}}}'})}),
+        RecordDict({"header": ConfigRecord({"json": f'"{"x" * parcels.WHOLE}"'})}),
+        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"")})}),
+        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"PK\3\4")})}),
+        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(HUGE)})}),
     ],
 )
 def test_anything_else_is_unreadable(content: RecordDict) -> None:
@@ -37,18 +51,62 @@ def test_a_route_is_read_back_and_its_key_does_not_depend_on_the_attempt() -> No
     assert Route.read(ROUTE.header()) == ROUTE
     again = Route.read({**ROUTE.header(), "attempt": 5})
     assert again.key(b"x") == ROUTE.key(b"x") != ROUTE.key(b"y")
-    assert Route.read({**ROUTE.header(), "base": "other"}).key(b"x") != ROUTE.key(b"x")
+    assert Route.read({**ROUTE.header(), "base": "d" * 64}).key(b"x") != ROUTE.key(b"x")
 
 
-@pytest.mark.parametrize("changed", [{"round": "2"}, {"client": None}, {"keeps": 1}, {"retain": "kept"}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"round": "2"},
+        {"round": -1},
+        {"round": 10**30},
+        {"client": None},
+        {"keeps": 1},
+        {"retain": "kept"},
+        {"retain": ["kept"]},
+        {"base": "other"},
+        {"run": "../" * 8},
+        {"verb": "x" * 1_000},
+    ],
+)
 def test_a_route_that_is_none_is_unreadable(changed: dict[str, object]) -> None:
     with pytest.raises(Unreadable):
         Route.read({**ROUTE.header(), **changed})
 
 
 def test_an_answer_of_another_phase_is_recognised() -> None:
-    answer = Answered.to(ROUTE, state="new")
+    answer = Answered.to(ROUTE, state="d" * 64)
     assert Answered.read(answer.header()).belongs_to(ROUTE)
-    for name, value in {"run": "b", "client": 0, "round": 1, "phase": 2}.items():
+    for name, value in {"run": "b" * 32, "client": 0, "round": 1, "phase": 2}.items():
         assert not Answered.read({**answer.header(), name: value}).belongs_to(ROUTE)
     assert Answered.read({**answer.header(), "code": "made up"}).code == "failed"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"state": state} for state in ("no digest", "F" * 64, "f" * 63, "f" * 64 + "\n", "f" * 10**6, None, 7)),
+        *({"phase": phase} for phase in (-1, 10**18, 2.0, True, "3")),
+        {"run": "a" * 33},
+    ],
+    ids=lambda changed: str(changed)[:24],
+)
+def test_an_answer_that_is_none_is_unreadable(changed: dict[str, object]) -> None:
+    with pytest.raises(Unreadable):
+        Answered.read({**Answered.to(ROUTE).header(), **changed})
+
+
+@pytest.mark.parametrize("changed", [{"client": -1}, {"client": 10**30}, {"client": True}, {"protocol": "1"}])
+def test_a_greeting_that_is_none_is_unreadable(changed: dict[str, object]) -> None:
+    assert Greeted.read({"protocol": 1, "client": 3}).client == 3
+    assert Greeted.read({"protocol": 1, "code": ["made up"]}).code == "failed"
+    with pytest.raises(Unreadable):
+        Greeted.read({"protocol": 1, **changed})
+
+
+def test_a_header_that_is_nested_without_end_is_unreadable() -> None:
+    nested: list[object] = []
+    for _ in range(2_000):
+        nested = [nested]
+    with pytest.raises(Unreadable):
+        Answered.read({**Answered.to(ROUTE).header(), "more": nested})

@@ -61,6 +61,13 @@ def test_what_is_wrong_is_told_as_everywhere(declared: dict[str, Any]) -> None:
     assert str(told.value) == str(typed.value)
 
 
-def test_a_relative_place_is_refused_as_nobody_knows_from_where(declared: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="out = 'runs/a' is relative"):
-        read_run_config(declared | {"out": "runs/a"})
+@pytest.mark.parametrize("key", ["out", "data", "file", "dataset", "public.dataset", "test.dataset"])
+def test_a_relative_place_is_refused_as_nobody_knows_from_where(declared: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError, match=f"{key} = 'files/a.npz' is relative, but the ServerApp does not run where"):
+        read_run_config(declared | {key: "files/a.npz"})
+
+
+@pytest.mark.parametrize("name", ["digits", "hf:owner/name", "mine:images", "/files/a.npz", "~/a.npz", "digts"])
+def test_a_set_that_is_no_relative_path_is_taken(declared: dict[str, Any], name: str) -> None:
+    """Whether a name is a known one is told when it is loaded, with the nearest that is."""
+    assert read_run_config(declared | {"dataset": name}).experiment.dataset == name

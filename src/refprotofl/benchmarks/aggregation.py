@@ -19,7 +19,7 @@ from refprotofl.benchmarks.measuring import Report, Tell, alternate, ratio, sile
 from refprotofl.benchmarks.memory import MemoryWatch
 from refprotofl.compute.process import one_compute_thread
 from refprotofl.engines.cohort import EngineCohort, Norms, field_norms
-from refprotofl.engines.engine import Record, Request, Result
+from refprotofl.engines.engine import Record, Request, Result, Terms
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
@@ -46,6 +46,8 @@ class Upload:
 
 class ReplayEngine:
     """An engine whose clients have their answers ready."""
+
+    terms = Terms()
 
     def __init__(self, uploads: Sequence[Upload]) -> None:
         self._uploads = uploads

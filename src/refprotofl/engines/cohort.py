@@ -1,9 +1,8 @@
 """The clients of one round as the server sees them: asked through an engine, every byte on record."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -18,8 +17,7 @@ from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
 from refprotofl.wire.values import ValueCode
 
-AHEAD = 64  # requests under way beyond the answer that is waited for: enough to choose from, and memory stays bounded
-LOGS_TELL = " The clients' logs tell more: those of this machine are in the run folder, under logs."
+DIFFERENT = 64  # requests under way that are not the same for all: each is in memory until it is answered
 LOST_AT_RANDOM = "lost (dropout)"
 RECENT = 8  # different requests of a phase that are remembered in their encoded form
 
@@ -73,6 +71,33 @@ class _Requests:
         return self._recent[id(request)]
 
 
+class _UnderWay:
+    """Requests without an answer yet, in client order: as many as the engine takes, and few that are different."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._waiting: deque[tuple[int, int, bytes]] = deque()  # client, ticket and what was sent
+        self._sent: Counter[int] = Counter()  # how often, by its identity
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_room(self) -> bool:
+        return (self._most is None or len(self) < self._most) and len(self._sent) < DIFFERENT
+
+    def add(self, client: int, ticket: int, data: bytes) -> None:
+        self._waiting.append((client, ticket, data))
+        self._sent[id(data)] += 1
+
+    def take(self) -> tuple[int, int]:
+        client, ticket, data = self._waiting.popleft()
+        self._sent[id(data)] -= 1
+        if not self._sent[id(data)]:
+            del self._sent[id(data)]
+        return client, ticket
+
+
 class EngineCohort:
     """A `Cohort` over any engine. `deadline`: the seconds that a client has for an answer.
 
@@ -100,6 +125,7 @@ class EngineCohort:
         self.norms: Norms = {}
         self.waited: dict[str, float] = {}  # seconds that answers took to come, by verb
         self._engine = engine
+        self._terms = engine.terms
         self._value_code: ValueCode = value_code
         self._ledger = ledger
         self._kinds = kinds
@@ -135,14 +161,14 @@ class EngineCohort:
         if not self._clients:
             codes = {one["code"] for one in self.failures}
             kind = KINDS.get(code, RunError) if len(codes) == 1 else RunError
-            raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}).{LOGS_TELL}")
+            raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}). {self._terms.logs}")
         self._require_quorum()
 
     def _require_quorum(self) -> None:
         if len(self._clients) < self._least:
             raise RunError(
                 f"Round {self.round}: {len(self._clients)} clients are left, fewer than min-replies = {self._least} "
-                f"({self._reasons(self.failures)}). Rounds committed so far are kept: go on with --resume."
+                f"({self._reasons(self.failures)}). Rounds committed so far are kept: {self._terms.go_on}."
             )
 
     def _reasons(self, failures: Sequence[dict[str, Any]]) -> str:
@@ -174,16 +200,16 @@ class EngineCohort:
                 self.drop(client, LOST_AT_RANDOM)
         asked = iter([client for client in self._clients if to is None or client in to])
         requests = _Requests(message, self._value_code)
-        ahead: deque[tuple[int, int]] = deque()  # clients and their tickets, in client order
+        under_way = _UnderWay(self._terms.ahead)
         while True:
-            for client in islice(asked, AHEAD - len(ahead)):
-                request, data, digests = requests.to(client)
-                self._record("down", verb, client, purpose, request, data, digests)
-                ticket = self._engine.submit(Request(client, verb, self.round, data, self._keeps))
-                ahead.append((client, ticket))
-            if not ahead:
+            while under_way.has_room and (following := next(asked, None)) is not None:
+                request, data, digests = requests.to(following)
+                self._record("down", verb, following, purpose, request, data, digests)
+                ticket = self._engine.submit(Request(following, verb, self.round, data, self._keeps))
+                under_way.add(following, ticket, data)
+            if not under_way:
                 return self._stop_at_guards(verb)
-            client, ticket = ahead.popleft()
+            client, ticket = under_way.take()
             answer = self._read(client, verb, purpose, self._wait(verb, ticket))
             if answer is not None:
                 yield client, answer
@@ -198,7 +224,7 @@ class EngineCohort:
         """A promise that is broken at half of the round's clients or more is the experiment's, not theirs."""
         broken = [one for one in self.failures if one["code"] == "guard" and one["reason"].startswith(f"{verb}:")]
         if broken and 2 * len(broken) >= self._size:
-            raise GuardError(f"Round {self.round}: {self._reasons(broken)}.{LOGS_TELL}")
+            raise GuardError(f"Round {self.round}: {self._reasons(broken)}. {self._terms.logs}")
 
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
         if result.trouble is not None:

@@ -46,11 +46,22 @@ class Result:
     kind: str = ""  # of the trouble: a name in STOPS
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What an engine says of itself: those of this machine, unless told otherwise."""
+
+    ahead: int | None = 64  # requests that it has at a time: enough to choose from; None for all of a phase
+    go_on: str = "go on with --resume"  # how a run that stopped is gone on with
+    logs: str = "The clients' logs tell more: those of this machine are in the run folder, under logs."
+
+
 class Engine(Protocol):
     """Where the clients are asked. Answers wait, encoded, until their result is called for.
 
     A client's state moves on when its result is taken; a request whose result nobody takes leaves no trace.
     """
+
+    terms: Terms
 
     def submit(self, request: Request) -> int:
         """A ticket for the result."""

@@ -19,6 +19,7 @@ from refprotofl.records.summary import Summary, read_summary, summary_bytes
 __all__ = ["Busy", "RunFolder", "is_longer", "read_events", "read_experiment"]
 
 SEEN_FROM = "seen-from"  # in experiment.json, no key of the experiment
+NODES = "nodes.json"  # which node of a deployment is which client
 
 
 class Busy(InputError):
@@ -113,6 +114,15 @@ class RunFolder:
     def read_summary(self) -> Summary | None:
         path = self.path / "summary.json"
         return read_summary(path) if check_file(path) else None
+
+
+def refuse_deployed(folder: Path) -> None:
+    """Only over its nodes can a deployment go on."""
+    if os.path.lexists(folder / NODES):
+        raise InputError(
+            f"{folder} holds the run of a deployment, whose clients' states lie on its nodes: go on with flwr run and "
+            "the same out."
+        )
 
 
 def is_longer(stored: Experiment, experiment: Experiment) -> bool:

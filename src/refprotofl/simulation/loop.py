@@ -178,8 +178,9 @@ class Loop:
                 )
             if not told.clients:
                 raise RunError(
-                    f"Round {round} was not committed: {told.reason}, and no client stands out. The run can be gone on "
-                    f"with by --resume; max-step = {self.experiment.max_step:g} is what is out of proportion."
+                    f"Round {round} was not committed: {told.reason}, and no client stands out; max-step = "
+                    f"{self.experiment.max_step:g} is what is out of proportion. Rounds committed so far are kept: "
+                    f"{self.engine.terms.go_on}."
                 )
             out.append({"event": "round-discarded", "round": round, "reason": told.reason})
             out += [self._stood_out(round, client) for client in told.clients]

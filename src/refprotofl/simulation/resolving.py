@@ -90,12 +90,22 @@ def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
     return fill_in(experiment, seen, covered, per_class) if covered and per_class else fill_in(experiment, seen, (), 0)
 
 
+def resolve_apart(experiment: Experiment, other: Experiment) -> Experiment:
+    """The same in a deployment: nothing can be held out of the clients' data, and the keys may say what images are."""
+    if experiment.public.dataset:
+        return resolve_alike(experiment, other)
+    told = None if experiment.test.dataset else experiment.input
+    return fill_in(experiment, told or other.known_input, (), 0)
+
+
 def _as_drawn(public: Public, other: Public) -> Public:
-    """What a public set of the user's own decides, where the keys leave it open."""
+    """What a public set of the user's own decides, where the keys leave it open; classes that it lacks have no say."""
     update: dict[str, object] = {}
     if public.per_class is None:
         update["per_class"] = other.per_class
-    if public.classes is None and public.coverage == other.coverage:
+    if public.classes is not None:
+        update["classes"] = tuple(number for number in public.classes if number in (other.classes or ()))
+    elif public.coverage == other.coverage:
         update["classes"] = other.classes
     return public.model_copy(update=update)
 

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,7 @@ from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, is_longer, seen_from
+from refprotofl.records.folder import RunFolder, is_longer, refuse_deployed, seen_from
 from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose, go_back
 from refprotofl.records.summary import Summary
@@ -74,6 +75,7 @@ def run(
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
+        refuse_deployed(folder.path)
         cleanup.callback(folder.close)
         finished = enter(folder, experiment, resume, data_dir, from_round)
         if finished is not None:
@@ -100,15 +102,23 @@ def run(
 
 
 def enter(
-    folder: RunFolder, experiment: Experiment, resume: bool, data_dir: Path | None, from_round: int | None
+    folder: RunFolder,
+    experiment: Experiment,
+    resume: bool,
+    data_dir: Path | None,
+    from_round: int | None,
+    alike: Callable[[Experiment, Experiment], Experiment] = resolve_alike,
 ) -> Finished | None:
-    """Opens the folder, if it may be used for this experiment. A run that is finished needs no more."""
+    """Opens the folder, if it may be used for this experiment. A run that is finished needs no more.
+
+    `alike` fills the experiment in as the stored one was.
+    """
     stored = folder.open(resume)
     if stored is None:
         if from_round is not None:
             raise InputError(f"--from-round {from_round} goes back in a run, but there is none in {folder.path}.")
         return None
-    wanted = resolve_alike(experiment, stored)
+    wanted = alike(experiment, stored)
     longer = is_longer(stored, wanted)
     if longer:
         refuse_dependent(folder, stored, wanted)

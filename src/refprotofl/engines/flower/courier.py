@@ -3,20 +3,25 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
+import httpx
 from flwr.app import Message
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from refprotofl.basics.escapes import for_terminal
-from refprotofl.engines.flower.parcels import Parcel, Unreadable, unwrap, wrap
+from refprotofl.engines.flower.parcels import Packed, Parcel, Unreadable, pack, unwrap, wrap
+from refprotofl.errors import MachineError
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call
 HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
 FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
-VALID = 12 * 3600.0  # seconds that a request may wait for its node
+VALID = 12 * 3600.0  # seconds that a message may wait for its node, if nobody says otherwise
+SLACK = 60.0  # seconds that a message stays valid after nobody waits for its answer any more: clocks differ
 
 Thing = TypeVar("Thing")
 Made = TypeVar("Made")
@@ -28,6 +33,7 @@ class Sending:
     action: str  # the ClientApp's function
     parcel: Parcel
     group: str = ""  # told to people by Flower: the round
+    valid: float = VALID  # seconds; a node never sees it when they are over, nor does anybody see its answer
 
 
 @dataclass(frozen=True)
@@ -50,22 +56,28 @@ class Courier:
         self._pause = pause
         self._length = SHORTEST
 
+    def nodes(self) -> list[NodeInfo]:
+        """Those that are online."""
+        return list(_spoken(self._grid.get_nodes))
+
     def push(self, sendings: Sequence[Sending]) -> list[str]:
-        """The id of each message, by which its reply is found; "" for one that could not be sent."""
+        """The id of each message, by which its reply is found; "" for one whose node Flower does not know."""
         first, others = sendings[:AT_ONCE], sendings[AT_ONCE:]  # payloads that came with the first are not sent again
-        ids = [*self._push_some(first), *_in_parts(self._push_some, others)] if first else []
+        push_some = partial(self._push_some, _Packing())
+        ids = [*push_some(first), *_in_parts(push_some, others)] if first else []
         self._length = SHORTEST
         return ids
 
-    def _push_some(self, sendings: Sequence[Sending]) -> list[str]:
-        pushed = list(self._grid.push_messages([_message(one) for one in sendings]))
+    def _push_some(self, packing: "_Packing", sendings: Sequence[Sending]) -> list[str]:
+        messages = [packing.message(one) for one in sendings]
+        pushed = list(_spoken(partial(self._grid.push_messages, messages)))
         if len(pushed) != len(sendings):  # which of them were taken is not told: what was is never asked for
             return [""] * len(sendings)
         return [identity or "" for identity in pushed]
 
     def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
         """The replies that are there by now, by the id of what they reply to."""
-        messages = _in_parts(self._grid.pull_messages, list(ids))
+        messages = _in_parts(lambda some: _spoken(partial(self._grid.pull_messages, some)), list(ids))
         found = {message.metadata.reply_to_message_id: _reply(message) for message in messages}
         if found:
             self._length = SHORTEST
@@ -78,7 +90,8 @@ class Courier:
 
     def gather(self, sendings: Mapping[str, Sending], seconds: float) -> dict[str, Reply]:
         """The replies of those who answer within so many seconds, by the names that they were sent under."""
-        names = dict(zip(self.push(list(sendings.values())), sendings, strict=True))
+        pushed = self.push([replace(one, valid=seconds + SLACK) for one in sendings.values()])
+        names = dict(zip(pushed, sendings, strict=True))
         names.pop("", None)
         return {names[identity]: reply for identity, reply in self.collect(names, seconds).items()}
 
@@ -106,14 +119,37 @@ def _in_parts(do: Callable[[Sequence[Thing]], Iterable[Made]], things: Sequence[
         return [made for some in hands.map(do, parts) for made in some]
 
 
-def _message(sending: Sending) -> Message:
-    return Message(
-        wrap(sending.parcel),
-        dst_node_id=sending.node,
-        message_type=f"query.{sending.action}",
-        ttl=VALID,
-        group_id=sending.group,
-    )
+class _Packing:
+    """Messages in Flower's form. A payload that goes to many is there once, however many are under way."""
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, Packed] | None = None
+
+    def message(self, sending: Sending) -> Message:
+        return Message(
+            wrap(sending.parcel, self._packed(sending.parcel.payload)),
+            dst_node_id=sending.node,
+            message_type=f"query.{sending.action}",
+            ttl=sending.valid,
+            group_id=sending.group,
+        )
+
+    def _packed(self, payload: bytes) -> Packed:
+        last = self._last
+        if last is None or last[0] is not payload:
+            self._last = last = payload, pack(payload)
+        return last[1]
+
+
+def _spoken(call: Callable[[], Made]) -> Made:
+    """Flower tries again by itself while its SuperLink is away; what it gives up on, nobody can mend here."""
+    try:
+        return call()
+    except httpx.HTTPError as problem:
+        raise MachineError(
+            f"The SuperLink cannot be spoken to ({type(problem).__name__}); its log tells why. Rounds committed so far "
+            "are kept: go on with flwr run and the same out."
+        ) from None
 
 
 def _reply(message: Message) -> Reply:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from flwr.serverapp import Grid
 
 from refprotofl.compute import devices
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
@@ -22,6 +21,7 @@ from refprotofl.engines.flower.settings import Settings
 from refprotofl.engines.flower.telling import say
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Input
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.messages import class_ids
 from refprotofl.methods.core.samples import Samples
@@ -32,13 +32,13 @@ from refprotofl.sides.models import prepare_models
 from refprotofl.sides.server import ServerSide, build_server_side
 from refprotofl.simulation.loop import Loop
 from refprotofl.simulation.origin import origin_of
-from refprotofl.simulation.resolving import fill_in, prepare
+from refprotofl.simulation.resolving import fill_in, prepare, resolve_apart
 from refprotofl.simulation.run import Finished, enter, restore, stand
 from refprotofl.simulation.watching import Watcher
 from refprotofl.wire import encode
 
 
-def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
+def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
     """It goes on with the run in the folder, if there is one, after the last committed round."""
     started = time.perf_counter()
     experiment = prepare(settings.experiment)
@@ -50,7 +50,7 @@ def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher:
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         cleanup.callback(folder.close)
-        finished = enter(folder, experiment, True, settings.data, None)
+        finished = enter(folder, experiment, True, settings.data, None, resolve_apart)
         if finished is not None:
             return finished
         apart = load_apart(experiment, settings.data, seen_from(out))
@@ -64,7 +64,7 @@ def deploy(grid: Grid, courier: Courier, settings: Settings, out: Path, watcher:
         roster = Roster(out, experiment.clients)
         roster.keep()
         checkpoint.marks.setdefault("run", {"id": roster.run, "experiment": experiment.hash, "rounds": planned})
-        fleet = Fleet(grid, courier, roster, experiment.plain(), shared_test(apart, experiment), say)
+        fleet = Fleet(courier, roster, experiment.plain(), shared_test(apart, experiment), say)
         engine = DeploymentEngine(courier, fleet, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
         loop = Loop(side, engine, checkpoint, folder, watcher, lambda clients, last: steps(loop.server, clients, last))
@@ -85,6 +85,11 @@ def refuse_undeployable(experiment: Experiment) -> None:
             f"privacy.unit = {experiment.privacy.unit!r} is for simulation only: its noise comes from the seed, which "
             "every node and the server know, so that it would hide nothing."
         )
+    if experiment.validation:
+        raise InputError(
+            f"validation = {experiment.validation:g} is for simulation only: leave it out. What a node holds out "
+            "of its images is up to its owner (hold-out in its config)."
+        )
     if experiment.partition == "natural":
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
 
@@ -97,6 +102,7 @@ def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> t
             "Nobody tells what the nodes' images look like: set public.dataset or test.dataset, or the keys of [input] "
             "(class-names, shape, mean, std)."
         )
+    refuse_impossible(seen)
     asked = experiment.public
     classes = covered_classes(seen.num_classes, asked.coverage, asked.classes, experiment.seed)
     public, covered = None, tuple[int, ...]()
@@ -112,6 +118,22 @@ def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> t
         resolved, prepare_models(resolved, device), public=public, test=tested_on(apart, resolved, device)
     )
     return resolved, side
+
+
+def refuse_impossible(seen: Input) -> None:
+    """What no image can look like: the keys of [input] may be anybody's typing."""
+    channels, problems = seen.shape[0], dict[str, str]()
+    if min(seen.shape) < 1:
+        problems["shape"] = "channels, height and width, each 1 or more"
+    if len(seen.mean) != channels:
+        problems["mean"] = f"a number for each of {channels} channels"
+    if len(seen.std) != channels or min(seen.std) <= 0:
+        problems["std"] = f"a number above 0 for each of {channels} channels"
+    if not seen.class_names or len(set(seen.class_names)) != len(seen.class_names):
+        problems["class-names"] = "a list of different names"
+    for key, allowed in problems.items():
+        given = list(getattr(seen, key.replace("-", "_")))
+        raise InputError(f"input.{key} = {given}: it must be {allowed}.")
 
 
 def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

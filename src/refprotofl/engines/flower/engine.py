@@ -9,20 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from refprotofl.engines.engine import Record, Request, Result
-from refprotofl.engines.flower.courier import FINAL, Courier, Reply, Sending
+from refprotofl.engines.engine import Record, Request, Result, Terms
+from refprotofl.engines.flower.courier import FINAL, SLACK, VALID, Courier, Reply, Sending
 from refprotofl.engines.flower.gathering import Fleet
 from refprotofl.engines.flower.node import NEEDS_RUN
 from refprotofl.engines.flower.parcels import Parcel, Unreadable
 from refprotofl.engines.flower.routes import Answered, Route
-from refprotofl.errors import MachineError
+from refprotofl.errors import InputError, MachineError
 
 ASK = "ask"
-TRIES = 4  # how often a request is sent to a node whose process dies of it
+TRIES = 4  # how often a request is sent to a node whose process dies of it, or that Flower has and does not know
 AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
 CRASHED = 8
 AHEAD = 256  # requests whose answers are fetched, so that no more wait here for those before them
+FETCHED = 0.5  # seconds that the answers before it may take to be fetched, for each request under way
 
 
 @dataclass
@@ -33,6 +34,7 @@ class _Asked:
     message: str = ""  # Flower's id, while it is under way
     node: int = 0  # whom it was sent to
     crashes: int = 0
+    unknown: int = 0  # how often Flower did not know its node, and had it among those online
     not_before: float = 0.0  # when it may be sent again
     result: Result | None = None
     state: str = ""  # the digest of the client's state with the answer
@@ -40,6 +42,8 @@ class _Asked:
 
 class DeploymentEngine:
     """`records` are those of the last committed round, `kept` by round those that may be gone back to."""
+
+    terms = Terms(ahead=None, go_on="go on with flwr run and the same out", logs="The nodes' logs tell more.")
 
     def __init__(
         self,
@@ -87,8 +91,8 @@ class DeploymentEngine:
     def result(self, ticket: int, deadline: float | None) -> Result:
         asked = self._asked[ticket]
         while asked.result is None:
-            self._send()
-            heard = self._hear()
+            self._send(deadline)
+            heard = self._hear(asked)
             if asked.result is None and not heard:
                 self._give_up_on(asked, deadline)
             if asked.result is None and not heard:
@@ -120,24 +124,50 @@ class DeploymentEngine:
     def close(self) -> None:
         self._asked.clear()
 
-    def _send(self) -> None:
+    def _send(self, deadline: float | None) -> None:
         """Every request that waits and whose node is online; one whose node came back as another is sent anew."""
-        ready: list[tuple[_Asked, Sending]] = []
-        for asked in self._asked.values():
-            node = self._fleet.ready(asked.route.client) if asked.result is None else None
-            if node is None or (asked.message and asked.node == node) or time.monotonic() < asked.not_before:
-                continue
-            parcel = Parcel(asked.route.header(), asked.payload)
-            ready.append((asked, Sending(node, ASK, parcel, str(asked.route.round))))
-            asked.node = node
-        for (asked, _), message in zip(ready, self._courier.push([sending for _, sending in ready]), strict=True):
+        due = [(asked, node) for asked in self._asked.values() if (node := self._due(asked)) is not None]
+        sendings = [self._sending(asked, node, deadline) for asked, node in due]
+        pushed = self._courier.push(sendings)
+        now, unknown = time.monotonic(), list[_Asked]()
+        for (asked, node), message in zip(due, pushed, strict=True):
+            asked.message, asked.node = message, node
             if not message:
-                raise MachineError("The SuperLink took no message; its log tells why. Go on with the same run folder.")
-            asked.message = message
+                unknown.append(asked)
+                continue
+            if not asked.route.attempt:
+                asked.begun = now
             asked.route = replace(asked.route, attempt=asked.route.attempt + 1)
+        if unknown:
+            self._look_for(unknown)
 
-    def _hear(self) -> bool:
-        next_ones = islice(self._asked.values(), AHEAD)
+    def _due(self, asked: _Asked) -> int | None:
+        """The node that a request is to be sent to now."""
+        if asked.result is not None or time.monotonic() < asked.not_before:
+            return None
+        node = self._fleet.ready(asked.route.client)
+        return None if asked.message and asked.node == node else node
+
+    def _sending(self, asked: _Asked, node: int, deadline: float | None) -> Sending:
+        """When nobody waits for its answer any more, a node that comes to it late need not do the work."""
+        left = 0.0 if deadline is None else max(0.0, deadline - (time.monotonic() - asked.begun))
+        valid = VALID if deadline is None else left + SLACK + FETCHED * len(self._asked)
+        return Sending(node, ASK, Parcel(asked.route.header(), asked.payload), str(asked.route.round), valid)
+
+    def _look_for(self, unknown: list[_Asked]) -> None:
+        """Nodes that Flower does not know any more are not there, unless it says that they are online."""
+        self._look()
+        for asked in unknown:
+            asked.not_before = time.monotonic() + AGAIN
+            asked.unknown += self._fleet.ready(asked.route.client) == asked.node
+            if asked.unknown >= TRIES:
+                raise MachineError(
+                    f"The SuperLink takes no message for the node of client {asked.route.client}, which it says is "
+                    f"online; its log tells why. Rounds committed so far are kept: {self.terms.go_on}."
+                )
+
+    def _hear(self, awaited: _Asked) -> bool:
+        next_ones = (awaited, *islice(self._asked.values(), AHEAD))
         under_way = {asked.message: asked for asked in next_ones if asked.message and asked.result is None}
         replies = self._courier.pull(under_way)
         for message, reply in replies.items():
@@ -185,10 +215,15 @@ class DeploymentEngine:
     def _wait(self) -> None:
         """Who is asked and not online may come back; who is on its way may be gone."""
         if time.monotonic() - self._looked > LOOK:
-            self._looked = time.monotonic()
-            self._fleet.look()
+            self._look()
         self._courier.rest()
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        self._fleet.look()
 
 
 def _digests(records: Mapping[int, Record]) -> dict[int, str]:
+    if any("node" not in record for record in records.values()):
+        raise InputError("The clients' states of this run lie in its folder, not on nodes: go on with run --resume.")
     return {client: str(record["digest"]) for client, record in records.items()}

@@ -2,30 +2,27 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from flwr.serverapp import Grid
-
 from refprotofl.engines.engine import CODES, Code
-from refprotofl.engines.flower.courier import Courier, Reply, Sending
-from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.courier import SLACK, Courier, Reply, Sending
+from refprotofl.engines.flower.parcels import Parcel, Unreadable
 from refprotofl.engines.flower.roster import Node, Roster, as_node
-from refprotofl.engines.flower.routes import PROTOCOL
+from refprotofl.engines.flower.routes import PROTOCOL, Greeted
 from refprotofl.errors import RunError
 
 HELLO, RUN = "hello", "run"
 GREETING = 30.0  # seconds that are waited for an answer to a greeting or to news of the run; a later one counts, too
 LOST = 300.0  # seconds after which a message without a reply is sent once more
+ALONE = 60.0  # seconds for which a node that is left out is not greeted again: its owner may correct its config
 Say = Callable[[str], None]
 
 
 class Fleet:
     """Every node is told the experiment and given the test set, if there is one, before it is asked for anything."""
 
-    def __init__(
-        self, grid: Grid, courier: Courier, roster: Roster, experiment: dict[str, Any], test: bytes, say: Say
-    ) -> None:
-        self._grid = grid
+    def __init__(self, courier: Courier, roster: Roster, experiment: dict[str, Any], test: bytes, say: Say) -> None:
         self._courier = courier
         self._roster = roster
         self._experiment = experiment
@@ -33,7 +30,7 @@ class Fleet:
         self._say = say
         self._told: dict[int, int] = {}  # by client: the number of the node that knows of the run
         self._refusals: dict[int, Code] = {}  # by client: why its node does not take part
-        self._left_out: set[str] = set()  # nodes that were greeted and are no client
+        self._left_out: dict[Node, tuple[str, float]] = {}  # nodes that were greeted and are no client: why, until when
         self._under_way: dict[tuple[str, int], tuple[str, float]] = {}  # by action and node: the message, since when
 
     @property
@@ -71,9 +68,11 @@ class Fleet:
         """
         if again:
             self._refusals.clear()
-        self._roster.seen([as_node(info) for info in self._grid.get_nodes()])
-        if self._roster.missing:
-            self._greet([node for node in self._roster.newcomers() if node.identity not in self._left_out])
+        self._roster.seen([as_node(info) for info in self._courier.nodes()])
+        online, now = self._roster.newcomers(), time.monotonic()
+        self._left_out = {node: why for node, why in self._left_out.items() if node in online}
+        alone = {node for node, (_, until) in self._left_out.items() if now < until}
+        self._greet([node for node in self._roster.candidates() if node not in alone])
         self._tell()
 
     def ready(self, client: int) -> int | None:
@@ -101,20 +100,21 @@ class Fleet:
             header = _header(replies.get(node.identity))
             if header is None:
                 continue  # it is asked again at the next look
-            wish = header.get("client")
-            if header.get("protocol") != PROTOCOL or not (wish is None or type(wish) is int):
-                self._leave_out(node, "it has another version of refprotofl")
-            elif header.get("code") is not None:
-                self._leave_out(node, "it cannot take part; its log tells why")
+            told = _greeted(header)
+            if told is None:
+                self._leave_out(node, f"Node {node.label} is left out: it has another version of refprotofl.")
+            elif told.code is not None:
+                self._leave_out(node, f"Node {node.label} is left out: it cannot take part; its log tells why.")
             else:
-                wishes[node] = wish
-        for complaint in self._roster.admit(wishes):
-            self._say(complaint)
-        self._left_out |= {node.identity for node in wishes if node in self._roster.newcomers()}
+                wishes[node] = told.client
+        for node, complaint in self._roster.admit(wishes).items():
+            self._leave_out(node, complaint)
 
-    def _leave_out(self, node: Node, reason: str) -> None:
-        self._say(f"Node {node.name or node.number} is left out: {reason}.")
-        self._left_out.add(node.identity)
+    def _leave_out(self, node: Node, complaint: str) -> None:
+        """For a while; what was said before is not said again."""
+        if self._left_out.get(node, ("", 0.0))[0] != complaint:
+            self._say(complaint)
+        self._left_out[node] = complaint, time.monotonic() + ALONE
 
     def _tell(self) -> None:
         online = {client: self._roster.node_of(client) for client in self._roster.here()}
@@ -145,7 +145,8 @@ class Fleet:
         kinds = {name: (sending.action, sending.node) for name, sending in sendings.items()}
         now = time.monotonic()
         new = [name for name, kind in kinds.items() if now - self._under_way.get(kind, ("", now - LOST))[1] >= LOST]
-        for name, message in zip(new, self._courier.push([sendings[name] for name in new]), strict=True):
+        pushed = self._courier.push([replace(sendings[name], valid=LOST + SLACK) for name in new])
+        for name, message in zip(new, pushed, strict=True):
             if message:
                 self._under_way[kinds[name]] = message, now
         names = {self._under_way[kind][0]: name for name, kind in kinds.items() if kind in self._under_way}
@@ -157,3 +158,12 @@ class Fleet:
 
 def _header(reply: Reply | None) -> dict[str, Any] | None:
     return dict(reply.parcel.header) if reply is not None and reply.parcel is not None else None
+
+
+def _greeted(header: dict[str, Any]) -> Greeted | None:
+    """None if the node does not speak as we do."""
+    try:
+        told = Greeted.read(header)
+    except Unreadable:
+        return None
+    return told if told.protocol == PROTOCOL else None

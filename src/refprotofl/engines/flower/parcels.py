@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from refprotofl.errors import RefProtoFLError
 
 Header = Mapping[str, Any]
+Packed = ConfigRecord | ArrayRecord
 
 HEADER, PAYLOAD = "header", "payload"  # the records of a message; equal payloads are one object on the SuperLink
 WHOLE = 4_000_000  # bytes that Flower can send in one piece; it sends a longer array in parts
@@ -26,22 +27,25 @@ class Parcel:
     payload: bytes = b""
 
 
-def wrap(parcel: Parcel) -> RecordDict:
-    content = RecordDict({HEADER: ConfigRecord({"json": json.dumps(parcel.header)})})
-    if len(parcel.payload) <= WHOLE:
-        content[PAYLOAD] = ConfigRecord({"bytes": parcel.payload})
-    else:
-        content[PAYLOAD] = ArrayRecord({"bytes": Array(np.frombuffer(parcel.payload, np.uint8))})
-    return content
+def wrap(parcel: Parcel, packed: Packed | None = None) -> RecordDict:
+    """`packed`: the payload as `pack` gives it, for who has it already."""
+    header = ConfigRecord({"json": json.dumps(parcel.header)})
+    return RecordDict({HEADER: header, PAYLOAD: pack(parcel.payload) if packed is None else packed})
+
+
+def pack(payload: bytes) -> Packed:
+    if len(payload) <= WHOLE:
+        return ConfigRecord({"bytes": payload})
+    return ArrayRecord({"bytes": Array(np.frombuffer(payload, np.uint8))})
 
 
 def unwrap(content: RecordDict) -> Parcel:
     """Whoever sent it may have put anything into it."""
     try:
         text = content.config_records[HEADER]["json"]
-        header = json.loads(text) if isinstance(text, str) else None
+        header = json.loads(text) if isinstance(text, str) and len(text) <= WHOLE else None
         payload = _payload(content)
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as problem:
+    except Exception as problem:  # numpy has many of its own for bytes that are no array
         raise Unreadable(f"it is no message of ours ({type(problem).__name__})") from None
     if not isinstance(header, dict) or not isinstance(payload, bytes):
         raise Unreadable("it is no message of ours")

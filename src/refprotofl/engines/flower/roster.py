@@ -13,9 +13,8 @@ from typing_extensions import TypedDict
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.errors import DataError
 from refprotofl.records.files import sha256, write_whole
+from refprotofl.records.folder import NODES
 from refprotofl.records.inside import check_file, read_json
-
-FILE = "nodes.json"
 
 
 class _Kept(TypedDict):
@@ -35,10 +34,15 @@ class Node:
     identity: str
     name: str
 
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.name or str(self.number)
+
 
 class Roster:
     def __init__(self, folder: Path, clients: int) -> None:
-        self._path = folder / FILE
+        self._path = folder / NODES
         self._size = clients
         kept = self._read()
         self.run = kept["run"]  # the run's id, in every request
@@ -53,6 +57,20 @@ class Roster:
     def newcomers(self) -> list[Node]:
         """Nodes that are online and no client yet."""
         return [node for node in self._online.values() if node.identity not in self._clients]
+
+    def candidates(self) -> list[Node]:
+        """Newcomers that there may be a client for."""
+        if self.missing:
+            return self.newcomers()
+        return [node for node in self.newcomers() if not node.name] if self._vacated() else []
+
+    def _vacated(self) -> list[int]:
+        """Clients whose node is not online and has no name.
+
+        Where nobody registers nodes, each has another key after every start: it comes back as a newcomer, and only what
+        it asks to be tells who it was.
+        """
+        return [client for client in self.away if not self.name_of(client)]
 
     def node_of(self, client: int) -> Node | None:
         """The client's node, if it is online."""
@@ -77,24 +95,39 @@ class Roster:
     def here(self) -> list[int]:
         return sorted(number for identity, number in self._clients.items() if identity in self._online)
 
-    def admit(self, wishes: Mapping[Node, int | None]) -> list[str]:
-        """Gives each node the client that it wishes to be, else the first that is free; says who cannot be one."""
-        complaints, free = [], self.missing
+    def admit(self, wishes: Mapping[Node, int | None]) -> dict[Node, str]:
+        """Gives each node the client that it wishes to be, else the first that is free; says why one cannot be any."""
+        complaints = {}
         for node in sorted(wishes, key=lambda node: (wishes[node] is None, wishes[node] or 0, _by_number(node.name))):
-            wish = wishes[node]
-            who = for_terminal(node.name or node.identity[:12])
-            if not free:
-                complaints.append(f"Node {who} is not needed: the experiment has clients = {self._size}.")
-            elif wish is not None and wish not in free:
-                taken = "taken by another node" if wish < self._size else f"not among clients = {self._size}"
-                complaints.append(f"Node {who} asks to be client {wish}, which is {taken}: it is left out.")
+            wish, free = wishes[node], self.missing
+            open_to_it = free if node.name else [*free, *self._vacated()]
+            if wish in open_to_it:
+                self._seat(node, wish)
+            elif wish is None and free:
+                self._seat(node, free[0])
             else:
-                client = free[0] if wish is None else wish
-                free.remove(client)
-                self._clients[node.identity], self._identities[client] = client, node.identity
-                self._names[node.identity] = node.name
+                complaints[node] = self._complaint(node, wish)
         self.keep()
         return complaints
+
+    def _seat(self, node: Node, client: int) -> None:
+        before = self._identities.get(client, "")
+        self._clients.pop(before, None)
+        self._names.pop(before, None)
+        self._clients[node.identity], self._identities[client] = client, node.identity
+        self._names[node.identity] = node.name
+
+    def _complaint(self, node: Node, wish: int | None) -> str:
+        who, gone = for_terminal(node.label), self._vacated()
+        if wish is not None:
+            taken = "taken by another node" if wish < self._size else f"not among clients = {self._size}"
+            return f"Node {who} asks to be client {wish}, which is {taken}: it is left out."
+        if gone and not node.name:
+            return (
+                f"Node {who} may be that of client {' or '.join(map(str, gone))} started again, which nobody can tell: "
+                "register nodes by name, or set client in the config of each. It is left out."
+            )
+        return f"Node {who} is not needed: the experiment has clients = {self._size}."
 
     def _read(self) -> _Kept:
         if not check_file(self._path):
@@ -117,7 +150,8 @@ def as_node(info: NodeInfo) -> Node:
     return Node(info.node_id, identity, info.name)
 
 
-def _by_number(name: str) -> tuple[str, int]:
+def _by_number(name: str) -> tuple[str, int, str]:
     """node-10 comes after node-9."""
     stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0)
+    digits = name[len(stem) :].lstrip("0")
+    return stem, len(digits), digits

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from refprotofl.engines.engine import CODES, Code
 from refprotofl.engines.flower.parcels import Unreadable
@@ -13,20 +13,25 @@ from refprotofl.records.files import sha256
 
 Kind = TypeVar("Kind")
 
+Number = Annotated[int, Field(ge=0, le=999_999_999)]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]  # of a state; empty for the initial one
+Verb = Annotated[str, Field(min_length=1, max_length=100)]
+
 PROTOCOL = 1  # raised when a node of an older version could no longer be talked to
 
 
 @dataclass(frozen=True)
 class Route:
-    run: str
-    client: int
-    round: int
-    phase: int  # the number of the client's request in its round
-    attempt: int  # how often it was sent before, so that no two messages are equal
-    verb: str
+    run: RunId
+    client: Number
+    round: Number
+    phase: Number  # the number of the client's request in its round
+    attempt: Number  # how often it was sent before, so that no two messages are equal
+    verb: Verb
     keeps: bool
-    base: str  # the digest of the state to go on from; empty for the initial one
-    retain: list[str]  # digests of states that the server may come back to
+    base: Digest  # of the state to go on from
+    retain: list[Digest]  # of states that the server may come back to
 
     def header(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,11 +50,11 @@ class Route:
 class Answered:
     """`state`: the digest of the state that the client has with this answer. `code`: why there is none."""
 
-    run: str
-    client: int
-    round: int
-    phase: int
-    state: str = ""
+    run: RunId
+    client: Number
+    round: Number
+    phase: Number
+    state: Digest = ""
     code: Code | None = None
 
     @classmethod
@@ -62,13 +67,29 @@ class Answered:
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Self:
         """Whatever a node says; a code that nobody knows is a failure."""
-        told = dict(header)
-        if "code" in told and told["code"] not in (None, *CODES):
-            told["code"] = "failed"
-        return _read(cls, told)
+        return _read(cls, _with_known_code(header))
 
     def belongs_to(self, route: Route) -> bool:
         return (self.run, self.client, self.round, self.phase) == (route.run, route.client, route.round, route.phase)
+
+
+@dataclass(frozen=True)
+class Greeted:
+    """What a node says when it is greeted. `client`: which it would be. `code`: why it cannot take part."""
+
+    protocol: int
+    client: Number | None = None
+    code: Code | None = None
+    simulated: bool = False
+
+    @classmethod
+    def read(cls, header: Mapping[str, Any]) -> Self:
+        return _read(cls, _with_known_code(header))
+
+
+def _with_known_code(header: Mapping[str, Any]) -> dict[str, Any]:
+    known = header.get("code") in (None, *CODES)
+    return dict(header) if known else {**header, "code": "failed"}
 
 
 def _read(kind: type[Kind], header: Mapping[str, Any]) -> Kind:
@@ -77,3 +98,5 @@ def _read(kind: type[Kind], header: Mapping[str, Any]) -> Kind:
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         raise Unreadable(f"its header is not what it must be ({where})") from None
+    except RecursionError:
+        raise Unreadable("its header is nested too deeply") from None

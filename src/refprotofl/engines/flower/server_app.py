@@ -38,19 +38,19 @@ def main(grid: Grid, context: Context) -> None:
 def run(grid: Grid, context: Context) -> None:
     settings = read_run_config(context.run_config)
     courier, watcher = Courier(grid), RoundLines()
-    nodes = first_nodes(grid, courier)
+    nodes = first_nodes(courier)
     out = settings.out or runs_folder() / default_folder(settings.experiment).name
     if are_simulated(courier, nodes):
         finished = simulate(courier, nodes, settings, out, watcher)
     else:
-        finished = deploy(grid, courier, settings, out, watcher)
+        finished = deploy(courier, settings, out, watcher)
     say(f"The run is in {finished.folder}.")
 
 
-def first_nodes(grid: Grid, courier: Courier) -> list[int]:
+def first_nodes(courier: Courier) -> list[int]:
     until = time.monotonic() + FIRST_NODE
     while time.monotonic() < until:
-        nodes = sorted(grid.get_node_ids())
+        nodes = sorted(node.node_id for node in courier.nodes())
         if nodes:
             return nodes
         courier.rest()

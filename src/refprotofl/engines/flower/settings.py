@@ -6,6 +6,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from refprotofl.data.loading import is_relative
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
@@ -28,7 +29,9 @@ def read_run_config(config: Mapping[str, Value]) -> Settings:
     places = {name: str(given.pop(name)) for name in PLACES if name in given}
     file, out, data = (_place(name, places) for name in ("file", "out", "data"))
     settings = [f"{name}={_as_setting(value)}" for name, value in given.items()]
-    return Settings(load_experiment(file, places.get("preset"), settings), out, data)
+    experiment = load_experiment(file, places.get("preset"), settings)
+    _refuse_relative_sets(experiment)
+    return Settings(experiment, out, data)
 
 
 def _as_setting(value: Value) -> str:
@@ -41,11 +44,25 @@ def _place(name: str, places: Mapping[str, str]) -> Path | None:
         return None
     path = Path(places[name]).expanduser()
     if not path.is_absolute():
-        raise InputError(
-            f"{name} = {places[name]!r} is relative, but the ServerApp does not run where you call flwr: give the "
-            f"whole path, such as {name}='\"{Path.home() / path}\"'."
-        )
+        raise _relative(name, places[name])
     return path
+
+
+def _refuse_relative_sets(experiment: Experiment) -> None:
+    """One word as `dataset` is a name that was meant, and the nearest is told later."""
+    sets = {"public.dataset": experiment.public.dataset, "test.dataset": experiment.test.dataset}
+    if len(Path(experiment.dataset).parts) > 1 or Path(experiment.dataset).suffix:
+        sets["dataset"] = experiment.dataset
+    for name, path in sets.items():
+        if path and is_relative(path):
+            raise _relative(name, path)
+
+
+def _relative(name: str, path: str) -> InputError:
+    return InputError(
+        f"{name} = {path!r} is relative, but the ServerApp does not run where you call flwr: give the whole path, "
+        f"such as {name}='\"{Path.home() / path}\"'."
+    )
 
 
 def runs_folder() -> Path:

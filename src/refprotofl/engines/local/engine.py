@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from refprotofl.engines.engine import STOPS, Record, Request, Result
+from refprotofl.engines.engine import STOPS, Record, Request, Result, Terms
 from refprotofl.engines.local.executor import Executor
 from refprotofl.engines.local.host import Task
 from refprotofl.engines.local.logs import ClientLogs
@@ -19,6 +19,8 @@ class LocalEngine:
     `records` are those of the last committed round, `kept` by round those that may be gone back to. Files in `folder`
     that none of them names are removed; then `start` is called for whoever computes.
     """
+
+    terms = Terms()
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from refprotofl.basics.state import State, digest_state
 from refprotofl.engines.engine import Record
-from refprotofl.errors import DataError
+from refprotofl.errors import DataError, InputError
 from refprotofl.records.files import PARTS, ensure_folder, sync_files
 from refprotofl.records.inside import remove_named
 from refprotofl.records.states import load_state, map_state, save_state
@@ -119,6 +119,8 @@ def check_state(folder: Path, record: Record) -> None:
 def _file_of(record: Record) -> str:
     """A name of our own form: a record may come from anyone, and no other path is followed."""
     file = record.get("file")
+    if file is None and "node" in record:
+        raise InputError("The clients' states of this run lie on the nodes of a deployment, not in its folder.")
     if not isinstance(file, str) or not _WHOLE.fullmatch(file):
         raise DataError(
             f"The checkpoint's manifest.json names {file!r} as a client's state; it must be a name such as "

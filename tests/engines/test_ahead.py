@@ -1,0 +1,72 @@
+"""How many requests are under way at a time: as many as the engine takes, and few of those that differ."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from refprotofl.engines.cohort import DIFFERENT, EngineCohort
+from refprotofl.engines.engine import Record, Request, Result, Terms
+from refprotofl.simulation.watching import Watcher
+from refprotofl.wire import Ledger, Message, encode
+
+CLIENTS = 1000
+
+
+class Counting:
+    """Answers with the client's number, and remembers how many requests it had when it was first waited for."""
+
+    def __init__(self, ahead: int | None) -> None:
+        self.terms = Terms(ahead=ahead)
+        self.under_way: dict[int, Request] = {}
+        self.most = 0
+        self.payloads = 0  # of those that were different, the most at a time
+
+    def submit(self, request: Request) -> int:
+        self.under_way[request.client] = request
+        return request.client
+
+    def result(self, ticket: int, deadline: float | None) -> Result:
+        self.most = max(self.most, len(self.under_way))
+        self.payloads = max(self.payloads, len({id(one.payload) for one in self.under_way.values()}))
+        return Result(encode({"client": self.under_way.pop(ticket).client}))
+
+    def discard(self, client: int) -> None: ...
+
+    def explain(self, client: int) -> str:
+        return ""
+
+    def settle(self, round: int) -> dict[int, Record]:
+        return {}
+
+    def committed(self, round: int, oldest: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def asked(engine: Counting, message: Message | Callable[[int], Message]) -> list[tuple[int, Message]]:
+    cohort = EngineCohort(engine, Ledger(), {}, 1, range(CLIENTS), Watcher().crossed)
+    return list(cohort.ask("train", message))
+
+
+@pytest.mark.parametrize(("ahead", "most"), [(None, CLIENTS), (64, 64), (1, 1)])
+def test_as_many_are_asked_at_a_time_as_the_engine_takes(ahead: int | None, most: int) -> None:
+    engine = Counting(ahead)
+    answers = asked(engine, {"shared": torch.zeros(3)})
+    assert (engine.most, engine.payloads) == (most, 1)
+    assert answers == [(client, {"client": client}) for client in range(CLIENTS)]
+
+
+def test_requests_that_differ_are_few_at_a_time_whatever_the_engine_takes() -> None:
+    engine = Counting(None)
+    answers = asked(engine, lambda client: {"head": torch.full((3,), float(client))})
+    assert (engine.most, engine.payloads) == (DIFFERENT, DIFFERENT)
+    assert [client for client, _ in answers] == list(range(CLIENTS))
+
+
+def test_one_that_differs_holds_nobody_up() -> None:
+    whole: Message = {"shared": torch.zeros(3)}
+    step: Message = {"step": torch.zeros(1)}
+    engine = Counting(None)
+    asked(engine, lambda client: whole if client % 3 else step)
+    assert (engine.most, engine.payloads) == (CLIENTS, 2)
