@@ -15,9 +15,9 @@ from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
 from tests.flower.loopback import BIN, QUIET, free_port
 
 ANSWERS = {
-    "/v1/fleet/register-node": RegisterNodeFleetResponse(node_id=7),
-    "/v1/fleet/activate-node": ActivateNodeResponse(node_id=7),
-    "/v1/fleet/send-node-heartbeat": SendNodeHeartbeatResponse(success=True),
+    "/v1/fleet/register-node": RegisterNodeFleetResponse(node_id=7).SerializeToString(),
+    "/v1/fleet/activate-node": ActivateNodeResponse(node_id=7).SerializeToString(),
+    "/v1/fleet/send-node-heartbeat": SendNodeHeartbeatResponse(success=True).SerializeToString(),
 }
 
 
@@ -27,7 +27,7 @@ class LetsInAndFails(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         answer = ANSWERS.get(self.path)
-        body = answer.SerializeToString() if answer else b""
+        body = answer or b""
         self.send_response(200 if answer else 500)
         self.send_header("Content-Type", "application/x-protobuf")
         self.send_header("Content-Length", str(len(body)))
