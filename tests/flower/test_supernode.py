@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.proto.fleet_pb2 import ActivateNodeResponse, RegisterNodeFleetResponse
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
 from tests.flower.loopback import BIN, QUIET, free_port
 
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     "/v1/fleet/register-node": RegisterNodeFleetResponse(node_id=7),
     "/v1/fleet/activate-node": ActivateNodeResponse(node_id=7),
     "/v1/fleet/send-node-heartbeat": SendNodeHeartbeatResponse(success=True),

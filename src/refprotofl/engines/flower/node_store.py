@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 EXPERIMENT, TEST, NEWEST, LAST = "experiment.json", "test-set", "newest", "last-answer"
+Sent = list[tuple[int, int]]  # by phase: the bytes of a round's answers
+
 _RUN = re.compile(r"[0-9a-f]{32}")
 _STATES = re.compile(rf"\d{{6,9}}-\d{{1,9}}(-again)?\.(safetensors|changes)|{PARTS.pattern}")
 
@@ -115,9 +117,18 @@ class NodeStore:
         except (ValueError, LookupError, TypeError):
             return None
 
-    def remember(self, key: str, parcel: "Parcel") -> None:
-        """The last answer, for a server that has not got it."""
-        self._write_headed(LAST, {"key": key, "header": dict(parcel.header)}, parcel.payload)
+    def remember(self, key: str, parcel: "Parcel", sent: Sent) -> None:
+        """The last answer, for a server that has not got it, and what was `sent` in its round, itself included."""
+        self._write_headed(LAST, {"key": key, "header": dict(parcel.header), "sent": sent}, parcel.payload)
+
+    def sent(self, round: int, before: int) -> Sent:
+        """In this round, before this phase of it."""
+        try:
+            head, _ = self._read_headed(LAST)
+            told = head["sent"] if head["header"]["round"] == round else []
+            return [(int(phase), int(size)) for phase, size in told if phase < before]
+        except (ValueError, LookupError, TypeError):
+            return []
 
     def remembered(self, key: str) -> "Parcel | None":
         from refprotofl.engines.flower.parcels import Parcel
