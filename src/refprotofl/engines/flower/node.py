@@ -1,18 +1,16 @@
 """A node: what it answers when it is greeted, told of a run, and asked."""
 
-import json
 import traceback
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from refprotofl.engines.engine import Code
 from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.parcels import Parcel, Unreadable
 from refprotofl.engines.flower.routes import PROTOCOL, Answered, Route
-from refprotofl.errors import InputError, MachineError, RefProtoFLError
+from refprotofl.errors import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.experiment import Experiment
-from refprotofl.records.files import sha256
 
 if TYPE_CHECKING:
     from refprotofl.engines.flower.node_store import NodeStore, Sent
@@ -28,46 +26,42 @@ def greet(config: NodeConfig) -> Parcel:
 
 def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
     """Keeps the experiment, and the test set if one is sent along; refused if the node cannot or will not take part."""
-    from refprotofl.engines.flower.node_store import EXPERIMENT, TEST, NodeStore, remove_old
+    from refprotofl.engines.flower.node_store import NodeStore, remove_old
 
     try:
         run, client = str(parcel.header["run"]), int(parcel.header["client"])
         experiment, store = Experiment.parse(parcel.header["experiment"]), NodeStore(config.folder, run)
         _build(config, client, experiment, parcel.payload, store.states)  # what does not fit shows before it is asked
-        store.prepare()
-        store.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.plain()}).encode())
-        store.write(TEST, parcel.payload)
+        store.take(client, experiment, parcel.payload)
         remove_old(config.folder, config.keep_runs)
     except Exception as problem:  # why is told here, and only what kind it is to the server
-        tell(problem)
-        return Parcel({"code": code_for(problem)})
+        return failure(parcel, problem)
     return Parcel({"code": None})
 
 
 def answer(config: NodeConfig, parcel: Parcel) -> Parcel:
     """The client's answer; the same bytes again if it gave it before."""
-    from refprotofl.engines.flower.node_store import EXPERIMENT, NodeStore
+    from refprotofl.engines.flower.node_store import NodeStore
 
     route = Route.read(parcel.header)
     store = NodeStore(config.folder, route.run)
-    told = store.read(EXPERIMENT)
-    if told is None or json.loads(told)["client"] != route.client:
+    told = store.told
+    if told is None or told.client != route.client:
         return Parcel({NEEDS_RUN: True})
     key = route.key(parcel.payload)
     before = store.remembered(key)
     if before is not None:
         return before
     try:
-        given = _do(config, store, route, parcel.payload, told)
+        given = _do(config, store, route, parcel.payload, told.digest)
         if given.header["code"] is None:
             store.remember(key, given, _sent(config, store, route, given))
     except Exception as problem:
-        tell(problem)
-        return Parcel(Answered.to(route, code=code_for(problem)).header())
+        return failure(parcel, problem)
     return given
 
 
-def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: bytes) -> Parcel:
+def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: str) -> Parcel:
     from refprotofl.basics.state import digest_state
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
@@ -75,7 +69,7 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
     from refprotofl.methods.core.refusal import LOST
     from refprotofl.wire import encode
 
-    host = _host(config, route.run, sha256(told))
+    host = _host(config, route.run, told)
     where = store.find(route.base, host.store, route.client)
     verb, asked = (LOST, encode({})) if where is None else (route.verb, payload)
     request = Request(route.client, verb, route.round, asked, route.keeps)
@@ -136,12 +130,13 @@ def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
 @lru_cache(maxsize=1)
 def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     """The client's side; kept as long as the process lives. `told` is the digest of what the node knows of the run."""
-    from refprotofl.engines.flower.node_store import EXPERIMENT, TEST, NodeStore
+    from refprotofl.engines.flower.node_store import TEST, NodeStore
 
     store = NodeStore(config.folder, run)
-    known: dict[str, Any] = json.loads(store.read(EXPERIMENT) or b"{}")
-    experiment = Experiment.parse(known["experiment"])
-    return _build(config, known["client"], experiment, store.read(TEST) or b"", store.states)
+    known = store.told
+    if known is None:
+        raise DataError(f"{store.folder} has lost its experiment.")
+    return _build(config, known.client, known.experiment, store.read(TEST) or b"", store.states)
 
 
 def _build(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
@@ -175,11 +170,25 @@ def _build(config: NodeConfig, client: int, experiment: Experiment, test: bytes,
         raise InputError(f"This node's uplink-budget = {budget} bytes cannot be kept: {problem}") from None
 
 
+def failure(parcel: Parcel, problem: Exception) -> Parcel:
+    """The answer to a message that nothing came of: a code, with the route of what was asked. The words stay here."""
+    tell(problem)
+    code = code_for(problem)
+    try:
+        return Parcel(Answered.to(Route.read(parcel.header), code=code).header())
+    except Unreadable:  # news of a run has none
+        return Parcel({"code": code})
+
+
 def code_for(problem: Exception) -> Code:
-    """What the server is told of a problem."""
+    """What the server is told of a problem. One of others', such as a broken torch, must not need torch to be told."""
+    if isinstance(problem, MachineError | MemoryError | OSError):
+        return "machine"
+    if not isinstance(problem, RefProtoFLError):
+        return "failed"
     from refprotofl.engines.local.host import code_of
 
-    return "machine" if isinstance(problem, MachineError | MemoryError | OSError) else code_of(problem)
+    return code_of(problem)
 
 
 def tell(problem: Exception) -> None:

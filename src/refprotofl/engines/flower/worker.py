@@ -134,13 +134,12 @@ def _lives(process: int) -> bool:
 
 
 def _answer(asked: dict[str, Any], parcel: Parcel) -> Parcel:
-    from refprotofl.engines.flower.node import ANSWERS, tell
+    from refprotofl.engines.flower.node import ANSWERS, failure
 
     try:
         return ANSWERS[asked["action"]](NodeConfig.model_validate(asked["config"]), parcel)
     except Exception as problem:
-        tell(problem)
-        return Parcel({"code": "failed"})
+        return failure(parcel, problem)
 
 
 def _send(end: socket.socket, told: dict[str, Any], parcel: Parcel) -> None:
