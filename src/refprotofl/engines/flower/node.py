@@ -31,7 +31,9 @@ def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
     try:
         run, client = str(parcel.header["run"]), int(parcel.header["client"])
         experiment, store = Experiment.parse(parcel.header["experiment"]), NodeStore(config.folder, run)
-        _build(config, client, experiment, parcel.payload, store.states)  # what does not fit shows before it is asked
+        build_side(
+            config, client, experiment, parcel.payload, store.states
+        )  # what does not fit shows before it is asked
         store.take(client, experiment, parcel.payload)
         remove_old(config.folder, config.keep_runs)
     except Exception as problem:  # why is told here, and only what kind it is to the server
@@ -136,10 +138,10 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     known = store.told
     if known is None:
         raise DataError(f"{store.folder} has lost its experiment.")
-    return _build(config, known.client, known.experiment, store.read(TEST) or b"", store.states)
+    return build_side(config, known.client, known.experiment, store.read(TEST) or b"", store.states)
 
 
-def _build(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
+def build_side(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
     """An error says why this node cannot take part. `test` is the set that all clients are given, if there is one."""
     import torch
 
