@@ -1,4 +1,4 @@
-"""The resident worker of a node: same answers, closed to others, replaced when it dies, gone with the SuperNode."""
+"""A node's resident worker: same answers, closed to others, replaced if it dies or hangs, gone with the SuperNode."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tests.flower.deploying import node
 
 from refprotofl.engines.flower.node import take_run
 from refprotofl.engines.flower.node_config import NodeConfig
+from refprotofl.engines.flower.node_store import NodeStore
 from refprotofl.engines.flower.parcels import Parcel
 from refprotofl.engines.flower.routes import Route
-from refprotofl.engines.flower.worker import hand_over
+from refprotofl.engines.flower.worker import LONGEST_LOG, hand_over
 from refprotofl.records.folder import read_experiment
 from refprotofl.wire import decode, encode
 
@@ -72,6 +74,68 @@ def test_a_worker_answers_is_replaced_when_it_dies_and_is_closed_to_others(confi
 def test_without_a_worker_the_node_answers_by_itself(config: NodeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert hand_over(config, "ask", request(1)) is None
+
+
+def test_a_worker_that_hangs_is_ended_and_replaced(config: NodeConfig) -> None:
+    first = hand_over(config, "ask", request(1))
+    (number,) = workers(config)
+    os.kill(number, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert hand_over(config, "ask", request(1), silent=6) == first
+    assert time.monotonic() - begun < 60
+    assert workers(config) != [number]
+
+
+def test_a_worker_that_computes_for_long_is_waited_for(
+    config: NodeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ask at once, and each answer takes longer than silence may: signs of life come to both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slow_images.py").write_text(
+        "import time\nimport numpy as np\n\ndef images():\n    time.sleep(7)\n"
+        f"    return dict(np.load({config.data_path!r}))\n"
+    )
+    slow = config.model_copy(update={"data_path": "slow_images:images"})
+    told = NodeStore(config.folder, RUN).told
+    assert told is not None
+    again = Parcel({"run": RUN, "client": 0, "experiment": told.experiment.plain()})
+    with ThreadPoolExecutor() as asking:
+        given = list(asking.map(lambda _: hand_over(slow, "run", again, silent=6), range(2)))
+    assert given == [Parcel({"code": None})] * 2
+    assert len(workers(config)) == 1
+
+
+def test_a_worker_keeps_its_log_short(config: NodeConfig) -> None:
+    log = config.folder / "worker.log"
+    log.write_bytes(b"old\n" * 500_000 + b"the last line\n")
+    assert hand_over(config, "ask", request(1)) is not None
+    until = time.monotonic() + 10
+    while log.stat().st_size > LONGEST_LOG and time.monotonic() < until:
+        time.sleep(0.1)
+    assert log.stat().st_size <= LONGEST_LOG
+    assert b"the last line\n" in log.read_bytes()
+
+
+def test_a_client_app_whose_worker_answers_never_imports_torch(config: NodeConfig) -> None:
+    """Flower starts such a process for every message."""
+    code = (
+        "import json, sys\n"
+        "from flwr.app import Context, Message, RecordDict\n"
+        "from flwr.supercore.task_identity import TaskIdentity\n"
+        "from refprotofl.engines.flower.client_app import app\n"
+        "from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap\n"
+        "TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1\n"
+        "config, header = map(json.loads, sys.argv[1:])\n"
+        "message = Message(wrap(Parcel(header, bytes.fromhex(sys.stdin.read()))), 1, 'query.ask')\n"
+        "message.metadata.__dict__['_message_id'] = '1'\n"
+        "reply = app(message, Context(1, 1, config, RecordDict(), {}))\n"
+        "print(unwrap(reply.content).header['code'], 'torch' in sys.modules)\n"
+    )
+    told = {name: value for name, value in config.plain().items() if value is not None}
+    asked = request(1)
+    command = [sys.executable, "-c", code, json.dumps(told), json.dumps(dict(asked.header))]
+    done = subprocess.run(command, input=asked.payload.hex(), capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines()[-1:] == ["None False"], done.stderr
 
 
 def test_a_worker_goes_when_the_supernode_has_gone(config: NodeConfig) -> None:

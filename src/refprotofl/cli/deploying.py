@@ -140,15 +140,19 @@ def doctor(
         typer.Option(help="A run's experiment.json, for its classes and model.", parser=read_path, metavar="FILE"),
     ] = None,
 ) -> None:
-    """Check a node before it joins: versions, server and clock, disk, memory, data, seconds of a step."""
+    """Check a node before it joins: versions, server, clock, disk, memory, data, budget, seconds of a step."""
     from refprotofl.deploying.doctor import examine
-    from refprotofl.records.folder import read_experiment
+    from refprotofl.records.folder import read_experiment_file
 
-    known = None if experiment is None else read_experiment(experiment.parent)
-    findings = list(examine(kit, known))
-    for one in findings:
+    try:
+        known = None if experiment is None else read_experiment_file(experiment)
+    except OSError:
+        raise InputError(f"--experiment {experiment}: there is no such file; give a run's experiment.json.") from None
+    bad = []
+    for one in examine(kit, known):
         sign = {True: "ok", False: "MEND", None: "?"}[one.fine]
         say(f"{sign:>4}  {one.subject}: {one.words}")
-    if bad := [one.subject for one in findings if one.fine is False]:
+        bad += [one.subject] if one.fine is False else []
+    if bad:
         raise InputError(f"This node cannot take part yet: {', '.join(bad)}.")
     say("This node can take part.")

@@ -1,16 +1,14 @@
 """`deploy doctor`: whether a node can take part, before it joins; each finding says what to do."""
 
-import datetime
 import os
 import re
 import shutil
-import socket
-import ssl
+import subprocess
 import sys
 import time
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,20 +19,16 @@ from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled import Labelled, load_labelled
 from refprotofl.data.reading import Reading
 from refprotofl.data.sizing import Sizing
+from refprotofl.deploying.findings import Finding
+from refprotofl.deploying.reach import reach
 from refprotofl.engines.flower.node_config import NodeConfig
 from refprotofl.errors import InputError, RefProtoFLError
 from refprotofl.experiment import Experiment
 
 ROOM = 1_000_000_000  # bytes of disk and memory that a node should have free
-
-
-@dataclass(frozen=True)
-class Finding:
-    """`fine` is None where it could not be looked at."""
-
-    subject: str
-    fine: bool | None
-    words: str
+POLL = 3  # seconds between two looks of a SuperNode for messages
+FIRST = "mend what stands above first"
+NEEDED = "give --experiment, the experiment.json of the run's folder on the server"
 
 
 def examine(kit: Path, experiment: Experiment | None) -> Iterator[Finding]:
@@ -46,17 +40,30 @@ def examine(kit: Path, experiment: Experiment | None) -> Iterator[Finding]:
         yield Finding("config", False, str(problem))
         return
     address = _address(kit)
-    yield _reach(kit, *address) if address else Finding("server", None, "start.sh names no --superlink to reach.")
+    if address is None:
+        yield Finding("server", None, "start.sh names no --superlink to reach.")
+    else:
+        yield from reach(kit, *address)
     yield _disk(config)
     yield _memory()
+    with chdir(kit):  # as start.sh does: the owner's own code is found from there
+        yield from _work(config, experiment)
+
+
+def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding]:
+    """What the node has, and what it would do with it; what builds on something unfit is not looked at."""
     try:
         found = _load(config, experiment)
     except RefProtoFLError as problem:
         yield Finding("data", False, str(problem))
         return
-    yield _data(found, experiment)
-    if experiment is not None:
-        yield _step(found, experiment)
+    yield (data := _data(found, config, experiment))
+    if experiment is None:
+        yield Finding("training", None, f"not timed: {NEEDED}.")
+        return
+    yield (run := _run(config, experiment) if data.fine else Finding("run", None, f"not tried: {FIRST}."))
+    yield _step(found, config, experiment) if run.fine else Finding("training", None, f"not timed: {FIRST}.")
+    yield _messages()
 
 
 def read_config(kit: Path) -> NodeConfig:
@@ -88,29 +95,6 @@ def _address(kit: Path) -> tuple[str, int] | None:
     return (named[1], int(named[2])) if named else None
 
 
-def _reach(kit: Path, host: str, port: int) -> Finding:
-    """The server answers, with a certificate of the kit's authority that is valid now."""
-    try:
-        with socket.create_connection((host, port), timeout=10) as plain:
-            if not (kit / "ca.crt").exists():
-                return Finding("server", True, f"{host}:{port} answers, without TLS: anyone on the way reads along.")
-            context = ssl.create_default_context(cafile=str(kit / "ca.crt"))
-            with context.wrap_socket(plain, server_hostname=host) as secure:
-                ends = ssl.cert_time_to_seconds(str((secure.getpeercert() or {}).get("notAfter")))
-    except ssl.SSLCertVerificationError as problem:
-        clock = f"{datetime.datetime.now():%Y-%m-%d %H:%M}"
-        return Finding(
-            "server",
-            False,
-            f"{host}:{port} has no certificate that ca.crt vouches for ({problem.verify_message}). Is this the kit of "
-            f"that server, and is the clock right? It says {clock}.",
-        )
-    except (OSError, ValueError) as problem:
-        return Finding("server", False, f"{host}:{port} cannot be reached ({problem}): is the server started?")
-    days = round((ends - time.time()) / 86_400)
-    return Finding("server", True, f"{host}:{port} answers; its certificate is valid for {days} more days.")
-
-
 def _disk(config: NodeConfig) -> Finding:
     there = next(path for path in (config.folder, *config.folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
@@ -132,37 +116,74 @@ def _load(config: NodeConfig, experiment: Experiment | None) -> Labelled:
     return load_labelled(config.data_path, "data-path", None, Reading(sizing))
 
 
-def _data(found: Labelled, experiment: Experiment | None) -> Finding:
+def _data(found: Labelled, config: NodeConfig, experiment: Experiment | None) -> Finding:
+    from refprotofl.engines.flower.node_data import images_of
+
     channels, height, width = found.shape
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
     shape = f"{width} x {height} with {counted(channels, 'channel')}"
     told = f"{counted(len(found.labels), 'image')} of {shape}, classes {', '.join(occurring)}"
-    if experiment is None or experiment.input is None:
-        return Finding("data", True, f"{told}. Give the experiment (RUN/experiment.json) to check them against it.")
-    unknown = [name for name in occurring if name not in experiment.input.class_names]
-    if unknown or found.shape != tuple(experiment.input.shape):
-        wanted = f"{experiment.input.shape}, classes {', '.join(experiment.input.class_names)}"
-        return Finding("data", False, f"{told}; the experiment wants {wanted}.")
+    if experiment is None:
+        return Finding("data", True, f"{told}. To check them against the experiment, {NEEDED}.")
+    try:
+        images_of(found, config, experiment, config.client or 0)
+    except RefProtoFLError as problem:
+        return Finding("data", False, f"{told}. {problem}")
     return Finding("data", True, f"{told}.")
 
 
-def _step(found: Labelled, experiment: Experiment) -> Finding:
-    """One step of the client's training, timed after one that warms up."""
+def _run(config: NodeConfig, experiment: Experiment) -> Finding:
+    """The node's side is built as for a run, and refused for the same reasons: code, budget, device."""
+    try:
+        from refprotofl.engines.flower.node import build_side
+
+        build_side(config, config.client or 0, experiment, b"", config.folder)
+    except Exception as problem:  # the owner's own code may do anything
+        return Finding("run", False, _words(problem))
+    return Finding("run", True, "this node would take it, as far as its code, data and budget go.")
+
+
+def _step(found: Labelled, config: NodeConfig, experiment: Experiment) -> Finding:
+    """One step of the client's training, timed after one that warms up; what a method does beside it is not."""
     import torch
 
+    from refprotofl.engines.flower.node_data import images_of
+    from refprotofl.methods.catalogue import find_method
     from refprotofl.methods.core.samples import Samples
     from refprotofl.methods.core.training import train
     from refprotofl.sides.models import model_of
 
-    torch.set_num_threads(1)
-    model, batch = model_of(experiment, 0), min(experiment.train.batch_size, len(found.labels))
-    labels = torch.from_numpy(found.labels[:batch]) % experiment.known_input.num_classes
-    samples = Samples(torch.from_numpy(found.images[:batch]), labels, torch.arange(batch))
+    client, table = config.client or 0, experiment.train
+    own = images_of(found, config, experiment, client).train
+    batch = min(table.batch_size, len(own.labels))
+    images, labels = torch.from_numpy(own.images[:batch]), torch.from_numpy(own.labels[:batch])
     seconds = 0.0
-    for _ in range(2):
-        begin = time.perf_counter()
-        train(model, samples, experiment.train.model_copy(update={"local_epochs": 1}), np.random.default_rng(0))
-        seconds = time.perf_counter() - begin
-    steps = experiment.train.local_epochs * -(-len(found.labels) // experiment.train.batch_size)
-    told = f"a step takes {seconds:.2f} s, the training of a round about {steps * seconds:.0f} s."
-    return Finding("training", True, told)
+    try:
+        model = model_of(experiment, client)
+        for _ in range(2):
+            begin = time.perf_counter()
+            samples, once = Samples(images, labels, torch.arange(batch)), table.model_copy(update={"local_epochs": 1})
+            train(model, samples, once, np.random.default_rng(0))
+            seconds = time.perf_counter() - begin
+    except Exception as problem:
+        return Finding("training", False, _words(problem))
+    steps = find_method(experiment.method).local_epochs(experiment) * -(-len(own.labels) // table.batch_size)
+    told = f"a step takes {seconds:.2f} s, the {counted(steps, 'step')} of a round about {steps * seconds:.0f} s"
+    return Finding("training", True, f"{told}; messages come on top.")
+
+
+def _messages() -> Finding:
+    """What a message takes beside the work: Flower starts a process for each."""
+    command = [sys.executable, "-c", "import refprotofl.engines.flower.client_app"]
+    begin = time.perf_counter()
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as problem:
+        return Finding("messages", False, f"Flower's ClientApp does not start ({type(problem).__name__}).")
+    seconds = time.perf_counter() - begin
+    told = f"each takes {seconds:.1f} s to start a process for it, and up to {POLL} s until the SuperNode looks"
+    return Finding("messages", True, f"{told}; a round has one or two, and another when it is scored.")
+
+
+def _words(problem: Exception) -> str:
+    return str(problem) if isinstance(problem, RefProtoFLError) else f"{type(problem).__name__}: {problem}."

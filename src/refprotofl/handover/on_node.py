@@ -5,10 +5,10 @@ from pathlib import Path
 from refprotofl.basics.state import State, digest_state
 from refprotofl.engines.flower.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
 from refprotofl.engines.local.store import ClientStore
-from refprotofl.errors import DataError, InputError, RefProtoFLError
+from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import Trained, build_final
-from refprotofl.records.inside import check_file, parse_json
+from refprotofl.records.inside import check_file
 from refprotofl.wire import WireError, decode
 
 
@@ -39,14 +39,12 @@ def load_own(folder: Path, trust_code: bool = False) -> Trained:
 
 
 def _known(store: NodeStore) -> tuple[int, Experiment]:
-    try:
-        known = parse_json(store.read(EXPERIMENT) or b"")
-        client, experiment = known["client"], Experiment.parse(known["experiment"])
-    except (ValueError, LookupError, TypeError, RefProtoFLError):
-        raise DataError(f"{store.folder / EXPERIMENT} is damaged; the node is told of its run anew.") from None
-    if type(client) is not int or not 0 <= client < experiment.clients:
+    told = store.told
+    if told is None:
+        raise DataError(f"{store.folder / EXPERIMENT} is damaged; the node is told of its run anew.")
+    if not 0 <= told.client < told.experiment.clients:
         raise DataError(f"{store.folder / EXPERIMENT} names a client that its experiment has not.")
-    return client, experiment
+    return told.client, told.experiment
 
 
 def _shared(store: NodeStore, digest: str, own: State) -> State:

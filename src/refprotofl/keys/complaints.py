@@ -54,6 +54,14 @@ def nearest(key: str, known: dict[str, FieldInfo]) -> str | None:
     return tables[0] if tables else None
 
 
+def no_such_key(key: str, known: dict[str, FieldInfo], prefix: str = "") -> str:
+    """A sentence with the key that was most likely meant; `prefix` is what stands before all of them."""
+    meant = nearest(key, known)
+    siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]] or list(known)
+    hint = f"did you mean {prefix}{meant}?" if meant else f"known keys: {', '.join(prefix + one for one in siblings)}"
+    return f"There is no key {prefix}{key}; {hint}"
+
+
 def allowed(field: FieldInfo) -> str:
     """What a key takes, in words: its choices if it has such, and its description."""
     words = field.description or ""
@@ -93,12 +101,7 @@ def _dotted(location: tuple[int | str, ...], model: type[BaseModel], known: dict
 
 def _sentence(key: str, item: Any, known: dict[str, FieldInfo], prefix: str) -> str:
     if item["type"] == "extra_forbidden":
-        meant = nearest(key, known)
-        siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]] or list(known)
-        hint = (
-            f"did you mean {prefix}{meant}?" if meant else f"known keys: {', '.join(prefix + one for one in siblings)}"
-        )
-        return f"There is no key {prefix}{key}; {hint}"
+        return no_such_key(key, known, prefix)
     if item["type"] == "value_error":
         problem = str(item["ctx"]["error"])
     else:

@@ -132,11 +132,16 @@ def is_longer(stored: Experiment, experiment: Experiment) -> bool:
 
 def read_experiment(folder: Path) -> Experiment:
     """The experiment of a run folder."""
-    path = folder / "experiment.json"
     try:
-        plain = read_json(path)
+        return read_experiment_file(folder / "experiment.json")
     except OSError:
         raise InputError(f"{folder} is not a run folder: it has no experiment.json.") from None
+
+
+def read_experiment_file(path: Path) -> Experiment:
+    """The experiment of a run, from its experiment.json or a copy of it; OSError if there is no such file."""
+    try:
+        plain = read_json(path)
     except (ValueError, RecursionError):
         raise DataError(f"{path} is damaged: it is not valid JSON.") from None
     try:

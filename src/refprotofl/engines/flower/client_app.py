@@ -6,7 +6,7 @@ A node with a data-path in its config is a device of its own; without one it is 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from refprotofl.engines.flower.node import ANSWERS, greet, tell
+from refprotofl.engines.flower.node import ANSWERS, failure, greet
 from refprotofl.engines.flower.node_config import NodeConfig
 from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap
 from refprotofl.engines.flower.routes import PROTOCOL
@@ -47,13 +47,14 @@ def task(message: Message, context: Context) -> Message:
 
 def _answered(message: Message, context: Context, action: str) -> Message:
     """What goes wrong is told in the node's own log: Flower would send it to the server, word for word."""
+    parcel = Parcel({})
     try:
-        config, parcel = NodeConfig.read(context.node_config), unwrap(message.content)
+        parcel = unwrap(message.content)
+        config = NodeConfig.read(context.node_config)
         given = hand_over(config, action, parcel) if config.worker else None
         return _reply(message, ANSWERS[action](config, parcel) if given is None else given)
     except Exception as problem:
-        tell(problem)
-        return _reply(message, Parcel({"code": "failed"}))
+        return _reply(message, failure(parcel, problem))
 
 
 def _reply(message: Message, parcel: Parcel) -> Message:

@@ -1,20 +1,19 @@
 """A node: what it answers when it is greeted, told of a run, and asked."""
 
-import json
 import traceback
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refprotofl.engines.engine import Code
 from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.parcels import Parcel, Unreadable
 from refprotofl.engines.flower.routes import PROTOCOL, Answered, Route
-from refprotofl.errors import InputError, MachineError, RefProtoFLError
+from refprotofl.errors import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.experiment import Experiment
-from refprotofl.records.files import sha256
 
 if TYPE_CHECKING:
-    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.engines.flower.node_store import NodeStore, Sent
     from refprotofl.engines.local.host import ClientHost
 
 NEEDS_RUN = "needs-run"  # the answer of a node that has not been told of the run, or has lost it
@@ -27,62 +26,56 @@ def greet(config: NodeConfig) -> Parcel:
 
 def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
     """Keeps the experiment, and the test set if one is sent along; refused if the node cannot or will not take part."""
-    from refprotofl.engines.flower.node_data import load_images
-    from refprotofl.engines.flower.node_store import EXPERIMENT, TEST, NodeStore, remove_old
+    from refprotofl.engines.flower.node_store import NodeStore, remove_old
 
     try:
         run, client = str(parcel.header["run"]), int(parcel.header["client"])
-        experiment = Experiment.parse(parcel.header["experiment"])
-        config.refuse_code(experiment)
-        within_budget(config, experiment)
-        load_images(config, experiment, client)
-        store = NodeStore(config.folder, run)
-        store.prepare()
-        store.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.plain()}).encode())
-        store.write(TEST, parcel.payload)
+        experiment, store = Experiment.parse(parcel.header["experiment"]), NodeStore(config.folder, run)
+        build_side(
+            config, client, experiment, parcel.payload, store.states
+        )  # what does not fit shows before it is asked
+        store.take(client, experiment, parcel.payload)
         remove_old(config.folder, config.keep_runs)
     except Exception as problem:  # why is told here, and only what kind it is to the server
-        tell(problem)
-        return Parcel({"code": code_for(problem)})
+        return failure(parcel, problem)
     return Parcel({"code": None})
 
 
 def answer(config: NodeConfig, parcel: Parcel) -> Parcel:
     """The client's answer; the same bytes again if it gave it before."""
-    from refprotofl.engines.flower.node_store import EXPERIMENT, NodeStore
+    from refprotofl.engines.flower.node_store import NodeStore
 
     route = Route.read(parcel.header)
     store = NodeStore(config.folder, route.run)
-    told = store.read(EXPERIMENT)
-    if told is None or json.loads(told)["client"] != route.client:
+    told = store.told
+    if told is None or told.client != route.client:
         return Parcel({NEEDS_RUN: True})
     key = route.key(parcel.payload)
     before = store.remembered(key)
     if before is not None:
         return before
     try:
-        given = _do(config, store, route, parcel.payload, told)
+        given = _do(config, store, route, parcel.payload, told.digest)
         if given.header["code"] is None:
-            store.remember(key, given)
+            store.remember(key, given, _sent(config, store, route, given))
     except Exception as problem:
-        tell(problem)
-        return Parcel(Answered.to(route, code=code_for(problem)).header())
+        return failure(parcel, problem)
     return given
 
 
-def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: bytes) -> Parcel:
+def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: str) -> Parcel:
     from refprotofl.basics.state import digest_state
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
+    from refprotofl.engines.local.store import Location
     from refprotofl.methods.core.refusal import LOST
     from refprotofl.wire import encode
 
-    host = _host(config, route.run, sha256(told))
+    host = _host(config, route.run, told)
     where = store.find(route.base, host.store, route.client)
-    if where is None:
-        return Parcel(Answered.to(route).header(), encode({LOST: True}))
-    request = Request(route.client, route.verb, route.round, payload, route.keeps)
-    outcome = host.do(Task(route.client, route.round, where, request))
+    verb, asked = (LOST, encode({})) if where is None else (route.verb, payload)
+    request = Request(route.client, verb, route.round, asked, route.keeps)
+    outcome = host.do(Task(route.client, route.round, where or Location(), request))
     result, state = outcome.result, route.base
     if result.trouble is not None:
         print(f"Round {route.round}, {route.verb}: {result.trouble}", flush=True)
@@ -93,35 +86,68 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
     if outcome.location is not None:
         state = digest_state(host.store.load(route.client, outcome.location).state)
         store.put(state, outcome.location, {*route.retain, route.base})
-    if route.verb == "evaluate":
+    if verb == "evaluate":
         store.keep_newest(state, route.round, payload)
     return Parcel(Answered.to(route, state=state).header(), result.payload)
 
 
+def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Parcel) -> "Sent":
+    """What the round's answers take with this one, joining and scores apart; more than the owner allows is refused."""
+    from refprotofl.methods.core.refusal import Refused
+
+    before = store.sent(route.round, route.phase)
+    if route.verb == "join" or not route.keeps:
+        return before
+    now = [*before, (route.phase, len(given.payload))]
+    total = sum(size for _, size in now)
+    if config.uplink_budget is not None and total > config.uplink_budget:
+        raise Refused(
+            f"Round {route.round}, {route.verb}: with this answer the round takes {total} bytes, more than this "
+            f"node's uplink-budget = {config.uplink_budget}: it is not sent."
+        )
+    return now
+
+
 def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
     """The experiment as this node does it: it never sends more than its owner allows."""
+    from refprotofl.methods.core.refusal import LOST
+    from refprotofl.wire import encode
+
     if config.uplink_budget is None:
         return experiment
-    table = getattr(experiment, experiment.method.replace("-", "_"), None)
+    name = experiment.method.replace("-", "_")
+    table = getattr(experiment, name, None)
     budget = getattr(table, "uplink_budget", None)
     if table is None or budget is None:
         raise InputError(
             f"This node has uplink-budget = {config.uplink_budget} bytes, but the experiment bounds no upload: it "
-            "cannot take part. Run with refprotofl.uplink-budget, or take it out of the node's config."
+            "cannot take part. Run with refprotofl.uplink-budget or thin.uplink-budget, or take it out of the node's "
+            "config."
         )
-    smaller = table.model_copy(update={"uplink_budget": min(budget, config.uplink_budget)})
-    return experiment.model_copy(update={experiment.method.replace("-", "_"): smaller})
+    words = len(encode({LOST: True})) + len(encode({}))  # that a client may say beside what it is asked for
+    smaller = table.model_copy(update={"uplink_budget": min(budget, config.uplink_budget - words)})
+    return experiment.model_copy(update={name: smaller})
 
 
 @lru_cache(maxsize=1)
 def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     """The client's side; kept as long as the process lives. `told` is the digest of what the node knows of the run."""
+    from refprotofl.engines.flower.node_store import TEST, NodeStore
+
+    store = NodeStore(config.folder, run)
+    known = store.told
+    if known is None:
+        raise DataError(f"{store.folder} has lost its experiment.")
+    return build_side(config, known.client, known.experiment, store.read(TEST) or b"", store.states)
+
+
+def build_side(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
+    """An error says why this node cannot take part. `test` is the set that all clients are given, if there is one."""
     import torch
 
     from refprotofl.compute.devices import choose, make_repeatable
     from refprotofl.compute.process import keep_freed_memory
     from refprotofl.engines.flower.node_data import client_data, load_images
-    from refprotofl.engines.flower.node_store import EXPERIMENT, TEST, NodeStore
     from refprotofl.methods.catalogue import with_options
     from refprotofl.methods.core.fields import Received
     from refprotofl.sides.client import build_client_side
@@ -130,25 +156,41 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
 
     torch.set_num_threads(1)
     keep_freed_memory()
-    store = NodeStore(config.folder, run)
-    known: dict[str, Any] = json.loads(store.read(EXPERIMENT) or b"{}")
-    client, experiment = known["client"], Experiment.parse(known["experiment"])
     config.refuse_code(experiment)
     experiment = with_options(within_budget(config, experiment))
     device = choose(experiment.device)
     make_repeatable(device)
-    test = store.read(TEST)
     shared = Received(decode(test)) if test else None
     own = client_data(load_images(config, experiment, client), shared, device)
     models = prepare_models(experiment, device, [client])
-    return build_client_side(experiment, models, {client: own}.__getitem__, store.states)
+    try:
+        return build_client_side(experiment, models, {client: own}.__getitem__, folder)
+    except InputError as problem:
+        budget = config.uplink_budget
+        if budget is None:
+            raise
+        raise InputError(f"This node's uplink-budget = {budget} bytes cannot be kept: {problem}") from None
+
+
+def failure(parcel: Parcel, problem: Exception) -> Parcel:
+    """The answer to a message that nothing came of: a code, with the route of what was asked. The words stay here."""
+    tell(problem)
+    code = code_for(problem)
+    try:
+        return Parcel(Answered.to(Route.read(parcel.header), code=code).header())
+    except Unreadable:  # news of a run has none
+        return Parcel({"code": code})
 
 
 def code_for(problem: Exception) -> Code:
-    """What the server is told of a problem."""
+    """What the server is told of a problem. One of others', such as a broken torch, must not need torch to be told."""
+    if isinstance(problem, MachineError | MemoryError | OSError):
+        return "machine"
+    if not isinstance(problem, RefProtoFLError):
+        return "failed"
     from refprotofl.engines.local.host import code_of
 
-    return "machine" if isinstance(problem, MachineError | MemoryError | OSError) else code_of(problem)
+    return code_of(problem)
 
 
 def tell(problem: Exception) -> None:

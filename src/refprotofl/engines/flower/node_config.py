@@ -11,10 +11,11 @@ from refprotofl.basics.plugins import is_reference
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
-from refprotofl.keys.complaints import explain
+from refprotofl.keys.complaints import explain, keys, no_such_key
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Bytes, Count, Switch, Text
 
+OF_FLOWER = ("partition-id", "num-partitions")  # what Flower itself may put into a node's config
 CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment whose code would run on a node
 
 
@@ -32,12 +33,14 @@ class NodeConfig(Table):
 
     @classmethod
     def read(cls, config: Mapping[str, Any], seen_from: Path | None = None) -> Self:
-        """Keys that mean something to others, such as partition-id, are passed over.
+        """A key that nobody knows is refused: a limit that was misspelt would not hold. Flower's own are passed over.
 
         Relative paths start at `seen_from`, else where this process stands, and are whole from now on.
         """
-        known = {field.alias for field in cls.model_fields.values()}
-        given = {name: value for name, value in config.items() if name in known and value != ""}
+        given = {name: value for name, value in config.items() if name not in OF_FLOWER and value != ""}
+        known = keys(cls)
+        if unknown := [name for name in given if name not in known]:
+            raise InputError(f"--node-config: {no_such_key(unknown[0], known)}")
         if "data-path" not in given:
             raise InputError(
                 "This node has no data-path in its --node-config: give it the .npz file or the folder with its images."

@@ -27,9 +27,13 @@ class NodeImages:
 
 def load_images(config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
     """DataError if they do not fit the experiment: another size, a class that it has not."""
+    found = load_labelled(config.data_path, "data-path", None, Reading(Sizing(experiment.resize, experiment.crop)))
+    return images_of(found, config, experiment, client)
+
+
+def images_of(found: Labelled, config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
+    """What was found, as the experiment has it, and split if it comes without test images."""
     seen = experiment.known_input
-    reading = Reading(Sizing(experiment.resize, experiment.crop))
-    found = load_labelled(config.data_path, "data-path", None, reading)
     found = renumbered(found, seen.class_names, seen.shape, config.data_path)
     if found.test is not None:
         return NodeImages(found, found.test)

@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +17,29 @@ from refprotofl.basics.state import digest_state
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.shelf import prepare_shelf
 from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_states
-from refprotofl.errors import DataError
-from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sync_files, write_whole
-from refprotofl.records.inside import CHECKPOINT, check_folder, read_file, read_json, remove_named
+from refprotofl.errors import DataError, RefProtoFLError
+from refprotofl.experiment import Experiment
+from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole
+from refprotofl.records.inside import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
 
 if TYPE_CHECKING:
     from refprotofl.engines.flower.parcels import Parcel
 
 RUNS = "runs"
 EXPERIMENT, TEST, NEWEST, LAST = "experiment.json", "test-set", "newest", "last-answer"
+Sent = list[tuple[int, int]]  # by phase: the bytes of a round's answers
+
 _RUN = re.compile(r"[0-9a-f]{32}")
 _STATES = re.compile(rf"\d{{6,9}}-\d{{1,9}}(-again)?\.(safetensors|changes)|{PARTS.pattern}")
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a node was told of a run: which client it is, and the experiment."""
+
+    client: int
+    experiment: Experiment
+    digest: str  # of both
 
 
 class NodeStore:
@@ -74,6 +86,22 @@ class NodeStore:
         except OSError:
             return None
 
+    @property
+    def told(self) -> Told | None:
+        """None if nothing was told, or it is damaged: then it must be told anew."""
+        try:
+            data = read_file(self.folder / EXPERIMENT)
+            known = parse_json(data)
+            return Told(int(known["client"]), Experiment.parse(known["experiment"]), sha256(data))
+        except (OSError, ValueError, LookupError, TypeError, RefProtoFLError):
+            return None
+
+    def take(self, client: int, experiment: Experiment, test: bytes) -> None:
+        """What the node is told of a run."""
+        self.prepare()
+        self.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.plain()}).encode())
+        self.write(TEST, test)
+
     def find(self, digest: str, states: ClientStore, client: int) -> Location | None:
         """Where the state of this digest lies; None if it is not here, or no longer what it was."""
         if not digest:
@@ -115,9 +143,18 @@ class NodeStore:
         except (ValueError, LookupError, TypeError):
             return None
 
-    def remember(self, key: str, parcel: "Parcel") -> None:
-        """The last answer, for a server that has not got it."""
-        self._write_headed(LAST, {"key": key, "header": dict(parcel.header)}, parcel.payload)
+    def remember(self, key: str, parcel: "Parcel", sent: Sent) -> None:
+        """The last answer, for a server that has not got it, and what was `sent` in its round, itself included."""
+        self._write_headed(LAST, {"key": key, "header": dict(parcel.header), "sent": sent}, parcel.payload)
+
+    def sent(self, round: int, before: int) -> Sent:
+        """In this round, before this phase of it."""
+        try:
+            head, _ = self._read_headed(LAST)
+            told = head["sent"] if head["header"]["round"] == round else []
+            return [(int(phase), int(size)) for phase, size in told if phase < before]
+        except (ValueError, LookupError, TypeError):
+            return []
 
     def remembered(self, key: str) -> "Parcel | None":
         from refprotofl.engines.flower.parcels import Parcel

@@ -80,7 +80,7 @@ class Client(ABC):
         self._private: Private | None = None  # a client answers one request of a round
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
-        if verb not in self.verbs:
+        if verb not in (*self.verbs, LOST):
             raise Refused(f"there is no {verb!r} to ask this client for")
         handler: Callable[[int, Received], Message] = getattr(self, verb)
         try:
@@ -90,6 +90,10 @@ class Client(ABC):
         if verb == "train" and self.experiment.privacy.unit == "sample":
             guards.training_was_private(self._private.steps if self._private else 0)
         return answer
+
+    def lost(self, round: int, message: Received) -> Message:
+        """Asked by the place that it lives in, which no longer has its state: it counts what it says there, too."""
+        raise Lost
 
     def join(self, round: int, message: Received) -> Message:
         if "images" in message:

@@ -64,7 +64,7 @@ class Field(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """A tensor of a type and shape; values from `low` to `high` where they are given."""
+    """A tensor of a type and shape, of at most `longest` values; from `low` to `high` where they are given."""
 
     shape: Shape
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
@@ -72,10 +72,13 @@ class Dense:
     low: float | None = None
     high: float | None = None
     optional: bool = False
+    longest: int | None = None
 
     def check(self, name: str, value: Value) -> None:
         if not isinstance(value, Tensor) or value.dtype not in self.dtypes or not self._fits(value.shape):
             raise Refused(f"{name} is not {self._words()}")
+        if self.longest is not None and value.numel() > self.longest:
+            raise Refused(f"{name} has {value.numel()} values, more than {self.longest}")
         if value.numel() and self.low is not None and not float(value.min()) >= self.low:
             raise Refused(f"{name} has a number below {self.low:g}")
         if value.numel() and self.high is not None and not float(value.max()) <= self.high:

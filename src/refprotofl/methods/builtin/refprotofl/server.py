@@ -47,11 +47,11 @@ class RefProtoServer(Server):
         self.previous = self.adapter  # the last broadcast before this one
         self.remembered.holds = nobody(desk.experiment.clients)
         self.masks = Masks({part: sum(desk.model.sizes((part,))) for part in desk.parts})
-        check_least_budget(desk.experiment, self.options, len(self.adapter))
 
     @classmethod
     def exchanges(cls, scope: Scope) -> Exchanges:
         table, compressed = scope.options, scope.experiment.compress.name != "none"
+        check_least_budget(scope.experiment, table, scope.shared)  # a client's own table may allow less
         adapter, narrow = Dense((scope.shared,), kind="parameters"), masked.DTYPES[table.prototype_type]
         anchors = prototypes.anchor_fields(scope, narrow)
         step = {**weights.step_fields(scope), "base": Whole(optional=True)}

@@ -72,7 +72,7 @@ def _change(size: int, length: int) -> Message:
 def change_fields(scope: Scope) -> Fields:
     blocks = number_of_blocks(scope.shared)
     return {
-        "code": Dense((up_length(scope),), (torch.uint8,), kind=Counted("parameters", scope.shared)),
+        "code": Dense((None,), (torch.uint8,), kind=Counted("parameters", scope.shared), longest=up_length(scope)),
         "scales": Dense((blocks,), (torch.bfloat16,), low=0, high=math.inf),
     }
 
