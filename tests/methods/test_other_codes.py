@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.common import rotated
+from refprotofl.methods.common import lloyd_max
 from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy
 from refprotofl.methods.common.rotated import code_bytes
 from refprotofl.methods.common.rotation import BLOCK
@@ -33,7 +33,7 @@ def test_the_entropy_code_has_the_error_that_is_known_of_it(bits: int, decibel: 
     vector = gaussian(16 * BLOCK)
     said = decode_entropy(encode_entropy(vector, code_bytes(len(vector), bits), draw), len(vector), draw)
     assert -10 * math.log10(left(vector, said)) == pytest.approx(decibel, abs=0.2)
-    assert left(vector, said) < rotated.error(bits)
+    assert left(vector, said) < lloyd_max.error(bits)
 
 
 @settings(max_examples=40, deadline=None)
