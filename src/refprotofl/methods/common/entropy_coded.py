@@ -14,12 +14,17 @@ from torch import Tensor
 from refprotofl.methods.common.rotation import Coded, Draw, gaussian, root_mean_squares, rotated, unrotated, widths
 from refprotofl.wire.error import WireError
 from refprotofl.wire.reader import Reader
-from refprotofl.wire.symbols import about_bytes, decode_symbols, encode_symbols
+from refprotofl.wire.symbols import about_bytes, decode_symbols, encode_symbols, least_bytes
 
 _CONTEXTS = 4
 _MIDDLE = 128  # the symbol of what is rounded to zero
 _MOST = 127  # steps from there
 _STEP_BYTES = 2
+
+
+def least_entropy(size: int) -> int:
+    """Bytes that no code of a vector of `size` is shorter than, if it is to say anything."""
+    return _STEP_BYTES + least_bytes(size, _CONTEXTS) + 1
 
 
 def encode_entropy(vector: Tensor, length: int, draw: Draw) -> Coded:
