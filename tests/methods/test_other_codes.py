@@ -1,6 +1,7 @@
 """The entropy code and the sparse code beside the rotated one: lengths, errors, and vectors of any kind."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,3 +59,14 @@ def test_few_large_values_are_what_a_sparse_code_is_for() -> None:
     sparse = decode_sparse(encode_sparse(vector, length), len(vector))
     entropy = decode_entropy(encode_entropy(vector, length, draw), len(vector), draw)
     assert left(vector, sparse) < 0.05 < 0.5 < left(vector, entropy)
+
+
+def test_a_few_huge_values_do_not_silence_the_others() -> None:
+    """With heavy tails most values are far below the largest, and count all the same; more bytes hardly ever hurt."""
+    vector = gaussian(25 * BLOCK) * torch.exp(1.5 * gaussian(26 * BLOCK)[BLOCK:])
+    errors = []
+    for bits in (0.125, 0.25, 0.5, 1, 2, 4):
+        said = decode_sparse(encode_sparse(vector, code_bytes(len(vector), bits)), len(vector))
+        errors.append(left(vector, said))
+    assert errors[1] < 0.15
+    assert all(after < 1.1 * before for before, after in pairwise(errors))

@@ -1,8 +1,10 @@
 """The largest values of a vector and where they are, in a code of a given length: what a dense code is set against.
 
-Values have a sign and three bits: one of eight magnitudes from the least that is sent to the largest, each as many
-times the one before, so that a few very large ones do not make the others zeros. Where they are takes the index code.
+Values have a sign and three bits: one of eight magnitudes up to the largest, each as many times the one before, so that
+a few very large values do not make zeros of the others. Where the values are takes the index code.
 """
+
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from refprotofl.wire.reader import Reader
 
 SCALES = 2  # the least magnitude and the largest
 _MAGNITUDES = 8
+_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)  # of the values that fit, which may do better
 
 
 def least_sparse(size: int) -> int:
@@ -27,8 +30,8 @@ def encode_sparse(vector: Tensor, length: int) -> Coded:
     """As many of the largest values of the vector (P,) as `length` bytes hold."""
     code, scales = np.zeros(length, np.uint8), torch.zeros(SCALES, dtype=torch.bfloat16)
     most = min(int(vector.count_nonzero()), 2 * length)
-    if most and len(_written(vector, 1)[0]) <= length:
-        keep = largest_within(lambda keep: len(_written(vector, keep)[0]), length, most, value_bytes=1)
+    if most and _length(vector, 1) <= length:
+        keep = largest_within(partial(_length, vector), length, most, value_bytes=1)
         found, scales = _written(vector, keep)
         code[: len(found)] = np.frombuffer(found, np.uint8)
     return Coded(torch.from_numpy(code), scales)
@@ -44,15 +47,39 @@ def decode_sparse(coded: Coded, size: int) -> Tensor:
     return torch.zeros(size).index_copy(0, places, torch.where(symbols >= _MAGNITUDES, -magnitudes, magnitudes))
 
 
-def _written(vector: Tensor, keep: int) -> tuple[bytes, Tensor]:
-    """The code of the `keep` largest values, and the scales."""
-    places = apud.select(vector, torch.zeros_like(vector), keep).nonzero().squeeze(1)
-    sent = vector[places]
-    scales = torch.stack([sent.abs().min(), sent.abs().max()]).to(torch.bfloat16)
-    grid = _magnitudes(scales)
-    symbols = torch.bucketize(sent.abs(), (grid[1:] + grid[:-1]) / 2) + _MAGNITUDES * (sent < 0)
-    packed = np.packbits(np.unpackbits(symbols.to(torch.uint8).numpy()[:, None], axis=1)[:, 4:])
+def _places(vector: Tensor, keep: int) -> Tensor:
+    return apud.select(vector, torch.zeros_like(vector), keep).nonzero().squeeze(1)
+
+
+def _length(vector: Tensor, keep: int) -> int:
+    """Of the code of the `keep` largest values."""
+    return len(encode_indices(_places(vector, keep).numpy(), len(vector))) + -(-keep // 2)
+
+
+def _written(vector: Tensor, most: int) -> tuple[bytes, Tensor]:
+    """The code of up to `most` of the largest values, and the scales: of fewer, if magnitudes so far apart err more."""
+    ordered = vector.abs().sort(descending=True).values
+    keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, keep))
+    places = _places(vector, keep)
+    sent, scales = vector[places], _scales(ordered, keep)
+    symbols = (_levels(sent.abs(), _magnitudes(scales)) + _MAGNITUDES * (sent < 0)).to(torch.uint8).numpy()
+    packed = np.packbits(np.unpackbits(symbols[:, None], axis=1)[:, 4:])
     return encode_indices(places.numpy(), len(vector)) + packed.tobytes(), scales
+
+
+def _error(ordered: Tensor, keep: int) -> float:
+    """Squared, of the first `keep` of falling magnitudes (P,) once they are quantised, and of the others as zeros."""
+    grid = _magnitudes(_scales(ordered, keep))
+    said = grid[_levels(ordered[:keep], grid)]
+    return float((said - ordered[:keep]).double().square().sum() + ordered[keep:].double().square().sum())
+
+
+def _scales(ordered: Tensor, keep: int) -> Tensor:
+    return torch.stack([ordered[keep - 1], ordered[0]]).to(torch.bfloat16)
+
+
+def _levels(values: Tensor, grid: Tensor) -> Tensor:
+    return torch.bucketize(values, (grid[1:] + grid[:-1]) / 2)
 
 
 def _magnitudes(scales: Tensor) -> Tensor:
