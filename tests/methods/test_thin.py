@@ -239,6 +239,13 @@ def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
         assert torch.equal(tensor_of(done.client_state(client), "held"), tensor_of(done.server_state(), "shared"))
 
 
+def test_how_good_what_clients_hold_is_stands_beside_the_accuracy(simulate_thin):
+    """In 8 bits they hold what the server has; with the last step not sent, something else."""
+    done = simulate_thin(thin={"down-bits": 8.0, "tune-epochs": 1})
+    (scored,) = done.events("evaluation")
+    assert scored["facts"]["accuracy_as_held"] == pytest.approx(scored["accuracy"]["global"], abs=0.05)
+
+
 def test_cooling_makes_later_rounds_move_less(simulate_thin):
     options = {"server-epochs": 0, "tune-epochs": 0, "feedback": False}
     warm, cold = (simulate_thin(thin={**options, "cooling": cooling}) for cooling in (1.0, 0.01))

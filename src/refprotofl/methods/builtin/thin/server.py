@@ -11,6 +11,7 @@ from torch import Tensor
 
 from refprotofl.basics.state import State
 from refprotofl.basics.streams import stream
+from refprotofl.evaluation.scoring import accuracy
 from refprotofl.methods import erpa
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
@@ -115,6 +116,13 @@ class ThinServer(Server):
 
     def evaluation(self) -> Message:
         return {"shared": self.exact}
+
+    def facts(self) -> dict[str, float | int | str]:
+        """How good what clients hold is, beside `global`, which no code has touched."""
+        model = weights.global_model(self, self.sending.shared)
+        if model is None or self.desk.test is None or not len(self.desk.test[1]):
+            return {}
+        return {"accuracy_as_held": accuracy(model, *self.desk.test, self.num_classes)}
 
     def global_model(self) -> SplitModel | None:
         return weights.global_model(self, self.exact)
