@@ -1,6 +1,7 @@
 """The entropy code and the sparse code beside the rotated one: lengths, errors, and vectors of any kind."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.common import rotated
+from refprotofl.methods.common import lloyd_max
 from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy
 from refprotofl.methods.common.rotated import code_bytes
 from refprotofl.methods.common.rotation import BLOCK
@@ -33,7 +34,7 @@ def test_the_entropy_code_has_the_error_that_is_known_of_it(bits: int, decibel: 
     vector = gaussian(16 * BLOCK)
     said = decode_entropy(encode_entropy(vector, code_bytes(len(vector), bits), draw), len(vector), draw)
     assert -10 * math.log10(left(vector, said)) == pytest.approx(decibel, abs=0.2)
-    assert left(vector, said) < rotated.error(bits)
+    assert left(vector, said) < lloyd_max.error(bits)
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,3 +59,14 @@ def test_few_large_values_are_what_a_sparse_code_is_for() -> None:
     sparse = decode_sparse(encode_sparse(vector, length), len(vector))
     entropy = decode_entropy(encode_entropy(vector, length, draw), len(vector), draw)
     assert left(vector, sparse) < 0.05 < 0.5 < left(vector, entropy)
+
+
+def test_a_few_huge_values_do_not_silence_the_others() -> None:
+    """With heavy tails most values are far below the largest, and count all the same; more bytes hardly ever hurt."""
+    vector = gaussian(25 * BLOCK) * torch.exp(1.5 * gaussian(26 * BLOCK)[BLOCK:])
+    errors = []
+    for bits in (0.125, 0.25, 0.5, 1, 2, 4):
+        said = decode_sparse(encode_sparse(vector, code_bytes(len(vector), bits)), len(vector))
+        errors.append(left(vector, said))
+    assert errors[1] < 0.15
+    assert all(after < 1.1 * before for before, after in pairwise(errors))

@@ -1,15 +1,28 @@
 """Thin: a bit a weight both ways, and everyone of one mind about what is held."""
 
+import math
+import re
+from itertools import pairwise
+
+import numpy as np
 import pytest
 import torch
 
+from refprotofl.basics.parts import ALL
 from refprotofl.basics.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import InputError, RunError
+from refprotofl.errors import GuardError, InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import load_trained
+from refprotofl.methods.builtin.thin import Options, Thin, codes
+from refprotofl.methods.builtin.thin.sending import Differences
+from refprotofl.methods.common.rotation import Coded
+from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.messages import Scope
+from refprotofl.methods.core.refusal import Refused
 from refprotofl.models.build import build_model
 from refprotofl.simulation.run import Watcher, run
+from refprotofl.wire import encode
 
 UNLUCKY = 2
 
@@ -20,6 +33,19 @@ def simulate_thin(simulate):
         return simulate({"method": "thin", **over}, **({"engine": engine} if engine else {}))
 
     return simulate_thin
+
+
+@pytest.fixture
+def scope_of():
+    """What codes depend on, without a run; a model of some 9,000 weights."""
+
+    def scope_of(table):
+        known = {"class-names": list("0123456789"), "shape": [1, 8, 8], "mean": [0.5], "std": [0.5]}
+        tables = {"thin": table, "input": known, "model": {"name": "mlp", "norm": "none", "embedding": 8}}
+        experiment = Experiment.parse({"method": "thin", "dataset": "digits", **tables})
+        return Scope(experiment, build_model(experiment), ALL, experiment.thin)
+
+    return scope_of
 
 
 def parameters(simulation) -> int:
@@ -70,14 +96,66 @@ def test_who_missed_rounds_catches_up_by_steps_or_as_a_whole(simulate_thin):
 
 
 def test_the_whole_model_is_sent_where_that_is_shorter(simulate_thin):
-    done = simulate_thin(clients=6, fraction=0.34, rounds=8, thin={"down-bits": 8.0, "tune-epochs": 0})
-    whole = [one for one in done.tap.select("down", "train") if "code" in one.message and "base" not in one.message]
+    done = simulate_thin(clients=6, fraction=0.34, thin={"down-bits": 8.0, "tune-epochs": 1})
+    whole = [one for one in done.tap.select("down", "finish") if "code" in one.message and "base" not in one.message]
     assert whole  # two missed steps of 8 bits take longer than all of it in 8
-    server, last = done.server_state(), max(whole, key=lambda one: one.round)
-    if last.round == 8:
-        held = tensor_of(done.client_state(last.client), "held")
-        shared = tensor_of(server, "shared")
-        assert float((held - shared).norm() / shared.norm()) < 0.01
+    shared = tensor_of(done.server_state(), "shared")
+    for one in whole:
+        held = tensor_of(done.client_state(one.client), "held")
+        assert 0 < float((held - shared).norm() / shared.norm()) < 0.01
+
+
+@pytest.mark.parametrize(("bits", "code"), [(0.01, "rotated"), (0.3, "rotated"), (1.0, "sparse"), (5.0, "rotated")])
+def test_as_many_steps_are_kept_as_take_no_longer_than_the_whole(scope_of, bits, code):
+    """Scales and all: at a hundredth of a bit a step is as much of them as of code."""
+    scope = scope_of({"down-bits": bits, "code": code})
+    most, length, scales = codes.most_steps(scope), codes.down_length(scope), codes.number_of_scales(scope)
+
+    def message(codes_: int, scales_: int, **told: int) -> int:
+        tensors = {"code": torch.zeros(codes_, dtype=torch.uint8), "scales": torch.zeros(scales_, dtype=torch.bfloat16)}
+        return len(encode({**tensors, **told, "version": 9}))
+
+    whole = message(codes.whole_length(scope), scales)
+    assert (
+        message(most * length, most * scales, base=1)
+        <= whole
+        < message((most + 1) * length, (most + 1) * scales, base=1)
+    )
+
+
+def test_within_a_budget_who_missed_rounds_comes_nearer_with_every_message(scope_of):
+    """One code in each message takes off two thirds of the squared error or so, whatever was missed."""
+    budget = scope_of({}).shared // 8 + 200
+    scope = scope_of({"downlink-budget": budget})
+    initial = scope.model.read(scope.parts)
+    exact = initial + torch.randn(len(initial), generator=torch.Generator().manual_seed(0))
+    sending = Differences(scope, initial)
+    for _ in range(3):
+        sending.advance(exact)
+        sending.requests({})(0)
+        sending.took(0)  # who is there in every round
+    errors = []
+    for _ in range(4):
+        sending.advance(exact)
+        message = sending.requests({})(1)
+        sending.took(1)
+        assert len(encode(message)) <= budget
+        errors.append(float((sending.vectors[sending.holds[1]] - exact).square().sum()))
+    assert all(after < 0.7 * before for before, after in pairwise([float(len(initial)), *errors]))
+    assert len(sending.vectors) == 4  # that of nobody yet, of the two now, and of one of them before
+
+
+def test_within_a_budget_the_server_knows_what_everyone_holds(simulate_thin):
+    done = simulate_thin(clients=6, fraction=0.5, rounds=6, thin={"downlink-budget": 2001})
+    server = done.server_state()
+    vectors, versions, holds = (tensor_of(server, name) for name in ("vectors", "versions", "holds"))
+    down = done.tap.select("down", "train", "finish")
+    assert max(len(one.data) for one in down) <= 2001
+    assert any(one.message.whole("version") - one.message.whole("base") > 2 for one in down if "base" in one.message)
+    for client in range(6):
+        state = done.client_state(client)
+        assert torch.equal(tensor_of(state, "held"), vectors[holds[client]])
+        assert state["held_version"] == int(versions[holds[client]])
 
 
 @pytest.mark.parametrize("feedback", [True, False])
@@ -86,6 +164,59 @@ def test_what_a_code_leaves_out_is_owed(simulate_thin, feedback):
     assert ("rest" in done.client_state(0)) is feedback
     if feedback:
         assert tensor_of(done.client_state(0), "rest").norm() > 0
+
+
+def decoded_mean(done, round: int, unbiased: bool) -> torch.Tensor:
+    """What clients sent up in a round, read in this way or that, averaged by their samples."""
+    options, size = done.resolved.thin, parameters(done)
+    weights = tensor_of(done.server_state(), "samples").double()
+    total = torch.zeros(size, dtype=torch.float64)
+    for one in done.tap.select("up", "train"):
+        if one.round == round:
+            draw = codes.sign_draw(done.resolved, "change", round, one.client)
+            coded = Coded(one.message.tensor("code"), one.message.tensor("scales"))
+            said = codes.decoded(options, coded, size, draw, unbiased)
+            total += weights[one.client] / weights.sum() * said.double()
+    return total
+
+
+def test_the_last_round_is_read_without_bias(simulate_thin):
+    """Nothing follows that would repay what levels at the means of cells leave out."""
+    done = simulate_thin(rounds=1, thin={"server-epochs": 0, "tune-epochs": 0})
+    moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
+    assert moved.double() == pytest.approx(decoded_mean(done, 1, unbiased=True), abs=1e-6)
+    assert float(decoded_mean(done, 1, unbiased=False).norm()) < 0.9 * float(moved.norm())
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+def test_an_earlier_round_is_read_without_bias_if_nothing_is_owed(simulate_thin, feedback):
+    done = simulate_thin(rounds=2, thin={"server-epochs": 0, "tune-epochs": 0, "feedback": feedback, "down-bits": 8.0})
+    step = next(one.message for one in done.tap.select("down", "train") if one.round == 2)
+    coded, draw = Coded(step.tensor("code"), step.tensor("scales")), codes.sign_draw(done.resolved, "step", 1)
+    said = codes.decoded(done.resolved.thin, coded, parameters(done), draw)
+    meant = decoded_mean(done, 1, unbiased=not feedback)
+    assert float((said - meant).norm() / meant.norm()) < 0.02
+
+
+def test_the_last_upload_may_have_another_rate(simulate_thin):
+    done = simulate_thin(thin={"last-up-bits": 2.5, "tune-epochs": 0})
+    size = parameters(done)
+    for one in done.tap.select("up", "train"):
+        assert len(one.message.tensor("code")) == math.ceil(size * (2.5 if one.round == 3 else 1.0) / 8)
+    assert done.communication["uplink"]["parameters"] == 3 * 4 * size
+    within = simulate_thin(thin={"last-up-bits": 2.5, "uplink-budget": 700, "tune-epochs": 0})
+    assert {len(one.data) for one in within.tap.select("up", "train")} == {700}
+
+
+def test_a_rounds_code_has_that_rounds_length(scope_of):
+    scope = scope_of({"last-up-bits": 2.0})
+    first, last = codes.up_length(scope, 1), codes.up_length(scope, scope.experiment.rounds)
+    scales = torch.ones(codes.number_of_scales(scope), dtype=torch.bfloat16)
+    message = Received({"code": torch.zeros(last, dtype=torch.uint8), "scales": scales})
+    draw = codes.sign_draw(scope.experiment, "change", 1, 0)
+    assert len(codes.read_change(scope, message, last, draw)) == scope.shared
+    with pytest.raises(Refused, match=f"code has {last} bytes, not {first}"):
+        codes.read_change(scope, message, first, draw)
 
 
 @pytest.mark.parametrize(("budget", "code"), [(300, "rotated"), (777, "entropy"), (2001, "rotated"), (901, "sparse")])
@@ -108,6 +239,13 @@ def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
         assert torch.equal(tensor_of(done.client_state(client), "held"), tensor_of(done.server_state(), "shared"))
 
 
+def test_how_good_what_clients_hold_is_stands_beside_the_accuracy(simulate_thin):
+    """In 8 bits they hold what the server has; with the last step not sent, something else."""
+    done = simulate_thin(thin={"down-bits": 8.0, "tune-epochs": 1})
+    (scored,) = done.events("evaluation")
+    assert scored["facts"]["accuracy_as_held"] == pytest.approx(scored["accuracy"]["global"], abs=0.05)
+
+
 def test_cooling_makes_later_rounds_move_less(simulate_thin):
     options = {"server-epochs": 0, "tune-epochs": 0, "feedback": False}
     warm, cold = (simulate_thin(thin={**options, "cooling": cooling}) for cooling in (1.0, 0.01))
@@ -125,6 +263,30 @@ def test_a_budget_that_is_too_small_names_the_least(simulate_thin):
         simulate_thin(thin={"uplink-budget": 10})
 
 
+def test_a_budget_of_a_few_bytes_says_something(simulate_thin):
+    done = simulate_thin(thin={"uplink-budget": 100, "server-epochs": 0, "tune-epochs": 0})
+    moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
+    assert moved.any()
+
+
+@pytest.mark.parametrize("code", ["entropy", "sparse"])
+def test_a_budget_in_which_a_code_says_nothing_is_refused(scope_of, code):
+    def length(budget: int) -> int:
+        return codes.up_length(scope_of({"code": code, "uplink-budget": budget}), 1)
+
+    with pytest.raises(InputError, match="too small") as refusal:
+        length(10)
+    least = int(re.findall(r"(\d+) bytes at least", str(refusal.value))[0])
+    assert length(least) == codes.least_length(scope_of({"code": code})) > 4
+    with pytest.raises(InputError, match="too small"):
+        length(least - 1)
+
+
+def test_a_code_that_says_nothing_is_noticed():
+    with pytest.raises(GuardError, match="says nothing of a change that is not zero"):
+        codes.encode_change(Options(code="entropy"), torch.ones(10), 3, lambda: np.random.default_rng(0))
+
+
 def test_each_client_ends_with_a_model_of_its_own(simulate_thin):
     done = simulate_thin(train={"batch-size": 16, "lr": 0.05})
     server = done.server_state()
@@ -133,6 +295,26 @@ def test_each_client_ends_with_a_model_of_its_own(simulate_thin):
         trained = load_trained(done.folder, client)
         assert torch.equal(trained.model.read(("backbone", "feature", "head")), own)
     assert not torch.equal(own, tensor_of(server, "exact"))
+
+
+def test_who_was_not_in_the_last_round_ends_with_one_too(simulate_thin):
+    done = simulate_thin(clients=6, fraction=0.5, rounds=4)
+    joined = {client for client in range(6) if tensor_of(done.server_state(), "samples")[client]}
+    in_last = {one.client for one in done.tap.select("up", "train") if one.round == 4}
+    assert len(in_last) < len(joined)
+    assert {one.client for one in done.tap.select("down", "finish")} == joined
+    for client in joined:
+        state = done.client_state(client)
+        assert state["own_round"] == 4
+        assert torch.equal(tensor_of(state, "held"), tensor_of(done.server_state(), "shared"))
+    sent = sum(len(one.data) for one in done.tap.select("down", "train", "finish"))
+    assert done.communication["downlink"]["payload_bytes"] == sent
+
+
+def test_with_no_samples_to_choose_by_the_common_model_stays(simulate_thin):
+    done = simulate_thin(thin={"tune-validation": 1000})
+    state = done.client_state(0)
+    assert torch.equal(tensor_of(state, "own"), tensor_of(state, "held"))
 
 
 def test_without_tuning_there_is_no_last_step(simulate_thin):
@@ -149,6 +331,7 @@ def test_drift_is_held(simulate_thin, drift):
     assert free.finished.summary["state_digest"] != held.finished.summary["state_digest"]
     anchors = ["anchors" in one.message for one in held.tap.select("down", "train")]
     assert all(anchors) if drift == "anchors" else not any(anchors)
+    assert not any("anchors" in one.message for one in held.tap.select("down", "finish"))  # which does not use them
 
 
 def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path):
@@ -193,3 +376,23 @@ def test_anchors_need_a_public_set(public):
     assert Experiment.parse({"method": "thin", "thin": {"drift": "anchors"}}).thin.drift == "anchors"
     with pytest.raises(InputError, match="made of the public set"):
         Experiment.parse({"method": "thin", "thin": {"drift": "anchors"}, "public": public})
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"thin": {"pretrain": 1}, "public": {"per-class": 0}}, "thin.pretrain = 1, passes over the public set"),
+        ({"thin": {"server-epochs": 3}, "public": {"per-class": 0}}, "thin.server-epochs = 3, passes over"),
+        ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which holds nothing"),
+        ({"thin": {"tune-validation": 1}}, "tune-validation"),
+    ],
+)
+def test_what_would_be_without_effect_is_refused(tables, words):
+    with pytest.raises(InputError, match=words):
+        Experiment.parse({"method": "thin", **tables})
+
+
+def test_a_default_without_effect_is_told():
+    assert not Thin.warnings(Experiment.parse({"method": "thin"}))
+    (told,) = Thin.warnings(Experiment.parse({"method": "thin", "public": {"per-class": 0}}))
+    assert "server trains on nothing" in told

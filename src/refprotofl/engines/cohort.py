@@ -214,6 +214,15 @@ class EngineCohort:
             if answer is not None:
                 yield client, answer
 
+    def absorb(self, other: "EngineCohort") -> None:
+        """Takes what another cohort of the same round met into its own record."""
+        self.failures += other.failures
+        for verb, ways in other.digests.items():
+            for way, by_client in ways.items():
+                self.digests.setdefault(verb, {}).setdefault(way, {}).update(by_client)
+        for verb, seconds in other.waited.items():
+            self.waited[verb] = self.waited.get(verb, 0.0) + seconds
+
     def _wait(self, verb: str, ticket: int) -> Result:
         begin = time.perf_counter()
         result = self._engine.result(ticket, self._deadline)

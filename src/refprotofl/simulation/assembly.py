@@ -118,8 +118,8 @@ def training_sizes(federation: Federation) -> list[int]:
     return [len(own) + public for own in data.client_indices]
 
 
-def steps_of_round(federation: Federation, clients: Sequence[int], last: bool) -> int:
-    """Of the optimisers of these clients in one round, and after the last; without a federation, of the only one."""
+def steps_of_round(federation: Federation, clients: Sequence[int], closing: Sequence[int]) -> int:
+    """Of the optimisers of these clients in one round, and of some after the last; without federation of the one."""
     experiment = federation.experiment
     method, batch = find_method(experiment.method), experiment.train.batch_size
     if method.pooled:
@@ -127,9 +127,9 @@ def steps_of_round(federation: Federation, clients: Sequence[int], last: bool) -
     else:
         of_all = training_sizes(federation)
         sizes = [of_all[client] for client in clients]
-    own = [len(federation.data.client_indices[client]) for client in clients] if last else []
-    closing = sum(method.closing_steps(experiment, samples) for samples in own)
-    return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes) + closing
+    own = [len(federation.data.client_indices[client]) for client in closing]
+    after = sum(method.closing_steps(experiment, samples) for samples in own)
+    return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes) + after
 
 
 def spent_after(federation: Federation, rounds: int) -> Spent | None:

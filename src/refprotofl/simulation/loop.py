@@ -39,10 +39,10 @@ class Loop:
         checkpoint: Checkpoint,
         folder: RunFolder,
         watcher: Watcher,
-        steps: Callable[[Sequence[int], bool], int | None],
+        steps: Callable[[Sequence[int], Sequence[int]], int | None],
         privacy: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
-        """`steps` tells those of the optimisers of a round's participants, by whether it is the last, if it is known.
+        """`steps` tells those of the optimisers of a round's participants and of whom it closed with, if it is known.
 
         `privacy` tells what so many rounds have cost of it.
         """
@@ -112,12 +112,14 @@ class Loop:
         begin = time.perf_counter()
         asked = sorted(draw_cohort(self.experiment, round))
         cohort, moves = self.train(round, asked)
+        last = round == self.experiment.rounds
+        closing = self.close(cohort) if last else ()
         trained = time.perf_counter()
-        evaluated = round % self.experiment.evaluate.every == 0 or round == self.experiment.rounds
+        evaluated = round % self.experiment.evaluate.every == 0 or last
         scored = [self.evaluate(round, cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
         seconds, steps = self.progress.seconds, self.progress.steps
-        more = self.steps(cohort.clients, round == self.experiment.rounds)
+        more = self.steps(cohort.clients, closing)
         self.progress = Progress(
             round=round,
             communication=dict(self.ledger.totals()),
@@ -185,6 +187,14 @@ class Loop:
             out.append({"event": "round-discarded", "round": round, "reason": told.reason})
             out += [self._stood_out(round, client) for client in told.clients]
 
+    def close(self, trained: EngineCohort) -> Sequence[int]:
+        """What the server has for everyone who ever joined, when the last round is over; gives who took it."""
+        joined = [client for client, samples in enumerate(self.server.samples.tolist()) if samples]
+        cohort = self.cohort(trained.round, joined, least=1)  # nothing is averaged any more
+        self.server.close(cohort)
+        trained.absorb(cohort)
+        return cohort.clients
+
     def _stood_out(self, round: int, client: int) -> Event:
         reason = f"its answers are more than max-step = {self.experiment.max_step:g} times as large as those of others"
         return {"event": "client-failed", "round": round, "client": client, "code": "answer", "reason": reason}
@@ -197,11 +207,13 @@ class Loop:
         self.server = self.side.server
         put_back(self.server, self.checkpoint)
 
-    def cohort(self, round: int, clients: list[int], purpose: Purpose = "training") -> EngineCohort:
+    def cohort(
+        self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None
+    ) -> EngineCohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
-        tap, least = self.watcher.crossed, self.experiment.min_replies if purpose == "training" else 1
+        tap, least = self.watcher.crossed, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
         return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
 

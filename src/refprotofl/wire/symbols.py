@@ -65,6 +65,15 @@ def about_bytes(symbols: Symbols, contexts: Integers, count: int) -> float:
     return least_code_bits(symbols, contexts, count) / 8 * 1.001 + 4 * _lanes(symbols.size, A_LANE)
 
 
+def least_bytes(size: int, count: int) -> int:
+    """Of the code of so many symbols of `count` contexts, if each context has but one."""
+    return (
+        len(varint(_lanes(size, A_LANE)))
+        + count * len(_table_bytes(_frequencies(np.zeros(256, np.int64))))
+        + (4 * _lanes(size, A_LANE))
+    )
+
+
 def _lanes(size: int, a_lane: int) -> int:
     return min(max(size // a_lane, 1), _MOST_LANES)
 

@@ -67,7 +67,7 @@ def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) ->
         fleet = Fleet(courier, roster, experiment.plain(), shared_test(apart, experiment), say)
         engine = DeploymentEngine(courier, fleet, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
-        loop = Loop(side, engine, checkpoint, folder, watcher, lambda clients, last: steps(loop.server, clients, last))
+        loop = Loop(side, engine, checkpoint, folder, watcher, lambda *clients: steps(loop.server, *clients))
         origin = origin_of(experiment, settings.data, seen_from(out))
         loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
         fleet.gather(experiment.deadline or None, experiment.min_replies)
@@ -154,13 +154,16 @@ def shared_test(apart: Apart, experiment: Experiment) -> bytes:
     return encode({"images": images, "labels": class_ids(labels, experiment.known_input.num_classes)})
 
 
-def steps(server: Server, clients: Sequence[int], last: bool) -> int | None:
-    """Of the optimisers of these clients in a round, by the samples that they told; not all methods ask for them."""
+def steps(server: Server, clients: Sequence[int], closing: Sequence[int]) -> int | None:
+    """Of the optimisers of these clients in a round, and of some after the last, by the samples that they told.
+
+    Not all methods ask for them.
+    """
     told = [int(server.samples[client]) for client in clients]
     if 0 in told:
         return None
     experiment = server.experiment
     method, batch = find_method(experiment.method), experiment.train.batch_size
     public = len(server.public) if server.public is not None and experiment.public.train_on else 0
-    closing = sum(method.closing_steps(experiment, samples - public) for samples in told) if last else 0
-    return method.local_epochs(experiment) * sum(math.ceil(samples / batch) for samples in told) + closing
+    after = sum(method.closing_steps(experiment, int(server.samples[client]) - public) for client in closing)
+    return method.local_epochs(experiment) * sum(math.ceil(samples / batch) for samples in told) + after

@@ -14,7 +14,7 @@ from torch import Tensor
 from refprotofl.methods.common.rotation import Coded, Draw, gaussian, root_mean_squares, rotated, unrotated, widths
 from refprotofl.wire.error import WireError
 from refprotofl.wire.reader import Reader
-from refprotofl.wire.symbols import about_bytes, decode_symbols, encode_symbols
+from refprotofl.wire.symbols import about_bytes, decode_symbols, encode_symbols, least_bytes
 
 _CONTEXTS = 4
 _MIDDLE = 128  # the symbol of what is rounded to zero
@@ -22,12 +22,16 @@ _MOST = 127  # steps from there
 _STEP_BYTES = 2
 
 
+def least_entropy(size: int) -> int:
+    """Bytes that no code of a vector of `size` is shorter than, if it is to say anything."""
+    return _STEP_BYTES + least_bytes(size, _CONTEXTS) + 1
+
+
 def encode_entropy(vector: Tensor, length: int, draw: Draw) -> Coded:
     """The vector (P,) in a code of `length` bytes; zeros if not even the coarsest fits."""
-    rows = rotated(vector, draw)
-    scales = root_mean_squares(rows)
-    contexts = _contexts(scales, [len(row) for row in rows])
-    values = torch.cat(rows).numpy()
+    turned = rotated(vector, draw)
+    scales = root_mean_squares(turned, len(vector))
+    contexts, values = _contexts(scales, widths(len(vector))), turned.numpy()
     code = np.zeros(length, np.uint8)
     found = _finest(values, contexts, length - _STEP_BYTES) if values.any() else None
     if found is not None:
@@ -50,7 +54,8 @@ def decode_entropy(coded: Coded, size: int, draw: Draw) -> Tensor:
     symbols = decode_symbols(reader, _contexts(coded.scales, lengths), _CONTEXTS)
     middles = [_middles(scale, step) for scale in coded.scales.to(torch.float64).tolist()]
     parts = np.split(symbols, np.cumsum(lengths)[:-1])
-    return unrotated([torch.from_numpy(one[part]) for one, part in zip(middles, parts, strict=True)], size, draw)
+    values = np.concatenate([one[part] for one, part in zip(middles, parts, strict=True)])
+    return unrotated(torch.from_numpy(values), size, draw)
 
 
 def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: int) -> tuple[int, bytes] | None:
@@ -77,7 +82,7 @@ def _rounded(values: NDArray[np.float64], pattern: int) -> NDArray[np.uint8]:
     return (np.clip(np.rint(values / _step(pattern)), -_MOST, _MOST) + _MIDDLE).astype(np.uint8)
 
 
-def _contexts(scales: Tensor, lengths: list[int]) -> NDArray[np.int64]:
+def _contexts(scales: Tensor, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of each value: by how many powers of two its block is smaller than the largest one. Whole numbers alone."""
     exponents = scales.view(torch.int16).numpy().astype(np.int64) >> 7
     smaller = np.minimum(exponents.max(initial=0) - exponents, _CONTEXTS - 1)

@@ -1,40 +1,38 @@
 """The largest values of a vector and where they are, in a code of a given length: what a dense code is set against.
 
-Values have a sign and three bits, in sevenths of their block's largest; where they are takes the index code.
+Values have a sign and three bits: one of eight magnitudes up to the largest, each as many times the one before, so that
+a few very large values do not make zeros of the others. Where the values are takes the index code.
 """
+
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from refprotofl.methods import apud
-from refprotofl.methods.common.compressors import pack_pairs, unpack_pairs
 from refprotofl.methods.common.fitting import largest_within
-from refprotofl.methods.common.rotation import BLOCK, Coded
+from refprotofl.methods.common.rotation import Coded
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.reader import Reader
 
-_LEVELS = 7
+SCALES = 2  # the least magnitude and the largest
+_MAGNITUDES = 8
+_SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)  # of the values that fit, which may do better
+
+
+def least_sparse(size: int) -> int:
+    """Bytes of a code with one value of a vector of `size`."""
+    return len(encode_indices(np.zeros(1, np.int64), size)) + 1
 
 
 def encode_sparse(vector: Tensor, length: int) -> Coded:
     """As many of the largest values of the vector (P,) as `length` bytes hold."""
-    blocks = functional.pad(vector.abs(), (0, -len(vector) % BLOCK)).view(-1, BLOCK)
-    scales = blocks.amax(dim=1).to(torch.bfloat16)
-
-    def written(keep: int) -> bytes:
-        mask = apud.select(vector, torch.zeros_like(vector), keep)
-        places = mask.nonzero().squeeze(1)
-        reach = _reach(scales, places)
-        signed = (vector[places] / reach.clamp(min=1e-30) * _LEVELS).round().clamp(-_LEVELS, _LEVELS)
-        values = pack_pairs(signed.to(torch.int8)).numpy().tobytes()
-        return encode_indices(places.numpy(), len(vector)) + values
-
-    code = np.zeros(length, np.uint8)
-    if len(written(1)) <= length:
-        most = min(len(vector), 2 * length)
-        found = written(largest_within(lambda keep: len(written(keep)), length, most, value_bytes=1))
+    code, scales = np.zeros(length, np.uint8), torch.zeros(SCALES, dtype=torch.bfloat16)
+    most = min(int(vector.count_nonzero()), 2 * length)
+    if most and _length(vector, 1) <= length:
+        keep = largest_within(partial(_length, vector), length, most, value_bytes=1)
+        found, scales = _written(vector, keep)
         code[: len(found)] = np.frombuffer(found, np.uint8)
     return Coded(torch.from_numpy(code), scales)
 
@@ -43,10 +41,47 @@ def decode_sparse(coded: Coded, size: int) -> Tensor:
     """What the code says, (P,) float32; a code of zeros says nothing."""
     reader = Reader(coded.code.numpy().tobytes())
     places = torch.from_numpy(decode_indices(reader, size, most=2 * len(coded.code)))
-    packed = np.frombuffer(reader.take(-(-len(places) // 2)), np.uint8).copy()
-    signed = unpack_pairs(torch.from_numpy(packed), len(places)).to(torch.float32)
-    return torch.zeros(size).index_copy(0, places, signed * _reach(coded.scales, places) / _LEVELS)
+    packed = np.frombuffer(reader.take(-(-len(places) // 2)), np.uint8)
+    symbols = torch.from_numpy(np.packbits(np.unpackbits(packed).reshape(-1, 4), axis=1).ravel() >> 4)[: len(places)]
+    magnitudes = _magnitudes(coded.scales)[symbols.long() % _MAGNITUDES]
+    return torch.zeros(size).index_copy(0, places, torch.where(symbols >= _MAGNITUDES, -magnitudes, magnitudes))
 
 
-def _reach(scales: Tensor, places: Tensor) -> Tensor:
-    return scales.to(torch.float32)[places // BLOCK]
+def _places(vector: Tensor, keep: int) -> Tensor:
+    return apud.select(vector, torch.zeros_like(vector), keep).nonzero().squeeze(1)
+
+
+def _length(vector: Tensor, keep: int) -> int:
+    """Of the code of the `keep` largest values."""
+    return len(encode_indices(_places(vector, keep).numpy(), len(vector))) + -(-keep // 2)
+
+
+def _written(vector: Tensor, most: int) -> tuple[bytes, Tensor]:
+    """The code of up to `most` of the largest values, and the scales: of fewer, if magnitudes so far apart err more."""
+    ordered = vector.abs().sort(descending=True).values
+    keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, keep))
+    places = _places(vector, keep)
+    sent, scales = vector[places], _scales(ordered, keep)
+    symbols = (_levels(sent.abs(), _magnitudes(scales)) + _MAGNITUDES * (sent < 0)).to(torch.uint8).numpy()
+    packed = np.packbits(np.unpackbits(symbols[:, None], axis=1)[:, 4:])
+    return encode_indices(places.numpy(), len(vector)) + packed.tobytes(), scales
+
+
+def _error(ordered: Tensor, keep: int) -> float:
+    """Squared, of the first `keep` of falling magnitudes (P,) once they are quantised, and of the others as zeros."""
+    grid = _magnitudes(_scales(ordered, keep))
+    said = grid[_levels(ordered[:keep], grid)]
+    return float((said - ordered[:keep]).double().square().sum() + ordered[keep:].double().square().sum())
+
+
+def _scales(ordered: Tensor, keep: int) -> Tensor:
+    return torch.stack([ordered[keep - 1], ordered[0]]).to(torch.bfloat16)
+
+
+def _levels(values: Tensor, grid: Tensor) -> Tensor:
+    return torch.bucketize(values, (grid[1:] + grid[:-1]) / 2)
+
+
+def _magnitudes(scales: Tensor) -> Tensor:
+    least, largest = scales.to(torch.float64).clamp(min=1e-40).log().tolist()
+    return torch.linspace(least, largest, _MAGNITUDES, dtype=torch.float64).exp().to(torch.float32)  # (8,)

@@ -115,6 +115,10 @@ class Server(ABC):
     @abstractmethod
     def round(self, cohort: Cohort) -> None: ...
 
+    def close(self, cohort: Cohort) -> None:
+        """After the last round: what a method has for all who ever joined, whether they were asked in it or not."""
+        return
+
     @abstractmethod
     def evaluation(self) -> Message:
         """What a client is sent when it is to evaluate the newest shared part."""

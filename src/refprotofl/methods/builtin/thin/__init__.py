@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from refprotofl.basics.parts import ALL
 from refprotofl.keys.table import Table, key
@@ -21,6 +21,11 @@ Bits = Annotated[float, Field(gt=0, le=8)]
 
 class Options(Table):
     up_bits: Bits | None = key(1.0, "bits a weight that a client sends, above 0 and up to 8", rival="uplink-budget")
+    last_up_bits: Bits | None = key(
+        None,
+        "bits a weight that it sends in the last round, if others; uplink-budget rules there too",
+        enters="changed",
+    )
     down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
     uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
     downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
@@ -40,7 +45,9 @@ class Options(Table):
         1.0, description="what the learning rate is multiplied by from round to round, above 0 and up to 1"
     )
     tune_epochs: Count = Field(3, description="passes of each client for itself after the last round, 0 for none")
-    tune_validation: PositiveInt = Field(10, description="one of so many own samples chooses how far to go")
+    tune_validation: Annotated[int, Field(ge=2)] = Field(
+        10, description="one of so many own samples chooses how far to go, 2 or more"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -117,7 +124,31 @@ class Thin(Declaration):
                 'model.norm = "group" or "none"'
             )
         table: Options = experiment.thin
-        public = experiment.public
-        empty = public.per_class == 0 or public.classes == () or (public.classes is None and not public.coverage)
-        if table.drift == "anchors" and empty:
-            raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')
+        if table.drift != "none" and not table.strength:
+            raise ValueError(f'has thin.drift = "{table.drift}" with thin.strength = 0, which holds nothing')
+        if not _has_public_set(experiment):
+            _check_without_public_set(table)
+
+    @staticmethod
+    def warnings(experiment: "Experiment") -> tuple[str, ...]:
+        if not experiment.thin.server_epochs or _has_public_set(experiment):
+            return ()
+        return ("The public set is empty, so thin's server trains on nothing (thin.server-epochs = 0 says so).",)
+
+
+def _has_public_set(experiment: "Experiment") -> bool:
+    public = experiment.public
+    return not (public.per_class == 0 or public.classes == () or (public.classes is None and not public.coverage))
+
+
+def _check_without_public_set(table: Options) -> None:
+    """What is made of the public set would be without effect; of a default, `warnings` tells."""
+    if table.drift == "anchors":
+        raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')
+    default = Options.model_fields["server_epochs"].default
+    for name, value in (
+        ("pretrain", table.pretrain),
+        ("server-epochs", table.server_epochs if table.server_epochs != default else 0),
+    ):
+        if value:
+            raise ValueError(f"has thin.{name} = {value}, passes over the public set: it must not be empty")

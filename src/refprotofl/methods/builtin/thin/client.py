@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from refprotofl.basics.parts import Parts
 from refprotofl.basics.state import State, tensor_of
@@ -24,6 +25,11 @@ MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # from the common model to the tuned one
 INITIAL = "thin/initial"
 
 
+def is_defined(anchors: Tensor) -> Tensor:
+    """Of which classes there is an anchor, (C,)."""
+    return anchors.abs().sum(dim=1) > 0
+
+
 class ThinClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "finish", "evaluate")
     options: Options
@@ -36,7 +42,10 @@ class ThinClient(Client):
         pull = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
         private = self.private(round)
         table = self.options.cooled(self.experiment.train, round)
-        train(self.model, samples, table, order, loss=loss, pull=pull, private=private)
+        course = train(self.model, samples, table, order, loss=loss, pull=pull, private=private)
+        if anchors is not None:
+            anchored = is_defined(anchors)[samples.own_labels]
+            guards.alignment_happened(course.penalty, self.options.strength, anchored, "thin.strength")
         change = self.keep_trained(round) - held
         guards.part_moved(held, held + change, "shared weights")
         return self.upload(round, change)
@@ -47,7 +56,7 @@ class ThinClient(Client):
         if isinstance(rest, Tensor):
             change = change + rest
         draw = codes.sign_draw(self.experiment, "change", round, self.seat.number)
-        coded, said = codes.encode_change(self.options, change, codes.up_length(self.seat.scope), draw)
+        coded, said = codes.encode_change(self.options, change, codes.up_length(self.seat.scope, round), draw)
         if self.options.feedback:
             self.state["rest"] = change - said
         return codes.write(coded)
@@ -60,8 +69,8 @@ class ThinClient(Client):
         train(self.model, learned, table, self.stream("tune", round))
         tuned = self.model.read(self.parts)
         mixed = [held + mix * (tuned - held) for mix in MIXES]
-        right = [self.correct(one, kept) for one in mixed] if len(kept) else [0]
-        self.state["own"], self.state["own_round"] = mixed[right.index(max(right))], round
+        losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # the common one, with nothing to tell
+        self.state["own"], self.state["own_round"] = mixed[losses.index(min(losses))], round
         return {}
 
     def split(self, round: int) -> tuple[Samples, Samples]:
@@ -71,17 +80,18 @@ class ThinClient(Client):
         own = self.samples
         return Samples(own.images, own.labels, rows[held_out:]), Samples(own.images, own.labels, rows[:held_out])
 
-    def correct(self, vector: Tensor, samples: Samples) -> int:
+    def loss(self, vector: Tensor, samples: Samples) -> float:
+        """Mean cross-entropy: of few samples it tells more than how many are right."""
         self.model.write(self.parts, vector)
         logits = classify(self.model, embed(self.model, samples.own_images))
-        return int((logits[:, : self.num_classes].argmax(dim=1) == samples.own_labels).sum())
+        return float(functional.cross_entropy(logits[:, : self.num_classes], samples.own_labels))
 
     def receive(self, message: Received) -> Tensor:
         """Puts the newest broadcast into the model; a store without what the message builds on is lost."""
         version = message.whole("version")
         if "code" in message and "base" not in message:
-            draw = codes.sign_draw(self.experiment, "whole", version)
-            held = self.initial() + codes.read_change(self.seat.scope, message, draw)
+            draw, length = codes.sign_draw(self.experiment, "whole", version), codes.whole_length(self.seat.scope)
+            held = self.initial() + codes.read_change(self.seat.scope, message, length, draw)
         else:
             held = self.held(message.whole("base") if "base" in message else version)
             if "code" in message:
@@ -106,9 +116,9 @@ class ThinClient(Client):
         return self.seat.memo[INITIAL]
 
     def penalty(self, anchors: Tensor | None) -> Penalty | None:
-        if anchors is None or not self.options.strength:
+        if anchors is None:
             return None
-        weight, defined = self.options.strength / anchors.shape[1], anchors.abs().sum(dim=1) > 0
+        weight, defined = self.options.strength / anchors.shape[1], is_defined(anchors)
         anchors, defined = anchors.to(self.model.device), defined.to(self.model.device)
         return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)
 

@@ -11,11 +11,13 @@ from refprotofl.basics.streams import stream
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.thin import Options
-from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy
+from refprotofl.methods.common import sparse_coded
+from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy, least_entropy
 from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.common.rotation import Coded, Draw, number_of_blocks
-from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse
-from refprotofl.methods.core.fields import Dense, Fields, Received, Whole
+from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse, least_sparse
+from refprotofl.methods.core import guards
+from refprotofl.methods.core.fields import Dense, Either, Fields, Received, Whole
 from refprotofl.methods.core.messages import Scope
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.wire import Message, WireError, encode
@@ -23,71 +25,115 @@ from refprotofl.wire.ledger import Counted
 
 WHOLE_BITS = 8.0  # of the model as a whole, for whom the missed steps would take longer
 
+# How long a code is
 
-def up_length(scope: Scope) -> int:
-    """Bytes of a client's code."""
+
+def up_length(scope: Scope, round: int) -> int:
+    """Bytes of a client's code in a round."""
     table: Options = scope.options
-    if table.uplink_budget is None:
-        return code_bytes(scope.shared, float(table.up_bits or 0))
-    return longest(table.uplink_budget, lambda length: _change(scope.shared, length), "thin.uplink-budget")
+    if table.uplink_budget is not None:
+        return longest(scope, table.uplink_budget, lambda length: _change(scope, length), "thin.uplink-budget")
+    last = table.last_up_bits if round == scope.experiment.rounds else None
+    return bits_length(scope, last or table.up_bits or 0.0)
 
 
 def down_length(scope: Scope) -> int:
     """Bytes of the code of a step."""
     table: Options = scope.options
     if table.downlink_budget is None:
-        return code_bytes(scope.shared, float(table.down_bits or 0))
+        return bits_length(scope, table.down_bits or 0.0)
 
     def message(length: int) -> Message:
         anchors = {"anchors": torch.zeros(scope.classes, scope.width, dtype=torch.bfloat16)}
         most = scope.experiment.rounds + 1  # steps: one a round, and the last
         told: Message = {"base": most, "version": most, **(anchors if table.drift == "anchors" else {})}
-        return {**_change(scope.shared, length), **told}
+        return {**_change(scope, length), **told}
 
-    return longest(table.downlink_budget, message, "thin.downlink-budget")
+    return longest(scope, table.downlink_budget, message, "thin.downlink-budget")
 
 
 def whole_length(scope: Scope) -> int:
-    """Bytes of the code of the whole model, for who missed much; a budget holds for it, too."""
-    table: Options = scope.options
-    return down_length(scope) if table.downlink_budget is not None else code_bytes(scope.shared, WHOLE_BITS)
+    """Bytes of the code of the whole model, for who missed much."""
+    return bits_length(scope, WHOLE_BITS)
 
 
-def longest(budget: int, message: Callable[[int], Message], key: str) -> int:
+def most_steps(scope: Scope) -> int:
+    """How many steps in one message take no longer than a message with the whole model."""
+    whole = len(encode({**_change(scope, whole_length(scope)), "version": 0}))
+    length = down_length(scope)
+    count = max(1, whole // (length + 2 * number_of_scales(scope)))
+    while count > 1 and len(encode({**_change(scope, length, count), "base": 0, "version": 0})) > whole:
+        count -= 1
+    return count
+
+
+def bits_length(scope: Scope, bits: float) -> int:
+    """Of so many bits a weight; a code with fewer scales than blocks is longer by what they would take."""
+    spared = number_of_blocks(scope.shared) - number_of_scales(scope)
+    return max(1, code_bytes(scope.shared, bits) + 2 * spared)
+
+
+def number_of_scales(scope: Scope) -> int:
+    return sparse_coded.SCALES if scope.options.code == "sparse" else number_of_blocks(scope.shared)
+
+
+def least_length(scope: Scope) -> int:
+    """Of a code that says anything at all."""
+    if scope.options.code == "rotated":
+        return 1
+    return (least_entropy if scope.options.code == "entropy" else least_sparse)(scope.shared)
+
+
+def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: str) -> int:
     """The longest code whose message keeps within the budget."""
-    overhead = len(encode(message(1))) - 1
+    least = least_length(scope)
+    overhead = len(encode(message(least))) - least
     length = budget - overhead
     while length > 0 and len(encode(message(length))) > budget:
         length -= 1  # a longer length may take another byte to tell
-    if length < 1:
-        raise InputError(f"{key} = {budget} bytes is too small: a message takes {overhead + 1} bytes at least.")
+    if length < least:
+        raise InputError(f"{key} = {budget} bytes is too small: a message takes {overhead + least} bytes at least.")
     return length
 
 
-def _change(size: int, length: int) -> Message:
-    scales = torch.zeros(number_of_blocks(size), dtype=torch.bfloat16)
-    return {"code": torch.zeros(length, dtype=torch.uint8), "scales": scales}
+def _change(scope: Scope, length: int, count: int = 1) -> Message:
+    scales = torch.zeros(count * number_of_scales(scope), dtype=torch.bfloat16)
+    return {"code": torch.zeros(count * length, dtype=torch.uint8), "scales": scales}
+
+
+# What is in a message
 
 
 def change_fields(scope: Scope) -> Fields:
-    blocks = number_of_blocks(scope.shared)
+    """Of the length that its round has, which `read_change` checks; with a budget, a node's own may be smaller."""
+    kind, lengths = (
+        Counted("parameters", scope.shared),
+        {up_length(scope, 1), up_length(scope, scope.experiment.rounds)},
+    )
+    if scope.options.uplink_budget is not None:
+        forms = [Dense((None,), (torch.uint8,), kind=kind, longest=max(lengths))]
+    else:
+        forms = [Dense((length,), (torch.uint8,), kind=kind) for length in sorted(lengths)]
     return {
-        "code": Dense((None,), (torch.uint8,), kind=Counted("parameters", scope.shared), longest=up_length(scope)),
-        "scales": Dense((blocks,), (torch.bfloat16,), low=0, high=math.inf),
+        "code": forms[0] if len(forms) == 1 else Either(tuple(forms)),
+        "scales": Dense((number_of_scales(scope),), (torch.bfloat16,), low=0, high=math.inf),
     }
 
 
 def step_fields(scope: Scope) -> Fields:
     """None for a client that holds the newest already; `base` is the version that the steps begin at."""
-    fields: Fields = {
+    return {
         "code": Dense((None,), (torch.uint8,), kind=Counted("parameters", scope.shared), optional=True),
         "scales": Dense((None,), (torch.bfloat16,), low=0, optional=True),
         "base": Whole(low=0, optional=True),
         "version": Whole(low=0),
     }
+
+
+def anchor_fields(scope: Scope) -> Fields:
     if scope.options.drift != "anchors":
-        return fields
-    return {**fields, "anchors": Dense((scope.classes, scope.width), (torch.bfloat16,), kind="prototype_values")}
+        return {}
+    return {"anchors": Dense((scope.classes, scope.width), (torch.bfloat16,), kind="prototype_values")}
 
 
 def sign_draw(experiment: Experiment, purpose: str, version: int, client: int | None = None) -> Draw:
@@ -99,23 +145,28 @@ def write(coded: Coded) -> Message:
     return {"code": coded.code, "scales": coded.scales}
 
 
-def read_change(scope: Scope, message: Received, draw: Draw) -> Tensor:
-    scales = message.tensor("scales")
+def read_change(
+    scope: Scope, message: Received, length: int, draw: Draw, unbiased: bool = False, shorter: bool = False
+) -> Tensor:
+    """The vector (P,) in a message whose code has this length, or less where that is allowed."""
+    code, scales = message.tensor("code"), message.tensor("scales")
+    if len(code) > length or (len(code) < length and not shorter):
+        raise Refused(f"code has {len(code)} bytes, not {length}")
     if not torch.isfinite(scales).all():
         raise Refused("scales has a number that is not finite")
-    return decoded(scope.options, Coded(message.tensor("code"), scales), scope.shared, draw)
+    return decoded(scope.options, Coded(code, scales), scope.shared, draw, unbiased)
 
 
 def read_steps(scope: Scope, message: Received, held: Tensor) -> Tensor:
-    """The newest broadcast: what is held, moved by each of the steps in the message."""
+    """The newest broadcast: what is held, moved by each of the steps in the message; within a budget there is one."""
     code, scales, version = message.tensor("code"), message.tensor("scales"), message.whole("version")
-    length, blocks, base = down_length(scope), number_of_blocks(scope.shared), message.whole("base")
-    count = version - base
+    length, blocks, base = down_length(scope), number_of_scales(scope), message.whole("base")
+    count = version - base if scope.options.downlink_budget is None else 1
     if len(code) != count * length or len(scales) != count * blocks:
         raise Refused(f"the code is not that of {count} steps")
     for number in range(count):
         coded = Coded(code[number * length :][:length], scales[number * blocks :][:blocks])
-        draw = sign_draw(scope.experiment, "step", base + number + 1)
+        draw = sign_draw(scope.experiment, "step", version - count + number + 1)
         held = held + decoded(scope.options, coded, scope.shared, draw)
     return held
 
@@ -126,14 +177,18 @@ def encode_change(table: Options, change: Tensor, length: int, draw: Draw) -> tu
         coded = encode_sparse(change, length)
     else:
         coded = (encode_entropy if table.code == "entropy" else encode_rotated)(change, length, draw)
-    return coded, decoded(table, coded, len(change), draw)
+    said = decoded(table, coded, len(change), draw)
+    guards.something_said(change, said, length)
+    return coded, said
 
 
-def decoded(table: Options, coded: Coded, size: int, draw: Draw) -> Tensor:
-    """The vector (P,) that a code stands for."""
+def decoded(table: Options, coded: Coded, size: int, draw: Draw, unbiased: bool = False) -> Tensor:
+    """The vector (P,) that a code stands for; the rotated one's can be had without bias."""
     try:
         if table.code == "sparse":
             return decode_sparse(coded, size)
-        return (decode_entropy if table.code == "entropy" else decode_rotated)(coded, size, draw)
+        if table.code == "entropy":
+            return decode_entropy(coded, size, draw)
+        return decode_rotated(coded, size, draw, unbiased)
     except WireError as problem:
         raise Refused(f"code: {problem}") from None

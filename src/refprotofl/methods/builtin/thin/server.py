@@ -1,20 +1,21 @@
 """Thin's server: averages the whole model, trains it on the public set, and sends how it moved in few bits.
 
-`exact` is the server's own vector, `shared` what a client holds that got every step so far: the initial weights, which
-follow from the seed, moved by all steps as they were coded. What the codes left out is owed with the next step.
+`exact` is the server's own vector; sending.py: what clients hold of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from refprotofl.basics.state import State
 from refprotofl.basics.streams import stream
+from refprotofl.evaluation.scoring import accuracy
 from refprotofl.methods import erpa
 from refprotofl.methods.builtin.thin import Options, codes
+from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
 from refprotofl.methods.common import weights
-from refprotofl.methods.common.rotation import number_of_blocks
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.aggregation import Upload, fold, moved
 from refprotofl.methods.core.cohort import Cohort
@@ -32,15 +33,8 @@ class ThinServer(Server):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self.initial = desk.model.read(desk.parts)  # (P,), the same at every client
-        self.exact = self.shared = self.initial
-        self.version = 0  # of `shared`: the number of steps so far
-        self.holds = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # the version that each client has
-        # The last steps, for clients that missed some: as many as take no longer than the whole model does.
-        self.length = codes.down_length(desk.scope)
-        self.whole_length = codes.whole_length(desk.scope)
-        self.step_codes = torch.zeros(0, self.length, dtype=torch.uint8)
-        self.step_scales = torch.zeros(0, number_of_blocks(desk.scope.shared), dtype=torch.bfloat16)
+        self.exact = desk.model.read(desk.parts)  # (P,), at first the same at every client
+        self.sending = choose_sending(desk.scope, self.exact)
 
     @classmethod
     def exchanges(cls, scope: Scope) -> Exchanges:
@@ -48,38 +42,49 @@ class ThinServer(Server):
         return declare(
             scope,
             evaluate={"shared": weights.shared_vector(scope)},
-            train=Exchange(steps, codes.change_fields(scope)),
+            train=Exchange({**steps, **codes.anchor_fields(scope)}, codes.change_fields(scope)),
             finish=Exchange(steps),
         )
 
     @property
     def state_names(self) -> Sequence[str]:
-        return ("exact", "shared", "version", "holds", "step_codes", "step_scales", "samples")
+        return ("exact", "samples")
+
+    @property
+    def state(self) -> State:
+        return super().state | state_of(self.sending)
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        for name in self.sending.names:
+            setattr(self.sending, name, state[name])
 
     def welcome(self, client: int, answer: Received) -> None:
         """Who joins, or lost its store, has the initial weights alone."""
         super().welcome(client, answer)
-        self.holds[client] = 0
+        self.sending.forget(client)
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
         if cohort.round == 1:
             self.exact = self.trained(self.exact, "pretrain", 0, self.options.pretrain)
-        self.broadcast()
-        changes = self.ask(cohort, "train", self.requests(), lambda client, answer: self.read(cohort, client, answer))
+        self.sending.advance(self.exact)
+        requests = self.sending.requests(self.anchors())
+        changes = self.ask(cohort, "train", requests, lambda client, answer: self.read(cohort, client, answer))
         move = fold(self.rule, len(self.exact), self.uploads(changes))
-        self.exact = moved(self.exact if self.options.feedback else self.shared, move)
+        self.exact = moved(self.exact if self.options.feedback else self.sending.shared, move)
         self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs)
-        if cohort.round == self.experiment.rounds and self.options.tune_epochs:
-            self.finish(cohort)
 
     def read(self, cohort: Cohort, client: int, answer: Received) -> Tensor:
+        """Without bias where nothing follows that would repay what the code left out; a node's own budget may be less."""
         draw = codes.sign_draw(self.experiment, "change", cohort.round, client)
-        return codes.read_change(self.desk.scope, answer, draw)
+        length, last = codes.up_length(self.desk.scope, cohort.round), cohort.round == self.experiment.rounds
+        unbiased, shorter = last or not self.options.feedback, self.options.uplink_budget is not None
+        return codes.read_change(self.desk.scope, answer, length, draw, unbiased, shorter)
 
     def uploads(self, changes: "Iterator[tuple[int, Tensor]]") -> Iterator[Upload]:
         for client, change in changes:
-            self.holds[client] = self.version
+            self.sending.took(client)
             yield Upload(change.to(torch.float64), float(self.samples[client]))
 
     def trained(self, vector: Tensor, purpose: str, round: int, epochs: int) -> Tensor:
@@ -93,59 +98,32 @@ class ThinServer(Server):
         guards.server_moved(vector, after, "the model")
         return after
 
-    def broadcast(self) -> None:
-        """The next step, if there is anything to tell."""
-        if self.exact.equal(self.shared):
-            return
-        draw = codes.sign_draw(self.experiment, "step", self.version + 1)
-        coded, said = codes.encode_change(self.options, self.exact - self.shared, self.length, draw)
-        self.version += 1
-        self.shared = self.shared + said
-        most = self.whole_length // self.length
-        self.step_codes = torch.cat([self.step_codes, coded.code.unsqueeze(0)])[-most:]
-        self.step_scales = torch.cat([self.step_scales, coded.scales.unsqueeze(0)])[-most:]
-
-    def requests(self) -> Callable[[int], Message]:
-        """For each client the shortest of: nothing, the steps that it missed, the whole model."""
-        extra: Message = {"version": self.version, **self.anchors()}
-        by_base: dict[int, Message] = {self.version: extra}
-        whole: list[Message] = []
-
-        def request(client: int) -> Message:
-            base = int(self.holds[client])
-            missed = self.version - base
-            if missed <= len(self.step_codes):
-                if base not in by_base:
-                    code, scales = self.step_codes[-missed:].flatten(), self.step_scales[-missed:].flatten()
-                    by_base[base] = {**extra, "base": base, "code": code, "scales": scales}
-                return by_base[base]
-            if not whole:
-                whole.append({**extra, **self.whole_model()})
-            return whole[0]
-
-        return request
-
-    def whole_model(self) -> Message:
-        draw = codes.sign_draw(self.experiment, "whole", self.version)
-        return codes.write(codes.encode_change(self.options, self.shared - self.initial, self.whole_length, draw)[0])
-
     def anchors(self) -> Message:
         """The public set's class means under the broadcast; a class that it lacks has zeros."""
         if self.options.drift != "anchors" or self.public is None:
             return {}
-        self.model.write(self.parts, self.shared)
+        self.model.write(self.parts, self.sending.shared)
         embeddings = embed(self.model, self.public.own_images)
         means, _ = erpa.class_prototypes(embeddings, self.public.own_labels, self.num_classes)
         return {"anchors": means.to(torch.bfloat16)}
 
-    def finish(self, cohort: Cohort) -> None:
-        """After the last round the participants get what came of it, and tune it for themselves."""
-        self.broadcast()
-        for client, _ in self.ask(cohort, "finish", self.requests(), lambda client, answer: None):
-            self.holds[client] = self.version
+    def close(self, cohort: Cohort) -> None:
+        """Everyone gets what came of the last round, and tunes it for itself."""
+        if not self.options.tune_epochs:
+            return
+        self.sending.advance(self.exact)
+        for client, _ in self.ask(cohort, "finish", self.sending.requests({}), lambda client, answer: None):
+            self.sending.took(client)
 
     def evaluation(self) -> Message:
         return {"shared": self.exact}
+
+    def facts(self) -> dict[str, float | int | str]:
+        """How good what clients hold is, beside `global`, which no code has touched."""
+        model = weights.global_model(self, self.sending.shared)
+        if model is None or self.desk.test is None or not len(self.desk.test[1]):
+            return {}
+        return {"accuracy_as_held": accuracy(model, *self.desk.test, self.num_classes)}
 
     def global_model(self) -> SplitModel | None:
         return weights.global_model(self, self.exact)
