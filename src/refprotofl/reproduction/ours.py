@@ -11,15 +11,16 @@ from refprotofl.reproduction.studies import TRAIN_ON, Block, Row, Scope, Study, 
 
 # As examples/thin.toml has it; what a row says once more wins.
 _LONG = ":rounds=6:train.local-epochs=6:train.lr=0.02"
-THIN = f"thin{_LONG}:thin.cooling=0.7"
+THIN = f"thin{_LONG}:thin.cooling=0.7:thin.last-up-bits=1.7"
 _TWENTY = ":rounds=20:train.local-epochs=1"
 _FEDAVG = f"fedavg:share=full{_TWENTY}"
 
 STONES: dict[str, str] = {
     "no error feedback": ":thin.feedback=off",
-    "half a bit": ":thin.up-bits=0.5:thin.down-bits=0.5",
-    "2 bits": ":thin.up-bits=2:thin.down-bits=2",
-    "2 bits, entropy code": ":thin.up-bits=2:thin.down-bits=2:thin.code=entropy",
+    "last upload as the others": ":thin.last-up-bits=1",
+    "half a bit": ":thin.up-bits=0.5:thin.down-bits=0.5:thin.last-up-bits=0.5",
+    "2 bits": ":thin.up-bits=2:thin.down-bits=2:thin.last-up-bits=2",
+    "2 bits, entropy code": ":thin.up-bits=2:thin.down-bits=2:thin.last-up-bits=2:thin.code=entropy",
     "1 bit, entropy code": ":thin.code=entropy",
     "as many bytes, sparse": ":thin.code=sparse",
     "no server passes": ":thin.server-epochs=0",

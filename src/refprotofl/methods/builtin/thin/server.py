@@ -76,7 +76,7 @@ class ThinServer(Server):
         self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs)
 
     def read(self, cohort: Cohort, client: int, answer: Received) -> Tensor:
-        """Without bias where nothing follows that would repay what the code left out; a node's own budget may be less."""
+        """Without bias where nothing follows to repay what the code left out; a node's own budget may be less."""
         draw = codes.sign_draw(self.experiment, "change", cohort.round, client)
         length, last = codes.up_length(self.desk.scope, cohort.round), cohort.round == self.experiment.rounds
         unbiased, shorter = last or not self.options.feedback, self.options.uplink_budget is not None
