@@ -32,6 +32,7 @@ IDLE = 900.0  # seconds without a message after which a worker ends
 LOOK = 2.0  # seconds between two looks whether the SuperNode is still there
 BEAT = 2.0  # seconds between two signs of life of a worker that computes
 SILENT = 30.0  # seconds without one after which a worker is given up
+PAUSES = (0.0, 0.5, 2.0)  # seconds before each try: one that is dying may still let in whom it does not answer
 STARTING = 60.0  # seconds that a worker has to start
 LONGEST_PATH = 100  # of a socket, in bytes; systems differ
 LONGEST_LOG = 1_000_000  # bytes; the older half of a longer one goes
@@ -45,7 +46,8 @@ def hand_over(config: NodeConfig, action: str, parcel: Parcel, silent: float = S
     if not hasattr(socket, "AF_UNIX") or len(os.fsencode(place)) > LONGEST_PATH:
         return None
     ensure_folder(config.folder, private=True)
-    for _ in range(2):  # one that dies of a message, or hangs, is replaced, once
+    for pause in PAUSES:  # one that dies of a message, or hangs, is replaced
+        time.sleep(pause)
         try:
             with _connected(place, silent) as end:
                 known = {"version": version("refprotofl"), "parent": os.getppid()}  # which is a part of the SuperNode
@@ -74,8 +76,11 @@ def _connected(place: Path, silent: float) -> socket.socket:
     while time.monotonic() < until:
         with suppress(OSError):
             return _connect(place, silent)
-        if started.poll() not in (None, 0):
+        if started.poll():
             break
+        if started.poll() == 0:  # another one has the lock: it comes up, or is about to end
+            time.sleep(1.0)
+            started = _start(place)
         time.sleep(0.05)
     raise ConnectionError("the worker did not start")
 
