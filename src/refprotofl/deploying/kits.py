@@ -143,7 +143,7 @@ data-path = "data"        # a .npz file, a folder of class folders, or module:fu
 store = "store"           # its private state; only its owner can look into it
 client = {node}                # which client of the experiment it is
 # modules = "mine:Method" # code of the experiment that may be imported here
-# uplink-budget = "20 kB" # what it sends in a round at most, if the experiment bounds it
+# uplink-budget = "20 kB" # what it sends in a round at most, where the experiment bounds it, too
 # keep-runs = 3           # how many runs its store keeps state of
 # hold-out = 0.2          # share kept for testing if the data come without test images
 """
