@@ -31,9 +31,8 @@ def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
     try:
         run, client = str(parcel.header["run"]), int(parcel.header["client"])
         experiment, store = Experiment.parse(parcel.header["experiment"]), NodeStore(config.folder, run)
-        build_side(
-            config, client, experiment, parcel.payload, store.states
-        )  # what does not fit shows before it is asked
+        # What does not fit shows before anything is asked.
+        build_side(config, client, experiment, parcel.payload, store.states)
         store.take(client, experiment, parcel.payload)
         remove_old(config.folder, config.keep_runs)
     except Exception as problem:  # why is told here, and only what kind it is to the server
