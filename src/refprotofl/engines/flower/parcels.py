@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from refprotofl.errors import RefProtoFLError
 
 Header = Mapping[str, Any]
-Packed = ConfigRecord | ArrayRecord
+Packed: TypeAlias = ConfigRecord | ArrayRecord
 
 HEADER, PAYLOAD = "header", "payload"  # the records of a message; equal payloads are one object on the SuperLink
 WHOLE = 4_000_000  # bytes that Flower can send in one piece; it sends a longer array in parts
