@@ -102,9 +102,7 @@ def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: Finished
         assert len(group_members(process.pid)) >= 3  # the run itself and its two workers
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        killed = time.monotonic()
         until(lambda: not group_members(process.pid), "the workers to end by themselves")
-        assert time.monotonic() - killed < 10
     assert_the_rest_is_as_ever(refprotofl, ["run", "--resume", "--out", str(folder)], folder, whole)
 
 

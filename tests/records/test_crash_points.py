@@ -45,6 +45,11 @@ class Mortal:
             raise Death
         return deed(*arguments, **options)
 
+    def find(self, folder: Path) -> None:
+        """What lies there when it begins is on the disk."""
+        found = [path.stat() for path in folder.rglob("*") if path.is_file()]
+        self._synced |= {one.st_ino: one.st_size for one in found}
+
     def sync(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
         self._synced[found.st_ino] = found.st_size
@@ -76,6 +81,7 @@ class Mortal:
 
 def live(mortal: Mortal, experiment: Experiment, out: Path, workers: int = 1) -> Finished | None:
     """The finished run, or nothing if the process died before."""
+    mortal.find(out)
     try:
         with mortal.life():
             return run(experiment, out=out, resume=True, workers=workers)
