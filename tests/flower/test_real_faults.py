@@ -151,9 +151,14 @@ def test_a_link_that_is_cut_for_20_seconds_changes_nothing(
 
 def test_a_node_that_answers_late_is_left_out_and_takes_part_again(site: Site, settings: Configs, out: Path) -> None:
     begin(site, settings(deadline=LATE, min_replies=2, evaluate__every=9), out)
-    signal_all(worker(site, 1), signal.SIGSTOP)
+
+    def stands_still() -> bool:
+        """Its workers, the one that replaces a silent one too."""
+        signal_all(worker(site, 1), signal.SIGSTOP)
+        return rounds(out) >= 2
+
     try:
-        wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
+        wait_for(stands_still, PATIENCE, site.log)
     finally:
         signal_all(worker(site, 1), signal.SIGCONT)
     finish(site, out)
