@@ -67,6 +67,11 @@ def test_who_sends_nothing_has_one_schedule() -> None:
     ]
 
 
+def test_who_sends_nothing_has_the_first_of_the_schedules_that_were_named() -> None:
+    named = request(schedules=(Schedule(6, 3), Schedule(20, 1)), methods=("local", "fedavg:rounds=9"))
+    assert [one.title for one in named.candidates] == ["local 6x3", "fedavg 9x3"]
+
+
 def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:
     asked = request(methods=("thin:rounds=6:thin.cooling=0.7:train.local-epochs=6", "fedavg:rounds=9"))
     epochs = request().base.train.local_epochs

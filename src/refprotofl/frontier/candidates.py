@@ -20,7 +20,7 @@ _FULL = "fedavg:share=full"
 _THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, which `own` is for
 METHODS = (
     *("refprotofl", _THIN, f"{_THIN}:thin.up-bits=2:thin.down-bits=2"),
-    *(f"{_THIN}:thin.cooling=0.7:rounds=6:train.local-epochs=6", _FULL),
+    *(f"{_THIN}:thin.cooling=0.7:thin.last-up-bits=1.7:rounds=6:train.local-epochs=6", _FULL),
     f"{_FULL}:compress.name=stc:compress.keep=0.05",
     f"{_FULL}:compress.name=qsgd:compress.bits=4",
     f"{_FULL}:compress.name=top-k-ef:compress.keep=0.05",
@@ -84,10 +84,10 @@ class Request:
         rounds, epochs = self.base.rounds, self.base.train.local_epochs
         usual = (Schedule(rounds, epochs), Schedule(max(1, math.ceil(0.3 * rounds)), 3 * epochs))
         schedules = self.schedules or usual
-        found = []
+        first, found = schedules[0], []
         for asked in self.methods:
             name, named = _own_schedule(asked)
-            own = (Schedule(named.get("rounds", rounds), named.get("train.local-epochs", epochs)),)
+            own = (Schedule(named.get("rounds", first.rounds), named.get("train.local-epochs", first.epochs)),)
             found += [Candidate(name, one) for one in (own if named or not _sends(name) else schedules)]
         return tuple(dict.fromkeys(found))
 
