@@ -11,7 +11,7 @@ from tests.flower.deploying import Configs, Once, Stop, deployed, failures, kind
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
 from refprotofl.engines.flower import courier, engine, gathering
-from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.engines.flower.parcels import Parcel, unwrap
 from refprotofl.engines.flower.routes import Answered, Route
 from refprotofl.engines.flower.settings import read_run_config
 from refprotofl.errors import InputError, MachineError, RunError
@@ -49,6 +49,45 @@ def test_an_answer_that_got_lost_is_given_again_with_the_same_bytes(
     grid.fate = fate
     there = deployed(grid, settings(), tmp_path / "there")
     assert first_difference(undisturbed, there.folder) is None
+
+
+@pytest.mark.parametrize(("fate", "sent_again"), [("lost", True), ("deaf", False)])
+def test_a_node_that_stays_silent_is_reminded_and_the_request_sent_again_only_if_it_is_not_there(
+    grid: MemoryGrid,
+    settings: Configs,
+    tmp_path: Path,
+    undisturbed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fate: str,
+    sent_again: bool,
+) -> None:
+    """Flower lost the request, or the answer, of a node that is online all the time."""
+    monkeypatch.setattr(engine, "LOST", 0.3)
+    sizes: list[int] = []
+    once = Once(101, ("ask", 2, "train"), fate)
+
+    def watch(number: int, message: Message) -> str:
+        if (number, kind(message)) == (once.number, once.kind):
+            sizes.append(len(unwrap(message.content).payload))
+        return once(number, message)
+
+    grid.fate = watch
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert first_difference(undisturbed, there.folder) is None
+    assert failures(there.folder) == []
+    assert sizes == ([sizes[0], 0, sizes[0]] if sent_again else [sizes[0], 0])
+
+
+def test_a_node_that_never_has_what_it_was_sent_costs_itself_its_turn(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path
+) -> None:
+    def told(number: int, request: Parcel, answer: Parcel) -> Parcel:
+        return Parcel({"needs-request": True}) if number == 101 and request.header.get("round") == 2 else answer
+
+    grid.told = told
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert {code for _, client, code in failures(there.folder) if client == 1} == {"failed"}
 
 
 @pytest.mark.parametrize("action", ["hello", "run"])

@@ -1,18 +1,27 @@
-"""A SuperNode that gives up ends, so that its kit's start.sh can start it again."""
+"""A SuperNode that gives up ends, so that its kit's start.sh can start it again; one that is online answers."""
 
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.fleet_pb2 import ActivateNodeResponse, RegisterNodeFleetResponse
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
+from flwr.supercore.constant import TaskType
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.start_client_internal import _insert_message, _push_messages
 from tests.flower.loopback import BIN, QUIET, free_port
+
+from refprotofl.engines.flower.supernode import Answering
 
 ANSWERS = {
     "/v1/fleet/register-node": RegisterNodeFleetResponse(node_id=7).SerializeToString(),
@@ -60,3 +69,94 @@ def test_a_supernode_that_gives_up_ends(server: int, tmp_path: Path) -> None:
             os.killpg(node.pid, signal.SIGKILL)
             node.wait(timeout=30)
     assert "SuperNode ID: 7" in (tmp_path / "log").read_text()  # it was in before
+
+
+class Node:
+    """What a SuperNode has taken and its apps have said, and what it sends to the server with Flower's own hands."""
+
+    def __init__(self) -> None:
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self.store = ObjectStoreFactory().store()
+        self.state = Answering(self.store)
+        self.sent: list[Message] = []
+
+    def take(self, word: str, run: int) -> Message:
+        """A message that was taken, and its task."""
+        message = Message(RecordDict({"word": ConfigRecord({"said": word})}), dst_node_id=7, message_type="query")
+        message.metadata.__dict__["_run_id"] = run
+        _insert_message(message, self.state, self.store)
+        return message
+
+    def begin(self, run: int) -> int:
+        task = self.state.create_task(TaskType.CLIENT_APP, run)
+        assert task is not None
+        assert self.state.claim_task(task) is not None
+        assert self.state.activate_task(task)
+        return task
+
+    def answer(self, message: Message) -> None:
+        _insert_message(Message(message.content, reply_to=message), self.state, self.store)
+
+    def push(self) -> list[str]:
+        """What of its messages it answers, until it would take the next one."""
+
+        def send(message: Message, *_: object) -> tuple[set[str], str]:
+            self.sent.append(message)
+            return set(), ""
+
+        before = len(self.sent)
+        _push_messages(self.state, self.store, send, lambda *_: None)
+        return [one.metadata.reply_to_message_id for one in self.sent[before:]]
+
+
+def test_an_answer_that_was_left_is_not_sent_instead_of_the_one_that_is_waited_for() -> None:
+    """The app answered while Flower could not say that the message had come; then the run was over."""
+    node = Node()
+    old = node.take("of a run that has ended", 1)
+    node.answer(old)
+    node.state.delete_messages(message_ids=[old.metadata.message_id])
+    new = node.take("of the run that goes on", 2)
+    app = threading.Timer(1.0, node.answer, (new,))
+    app.start()
+    begun = time.monotonic()
+    assert node.push() == [old.metadata.message_id, new.metadata.message_id]
+    assert time.monotonic() - begun >= 1.0
+    app.join()
+    assert node.state.msg_store == {}
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+@pytest.mark.parametrize("how", [SubStatus.FAILED, SubStatus.COMPLETED])
+def test_an_app_that_ends_without_an_answer_is_answered_for(fetched: bool, how: str) -> None:
+    node = Node()
+    message, task = node.take("do it", 1), node.begin(1)
+    if fetched:
+        assert len(node.state.get_messages_legacy(run_ids=[1], is_reply=False)) == 1
+    assert node.state.finish_task(task, how, "")
+    assert node.push() == [message.metadata.message_id]
+    assert error(node.sent[0]) == ErrorCode.CLIENT_APP_CRASHED
+
+
+def test_an_app_that_shows_no_sign_of_life_is_answered_for_though_it_never_fetched_its_message() -> None:
+    node = Node()
+    message, task = node.take("do it", 1), node.begin(1)
+    record = node.state.task_token_store[task]
+    record.active_until = record.active_until.replace(year=2000)
+    assert node.push() == [message.metadata.message_id]
+    assert error(node.sent[0]) == ErrorCode.CLIENT_APP_CRASHED
+
+
+def test_an_answer_is_sent_once_and_as_it_is() -> None:
+    node = Node()
+    message, task = node.take("do it", 1), node.begin(1)
+    node.answer(message)
+    node.state.finish_task(task, SubStatus.FAILED, "after it has answered")
+    assert node.push() == [message.metadata.message_id]
+    assert not node.sent[0].has_error()
+    assert node.state.msg_store == {}
+
+
+def error(message: Message) -> int:
+    assert message.has_error()
+    told: Error = message.error
+    return told.code

@@ -11,8 +11,8 @@ from itertools import islice
 
 from refprotofl.engines.engine import Record, Request, Result, Terms
 from refprotofl.engines.flower.courier import FINAL, SLACK, VALID, Courier, Reply, Sending
-from refprotofl.engines.flower.gathering import Fleet
-from refprotofl.engines.flower.node import NEEDS_RUN
+from refprotofl.engines.flower.gathering import LOST, Fleet
+from refprotofl.engines.flower.node import NEEDS_REQUEST, NEEDS_RUN
 from refprotofl.engines.flower.parcels import Parcel, Unreadable
 from refprotofl.engines.flower.routes import Answered, Route
 from refprotofl.errors import InputError, MachineError
@@ -31,13 +31,18 @@ class _Asked:
     route: Route
     payload: bytes
     begun: float = field(default_factory=time.monotonic)
-    message: str = ""  # Flower's id, while it is under way
-    node: int = 0  # whom it was sent to
+    messages: list[str] = field(default_factory=list)  # Flower's ids, while they are under way
+    node: int = 0  # whom they were sent to
+    remind: float = 0.0  # when the node is reminded of it
     crashes: int = 0
+    refusals: int = 0  # how often its node said that it has not got it
     unknown: int = 0  # how often Flower did not know its node, and had it among those online
     not_before: float = 0.0  # when it may be sent again
     result: Result | None = None
     state: str = ""  # the digest of the client's state with the answer
+
+    def is_with(self, node: int | None) -> bool:
+        return bool(self.messages) and self.node == node
 
 
 class DeploymentEngine:
@@ -125,34 +130,44 @@ class DeploymentEngine:
         self._asked.clear()
 
     def _send(self, deadline: float | None) -> None:
-        """Every request that waits and whose node is online; one whose node came back as another is sent anew."""
+        """Every request that waits and whose node is online; one whose node came back as another is sent anew.
+
+        A node that has it and is silent is reminded now and then: Flower may have lost the request or its answer.
+        """
         due = [(asked, node) for asked in self._asked.values() if (node := self._due(asked)) is not None]
         sendings = [self._sending(asked, node, deadline) for asked, node in due]
         pushed = self._courier.push(sendings)
         now, unknown = time.monotonic(), list[_Asked]()
         for (asked, node), message in zip(due, pushed, strict=True):
-            asked.message, asked.node = message, node
+            if not asked.is_with(node):
+                asked.messages, asked.node = [], node
             if not message:
                 unknown.append(asked)
                 continue
+            asked.messages.append(message)
             if not asked.route.attempt:
                 asked.begun = now
+            asked.remind = now + LOST * 2 ** (len(asked.messages) - 1)
             asked.route = replace(asked.route, attempt=asked.route.attempt + 1)
         if unknown:
             self._look_for(unknown)
 
     def _due(self, asked: _Asked) -> int | None:
-        """The node that a request is to be sent to now."""
-        if asked.result is not None or time.monotonic() < asked.not_before:
+        """The node that a request, or a reminder of it, is to be sent to now."""
+        now = time.monotonic()
+        if asked.result is not None or now < asked.not_before:
             return None
         node = self._fleet.ready(asked.route.client)
-        return None if asked.message and asked.node == node else node
+        return None if asked.is_with(node) and now < asked.remind else node
 
     def _sending(self, asked: _Asked, node: int, deadline: float | None) -> Sending:
         """When nobody waits for its answer any more, a node that comes to it late need not do the work."""
+        parcel = Parcel(asked.route.header(), asked.payload)
+        if asked.is_with(node):
+            parcel = Parcel(replace(asked.route, reminds=asked.route.key(asked.payload)).header())
         left = 0.0 if deadline is None else max(0.0, deadline - (time.monotonic() - asked.begun))
         valid = VALID if deadline is None else left + SLACK + FETCHED * len(self._asked)
-        return Sending(node, ASK, Parcel(asked.route.header(), asked.payload), str(asked.route.round), valid)
+        return Sending(node, ASK, parcel, str(asked.route.round), valid)
 
     def _look_for(self, unknown: list[_Asked]) -> None:
         """Nodes that Flower does not know any more are not there, unless it says that they are online."""
@@ -168,16 +183,16 @@ class DeploymentEngine:
 
     def _hear(self, awaited: _Asked) -> bool:
         next_ones = (awaited, *islice(self._asked.values(), AHEAD))
-        under_way = {asked.message: asked for asked in next_ones if asked.message and asked.result is None}
+        under_way = {one: asked for asked in next_ones for one in asked.messages if asked.result is None}
         replies = self._courier.pull(under_way)
         for message, reply in replies.items():
             asked = under_way.get(message)
-            if asked is not None:
+            if asked is not None and asked.result is None:
                 self._take(asked, reply)
         return bool(replies)
 
     def _take(self, asked: _Asked, reply: Reply) -> None:
-        asked.message = ""
+        asked.messages = []
         if reply.error is not None:
             asked.crashes += reply.error == CRASHED
             if reply.error in FINAL or asked.crashes >= TRIES:
@@ -191,6 +206,11 @@ class DeploymentEngine:
         if NEEDS_RUN in reply.parcel.header:
             self._fleet.forget(asked.route.client)
             return
+        if NEEDS_REQUEST in reply.parcel.header:
+            asked.refusals += 1
+            if asked.refusals >= TRIES:
+                asked.result = Result(code="failed")
+            return  # else it is sent anew
         try:
             told = Answered.read(reply.parcel.header)
         except Unreadable:
@@ -210,7 +230,7 @@ class DeploymentEngine:
         elif self._fleet.is_missing(client):
             asked.result = Result(code="absent")
         elif deadline is not None and time.monotonic() - asked.begun > deadline:
-            asked.result = Result(code="late" if asked.message else "absent")
+            asked.result = Result(code="late" if asked.messages else "absent")
 
     def _wait(self) -> None:
         """Who is asked and not online may come back; who is on its way may be gone."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from refprotofl.engines.local.host import ClientHost
 
 NEEDS_RUN = "needs-run"  # the answer of a node that has not been told of the run, or has lost it
+NEEDS_REQUEST = "needs-request"  # of one that is reminded of a request that it has not answered
 
 
 def greet(config: NodeConfig) -> Parcel:
@@ -53,6 +54,8 @@ def answer(config: NodeConfig, parcel: Parcel) -> Parcel:
     before = store.remembered(key)
     if before is not None:
         return before
+    if route.reminds:
+        return Parcel({NEEDS_REQUEST: True})
     try:
         given = _do(config, store, route, parcel.payload, told.digest)
         if given.header["code"] is None:

@@ -18,7 +18,7 @@ RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]  # of a state; empty for the initial one
 Verb = Annotated[str, Field(min_length=1, max_length=100)]
 
-PROTOCOL = 1  # raised when a node of an older version could no longer be talked to
+PROTOCOL = 2  # raised when a node of an older version could no longer be talked to
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Route:
     keeps: bool
     base: Digest  # of the state to go on from
     retain: list[Digest]  # of states that the server may come back to
+    reminds: Digest = ""  # the key of a request that was sent before, of which this is all that is sent again
 
     def header(self) -> dict[str, Any]:
         return asdict(self)
@@ -42,6 +43,8 @@ class Route:
 
     def key(self, payload: bytes) -> str:
         """What is asked for, whichever attempt it is: equal keys have equal answers."""
+        if self.reminds:
+            return self.reminds
         asked = (self.run, self.client, self.round, self.phase, self.verb, self.keeps, self.base, sha256(payload))
         return sha256("\n".join(map(str, asked)).encode())
 

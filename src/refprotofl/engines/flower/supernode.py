@@ -1,16 +1,66 @@
-"""Flower's SuperNode as a process that ends when it gives up, so that whoever started it can start it again.
+"""Flower's SuperNode as a process that never stands still.
 
-Flower's own command goes on then: the thread that serves its executor keeps a process alive that asks for nothing.
+Flower's own command goes on when it gives up: the thread that serves its executor keeps a process alive that asks for
+nothing. This one ends then, so that whoever started it can start it again. And in three cases Flower's waits for ever
+although it is online; what it keeps of its messages is mended here, where it has no other seam.
 """
 
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
+from flwr.app import Error, Message
+from flwr.supercore.constant import TaskType
 from flwr.supernode.cli.flower_supernode import flower_supernode
+from flwr.supernode.nodestate import nodestate_factory
+from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR, InMemoryNodeState
+
+
+class Answering(InMemoryNodeState):
+    """The messages that a SuperNode has taken; each is answered before the next is taken.
+
+    - A SuperNode sends what answers it finds after it has taken a message. One that is left of a run that has ended
+      would be sent instead of the message's own, which then waits for a next message, as does the server.
+    - An app that dies before it has fetched its message, or ends without an answer, is answered for by nobody.
+    """
+
+    def get_messages_legacy(
+        self, *, run_ids: Sequence[int] | None = None, is_reply: bool | None = None, limit: int | None = None
+    ) -> Sequence[Message]:
+        if is_reply and self._owes_an_answer():
+            return []
+        return super().get_messages_legacy(run_ids=run_ids, is_reply=is_reply, limit=limit)
+
+    def finish_task(self, task_id: int, sub_status: str, details: str) -> bool:
+        finished = super().finish_task(task_id, sub_status, details)
+        if finished:
+            tasks = self.get_tasks(task_ids=[task_id])
+            runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
+            self._store_error_replies(runs, CLIENT_APP_CRASHED_ERROR)
+        return finished
+
+    def _owes_an_answer(self) -> bool:
+        self.get_tasks(task_ids=[])  # ends those that show no sign of life any more
+        with self.lock_msg_store:
+            told = [entry.message.metadata for entry in self.msg_store.values()]
+        answered = {one.reply_to_message_id for one in told}
+        return any(not one.reply_to_message_id and one.message_id not in answered for one in told)
+
+    def _store_error_replies(self, run_ids: set[int], error: Error) -> None:
+        """Also to a message that was not fetched."""
+        with self.lock_msg_store:
+            for entry in self.msg_store.values():
+                entry.is_retrieved |= entry.message.metadata.run_id in run_ids and not _is_reply(entry.message)
+        super()._store_error_replies(run_ids, error)
+
+
+def _is_reply(message: Message) -> bool:
+    return bool(message.metadata.reply_to_message_id)
 
 
 def main() -> None:
+    nodestate_factory.InMemoryNodeState = Answering  # type: ignore[attr-defined, unused-ignore]
     code = 1  # to return is to have given up
     try:
         flower_supernode()
