@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.fleet_pb2 import ActivateNodeResponse, RegisterNodeFleetResponse
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
@@ -88,7 +88,7 @@ class Node:
         return message
 
     def begin(self, run: int) -> int:
-        task = self.state.create_task(TaskType.CLIENT_APP, run)
+        task: int | None = self.state.create_task(TaskType.CLIENT_APP, run)
         assert task is not None
         assert self.state.claim_task(task) is not None
         assert self.state.activate_task(task)
@@ -158,5 +158,5 @@ def test_an_answer_is_sent_once_and_as_it_is() -> None:
 
 def error(message: Message) -> int:
     assert message.has_error()
-    told: Error = message.error
-    return told.code
+    code: int = message.error.code
+    return code

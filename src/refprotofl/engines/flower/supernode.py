@@ -30,10 +30,11 @@ class Answering(InMemoryNodeState):
     ) -> Sequence[Message]:
         if is_reply and self._owes_an_answer():
             return []
-        return super().get_messages_legacy(run_ids=run_ids, is_reply=is_reply, limit=limit)
+        found: Sequence[Message] = super().get_messages_legacy(run_ids=run_ids, is_reply=is_reply, limit=limit)
+        return found
 
     def finish_task(self, task_id: int, sub_status: str, details: str) -> bool:
-        finished = super().finish_task(task_id, sub_status, details)
+        finished: bool = super().finish_task(task_id, sub_status, details)
         if finished:
             tasks = self.get_tasks(task_ids=[task_id])
             runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
