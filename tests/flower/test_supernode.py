@@ -125,6 +125,29 @@ def test_an_answer_that_was_left_is_not_sent_instead_of_the_one_that_is_waited_f
     assert node.state.msg_store == {}
 
 
+def test_a_message_that_was_ignored_holds_up_nobody_and_its_app_is_given_up() -> None:
+    """Its run ended while it was taken: Flower says so in its log, and leaves it and the app where they are."""
+    node = Node()
+    task = node.begin(1)
+    old = node.take("of a run that has ended", 1)
+    node.begin(2)
+    new = node.take("of the run that goes on", 2)
+    node.answer(new)
+    assert sorted(node.push()) == sorted([old.metadata.message_id, new.metadata.message_id])
+    assert node.state.msg_store == {}
+    assert task not in node.state.task_token_store  # the app is heard no more
+
+
+def test_an_app_that_has_answered_may_take_its_time_to_end() -> None:
+    node = Node()
+    task = node.begin(1)
+    message = node.take("do it", 1)
+    node.answer(message)
+    assert node.push() == [message.metadata.message_id]
+    node.begin(1)
+    assert task in node.state.task_token_store
+
+
 @pytest.mark.parametrize("fetched", [False, True])
 @pytest.mark.parametrize("how", [SubStatus.FAILED, SubStatus.COMPLETED])
 def test_an_app_that_ends_without_an_answer_is_answered_for(fetched: bool, how: str) -> None:

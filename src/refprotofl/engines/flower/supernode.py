@@ -9,12 +9,16 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from flwr.app import Error, Message
+from flwr.common.constant import Status, SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.nodestate import nodestate_factory
 from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR, InMemoryNodeState
+
+UNFINISHED = (Status.PENDING, Status.STARTING, Status.RUNNING)
 
 
 class Answering(InMemoryNodeState):
@@ -22,6 +26,7 @@ class Answering(InMemoryNodeState):
 
     - A SuperNode sends what answers it finds after it has taken a message. One that is left of a run that has ended
       would be sent instead of the message's own, which then waits for a next message, as does the server.
+    - A message that is taken while its run ends is ignored; it stays there, and its app waits for the rest of it.
     - An app that dies before it has fetched its message, or ends without an answer, is answered for by nobody.
     """
 
@@ -32,6 +37,14 @@ class Answering(InMemoryNodeState):
             return []
         found: Sequence[Message] = super().get_messages_legacy(run_ids=run_ids, is_reply=is_reply, limit=limit)
         return found
+
+    def create_task(self, *given: Any, **more: Any) -> int | None:
+        """For the next message: if there is still one before it, that was ignored, and its app need not go on."""
+        if self._owes_an_answer():
+            for task in self.get_tasks(statuses=UNFINISHED):
+                self.finish_task(task.task_id, SubStatus.FAILED, "Its message was ignored.")
+        made: int | None = super().create_task(*given, **more)
+        return made
 
     def finish_task(self, task_id: int, sub_status: str, details: str) -> bool:
         finished: bool = super().finish_task(task_id, sub_status, details)
