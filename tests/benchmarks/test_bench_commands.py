@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from typer.testing import CliRunner
 
 import refprotofl.cli  # noqa: F401 - registers the commands
 from refprotofl.benchmarks import kernels, overhead, scale
+from refprotofl.benchmarks.changes import BITS
 from refprotofl.benchmarks.measuring import Report
 from refprotofl.cli.entry import app
 from refprotofl.cli.printing import out
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.methods.builtin.thin.codes import CODES
 from refprotofl.models.kernels import FAST
 
 Bench = Callable[..., Result]
@@ -126,3 +129,15 @@ def test_kernels_are_measured_for_the_models_that_were_asked_for(
     bench("kernels", *arguments)
     assert len(asked) == rows
     assert set(asked) <= FAST.keys()
+
+
+def test_codes_are_measured_on_the_changes_of_real_clients(bench: Bench) -> None:
+    """More bits leave less; what is left is owed, so later changes are harder; and the default is the best of three."""
+    told = json.loads(bench("codes", "--preset", "quick", "--rounds", 2, "--json").stdout)
+    rows = {(row["bits"], row["round"]): row for row in told["rows"]}
+    assert sorted(rows) == [(bits, number) for bits in BITS for number in (1, 2)]
+    for name in CODES:
+        assert all(0 < row[name] < 1 for row in rows.values())
+        assert all(rows[more, 1][name] < rows[less, 1][name] for less, more in pairwise(BITS))
+        assert rows[1.0, 1][name] < rows[1.0, 2][name]
+    assert all(row["entropy"] < min(row["rotated"], row["sparse"]) for row in rows.values())

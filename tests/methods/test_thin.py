@@ -16,7 +16,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods.builtin.thin import Options, Thin, codes
 from refprotofl.methods.builtin.thin.sending import Differences
-from refprotofl.methods.common.rotation import Coded
+from refprotofl.methods.common.rotation import Coded, number_of_blocks
 from refprotofl.methods.core.fields import Received
 from refprotofl.methods.core.messages import Scope
 from refprotofl.methods.core.refusal import Refused
@@ -62,11 +62,21 @@ def test_nothing_is_sent_before_the_first_training(simulate_thin):
     assert "images" not in next(iter(done.tap.select("down", "join"))).message  # the public set stays at the server
 
 
-def test_a_bit_a_weight_goes_up_and_down(simulate_thin):
-    done = simulate_thin()
+def coded_bytes(message):
+    """Of code and scales together, which is the same whatever the code."""
+    return len(message.tensor("code")) + 2 * len(message.tensor("scales"))
+
+
+def bytes_of(size, bits):
+    return math.ceil(size * bits / 8) + 2 * number_of_blocks(size)
+
+
+@pytest.mark.parametrize("code", ["entropy", "rotated", "sparse"])
+def test_a_bit_a_weight_goes_up_and_down(simulate_thin, code):
+    done = simulate_thin(thin={"code": code})
     size = parameters(done)
     for one in (*done.tap.select("up", "train"), *done.tap.select("down", "finish")):
-        assert len(one.message.tensor("code")) == -(-size // 8)
+        assert coded_bytes(one.message) == bytes_of(size, 1)
     assert done.communication["uplink"]["parameters"] == 3 * 4 * size
 
 
@@ -88,7 +98,7 @@ def test_who_missed_rounds_catches_up_by_steps_or_as_a_whole(simulate_thin):
     assert max(steps) > 1
     for one in missed:
         count = one.message.whole("version") - one.message.whole("base")
-        assert len(one.message.tensor("code")) == count * -(-size // 8)
+        assert coded_bytes(one.message) == count * bytes_of(size, 1)
     last = max(one.round for one in missed)
     for one in missed:
         if one.round == last:
@@ -105,7 +115,7 @@ def test_the_whole_model_is_sent_where_that_is_shorter(simulate_thin):
         assert 0 < float((held - shared).norm() / shared.norm()) < 0.01
 
 
-@pytest.mark.parametrize(("bits", "code"), [(0.01, "rotated"), (0.3, "rotated"), (1.0, "sparse"), (5.0, "rotated")])
+@pytest.mark.parametrize(("bits", "code"), [(0.01, "rotated"), (0.3, "entropy"), (1.0, "sparse"), (5.0, "rotated")])
 def test_as_many_steps_are_kept_as_take_no_longer_than_the_whole(scope_of, bits, code):
     """Scales and all: at a hundredth of a bit a step is as much of them as of code."""
     scope = scope_of({"down-bits": bits, "code": code})
@@ -182,7 +192,7 @@ def decoded_mean(done, round: int, unbiased: bool) -> torch.Tensor:
 
 def test_the_last_round_is_read_without_bias(simulate_thin):
     """Nothing follows that would repay what levels at the means of cells leave out."""
-    done = simulate_thin(rounds=1, thin={"server-epochs": 0, "tune-epochs": 0})
+    done = simulate_thin(rounds=1, thin={"code": "rotated", "server-epochs": 0, "tune-epochs": 0})
     moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
     assert moved.double() == pytest.approx(decoded_mean(done, 1, unbiased=True), abs=1e-6)
     assert float(decoded_mean(done, 1, unbiased=False).norm()) < 0.9 * float(moved.norm())
@@ -190,7 +200,8 @@ def test_the_last_round_is_read_without_bias(simulate_thin):
 
 @pytest.mark.parametrize("feedback", [True, False])
 def test_an_earlier_round_is_read_without_bias_if_nothing_is_owed(simulate_thin, feedback):
-    done = simulate_thin(rounds=2, thin={"server-epochs": 0, "tune-epochs": 0, "feedback": feedback, "down-bits": 8.0})
+    switches = {"code": "rotated", "server-epochs": 0, "tune-epochs": 0, "feedback": feedback, "down-bits": 8.0}
+    done = simulate_thin(rounds=2, thin=switches)
     step = next(one.message for one in done.tap.select("down", "train") if one.round == 2)
     coded, draw = Coded(step.tensor("code"), step.tensor("scales")), codes.sign_draw(done.resolved, "step", 1)
     said = codes.decoded(done.resolved.thin, coded, parameters(done), draw)
@@ -202,14 +213,14 @@ def test_the_last_upload_may_have_another_rate(simulate_thin):
     done = simulate_thin(thin={"last-up-bits": 2.5, "tune-epochs": 0})
     size = parameters(done)
     for one in done.tap.select("up", "train"):
-        assert len(one.message.tensor("code")) == math.ceil(size * (2.5 if one.round == 3 else 1.0) / 8)
+        assert coded_bytes(one.message) == bytes_of(size, 2.5 if one.round == 3 else 1)
     assert done.communication["uplink"]["parameters"] == 3 * 4 * size
     within = simulate_thin(thin={"last-up-bits": 2.5, "uplink-budget": 700, "tune-epochs": 0})
     assert {len(one.data) for one in within.tap.select("up", "train")} == {700}
 
 
 def test_a_rounds_code_has_that_rounds_length(scope_of):
-    scope = scope_of({"last-up-bits": 2.0})
+    scope = scope_of({"code": "rotated", "last-up-bits": 2.0})
     first, last = codes.up_length(scope, 1), codes.up_length(scope, scope.experiment.rounds)
     scales = torch.ones(codes.number_of_scales(scope), dtype=torch.bfloat16)
     message = Received({"code": torch.zeros(last, dtype=torch.uint8), "scales": scales})
@@ -263,8 +274,9 @@ def test_a_budget_that_is_too_small_names_the_least(simulate_thin):
         simulate_thin(thin={"uplink-budget": 10})
 
 
-def test_a_budget_of_a_few_bytes_says_something(simulate_thin):
-    done = simulate_thin(thin={"uplink-budget": 100, "server-epochs": 0, "tune-epochs": 0})
+@pytest.mark.parametrize(("code", "budget"), [("rotated", 100), ("entropy", 150)])
+def test_a_budget_of_a_few_bytes_says_something(simulate_thin, code, budget):
+    done = simulate_thin(thin={"code": code, "uplink-budget": budget, "server-epochs": 0, "tune-epochs": 0})
     moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
     assert moved.any()
 
@@ -277,7 +289,7 @@ def test_a_budget_in_which_a_code_says_nothing_is_refused(scope_of, code):
     with pytest.raises(InputError, match="too small") as refusal:
         length(10)
     least = int(re.findall(r"(\d+) bytes at least", str(refusal.value))[0])
-    assert length(least) == codes.least_length(scope_of({"code": code})) > 4
+    assert length(least) == codes.CODES[code].least(scope_of({}).shared) > 4
     with pytest.raises(InputError, match="too small"):
         length(least - 1)
 

@@ -1,11 +1,11 @@
-"""Measurements of single parts: `bench aggregate`, `bench kernels`."""
+"""Measurements of single parts: `bench aggregate`, `bench codes`, `bench kernels`."""
 
 from typing import Annotated
 
 import typer
 
 from refprotofl.basics.plugins import is_reference
-from refprotofl.cli.app import Settings
+from refprotofl.cli.app import DataDir, File, Preset, Settings
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
 from refprotofl.errors import InputError
 
@@ -22,6 +22,24 @@ def bench_aggregate(
     from refprotofl.benchmarks.aggregation import measure_aggregation
 
     present(measure_aggregation(uploads, size, keep, repeats, tell), as_json)
+
+
+@bench_app.command("codes", epilog="Example: refprotofl bench codes --preset small --set dataset=fashion-mnist")
+def bench_codes(
+    file: File = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    data: DataDir = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds whose changes are coded.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """What thin's codes leave out of the changes that clients of FedAvg make in your experiment, at the same length."""
+    from refprotofl.benchmarks.changes import changes_of_run, measure_codes
+    from refprotofl.experiment.presets import load_experiment
+
+    whole = ["method=fedavg", "share=full", f"rounds={rounds}", f"evaluate.every={rounds}"]
+    experiment = load_experiment(file, preset, [*(settings or ()), *whole])
+    present(measure_codes(changes_of_run(experiment, data)), as_json)
 
 
 def _own_backbone(settings: list[str]) -> str | None:

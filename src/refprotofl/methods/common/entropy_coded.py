@@ -1,107 +1,131 @@
-"""Rotated vectors in an entropy code: one uniform quantiser for all blocks, as fine as the length allows.
+"""Vectors in an entropy code: one step for all values, as small as the length allows, and frequent levels in few bits.
 
-Above a bit a value this has less error than levels of a fixed length: 1.2 dB at 2 bits, 0.2 dB at 1 (for a Gaussian;
-Gish and Pierce 1968). One step for all blocks is also how bits are best shared among them. Blocks of like scale have
-their own frequencies (wire/symbols.py). The code begins with the step.
+How weights move is far from Gaussian: few move much, and more in some rows than in others. So nothing is rotated, small
+blocks of like size share their frequencies (wire/symbols.py), and values round to zero from farther away than to any
+other level, which saves more length than it costs in error. The levels next to zero stand for the mean of what was
+rounded to them, which is sent: no number has to come out alike on two machines.
+
+    code      the classes of the blocks, then the levels of all values, as symbols
+    scales    the step, and the means
 """
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtr
 from torch import Tensor
 
-from refprotofl.methods.common.rotation import Coded, Draw, gaussian, root_mean_squares, rotated, unrotated, widths
+from refprotofl.methods.common.rotation import Coded
 from refprotofl.wire.error import WireError
 from refprotofl.wire.reader import Reader
 from refprotofl.wire.symbols import about_bytes, decode_symbols, encode_symbols, least_bytes
 
-_CONTEXTS = 4
+_MEANS = 3  # levels next to zero, on either side, whose means are sent
+SCALES = 1 + _MEANS
+_BLOCK = 256  # values that have a class in common
+_CLASSES, _PER_OCTAVE = 8, 2  # how much smaller than the largest block: half a power of two each
+_SHARE = 0.1  # of a code: more than that classes may not take, or there is one for all
 _MIDDLE = 128  # the symbol of what is rounded to zero
-_MOST = 127  # steps from there
-_STEP_BYTES = 2
+_MOST = 127  # levels on either side of it
+_DEAD_ZONE = 0.15  # of a step: so much later values round away from zero, at a bit a value; the more bits, the less
+
+Symbols = NDArray[np.uint8]
 
 
 def least_entropy(size: int) -> int:
     """Bytes that no code of a vector of `size` is shorter than, if it is to say anything."""
-    return _STEP_BYTES + least_bytes(size, _CONTEXTS) + 1
+    return least_bytes(_blocks(size), 1) + least_bytes(size, _CLASSES) + 1
 
 
-def encode_entropy(vector: Tensor, length: int, draw: Draw) -> Coded:
+def encode_entropy(vector: Tensor, length: int) -> Coded:
     """The vector (P,) in a code of `length` bytes; zeros if not even the coarsest fits."""
-    turned = rotated(vector, draw)
-    scales = root_mean_squares(turned, len(vector))
-    contexts, values = _contexts(scales, widths(len(vector))), turned.numpy()
-    code = np.zeros(length, np.uint8)
-    found = _finest(values, contexts, length - _STEP_BYTES) if values.any() else None
+    values = vector.to(torch.float64).numpy()
+    code, scales = np.zeros(length, np.uint8), torch.zeros(SCALES, dtype=torch.bfloat16)
+    found = _finest(values, length) if values.any() else None
     if found is not None:
-        written = np.frombuffer(found[0].to_bytes(_STEP_BYTES, "little") + found[1], np.uint8)
-        code[: len(written)] = written
+        step, symbols, written = found
+        code[: len(written)] = np.frombuffer(written, np.uint8)
+        scales = torch.tensor([step, *_means(values, symbols, step)]).to(torch.bfloat16)
     return Coded(torch.from_numpy(code), scales)
 
 
-def decode_entropy(coded: Coded, size: int, draw: Draw) -> Tensor:
-    """What the code says, (P,) float32; the code and the scales must be as long as they were made."""
-    lengths, data = widths(size), coded.code.numpy().tobytes()
-    pattern = int.from_bytes(data[:_STEP_BYTES], "little")
-    if not pattern:
+def decode_entropy(coded: Coded, size: int) -> Tensor:
+    """What the code says, (P,) float32; a step of zero says nothing."""
+    step, *means = coded.scales.tolist()
+    if not step:
         return torch.zeros(size)
-    step = _step(pattern)
-    if not 0 < step < np.inf:
-        raise WireError("malformed: a step that is not a positive number")
-    reader = Reader(data)
-    reader.take(_STEP_BYTES)
-    symbols = decode_symbols(reader, _contexts(coded.scales, lengths), _CONTEXTS)
-    middles = [_middles(scale, step) for scale in coded.scales.to(torch.float64).tolist()]
-    parts = np.split(symbols, np.cumsum(lengths)[:-1])
-    values = np.concatenate([one[part] for one, part in zip(middles, parts, strict=True)])
-    return unrotated(torch.from_numpy(values), size, draw)
+    levels = np.arange(_MOST + 1) * step
+    levels[1 : 1 + _MEANS] = means
+    if not levels.max() <= np.finfo(np.float32).max:
+        raise WireError("malformed: levels that are no numbers")
+    reader = Reader(coded.code.numpy().tobytes())
+    classes = decode_symbols(reader, np.zeros(_blocks(size), np.int64), 1)
+    if classes.max() >= _CLASSES:
+        raise WireError("malformed: a class that there is not")
+    symbols = decode_symbols(reader, _contexts(classes, size), _CLASSES).astype(np.int64) - _MIDDLE
+    return torch.from_numpy(np.sign(symbols) * levels[np.minimum(np.abs(symbols), _MOST)]).to(torch.float32)
 
 
-def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: int) -> tuple[int, bytes] | None:
-    """The smallest step, as the bits of a bfloat16, whose code fits into `length` bytes; and that code.
+def _finest(values: NDArray[np.float64], length: int) -> tuple[float, Symbols, bytes] | None:
+    """The smallest step whose code fits into `length` bytes, the symbols, and that code.
 
-    The bits of positive floats are in the order of the floats, so they are halved between too fine and coarse enough.
+    Steps are the positive floats of 16 bits, whose patterns are in their order.
     """
-    most = float(np.abs(values).max())
-    low, high = _pattern(most / _MOST), _pattern(3 * most) + 1
+    classes = _classes(values)
+    told = _told(classes)
+    if len(told) > _SHARE * length:
+        classes = np.zeros_like(classes)
+        told = _told(classes)
+    contexts = _contexts(classes, len(values))
+    most, left = float(np.abs(values).max()), length - len(told)
+    late = _DEAD_ZONE * min(1.0, len(values) / (8 * length))
+    low, high = _pattern(most / _MOST), _pattern(2 * most) + 1
     while low < high:
         middle = (low + high) // 2
-        if about_bytes(_rounded(values, middle), contexts, _CONTEXTS) <= length:
+        if about_bytes(_rounded(values, _step(middle), late), contexts, _CLASSES) <= left:
             high = middle
         else:
             low = middle + 1
-    for pattern in range(low, _pattern(3 * most) + 2):  # the real code is longer by its tables
-        written = encode_symbols(_rounded(values, pattern), contexts, _CONTEXTS)
-        if len(written) <= length:
-            return pattern, written
+    for pattern in range(low, _pattern(2 * most) + 2):
+        symbols = _rounded(values, _step(pattern), late)
+        written = encode_symbols(symbols, contexts, _CLASSES)
+        if len(written) <= left:
+            return _step(pattern), symbols, told + written
     return None
 
 
-def _rounded(values: NDArray[np.float64], pattern: int) -> NDArray[np.uint8]:
-    return (np.clip(np.rint(values / _step(pattern)), -_MOST, _MOST) + _MIDDLE).astype(np.uint8)
+def _told(classes: Symbols) -> bytes:
+    return encode_symbols(classes, np.zeros(len(classes), np.int64), 1)
 
 
-def _contexts(scales: Tensor, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of each value: by how many powers of two its block is smaller than the largest one. Whole numbers alone."""
-    exponents = scales.view(torch.int16).numpy().astype(np.int64) >> 7
-    smaller = np.minimum(exponents.max(initial=0) - exponents, _CONTEXTS - 1)
-    return np.asarray(np.repeat(smaller, lengths))
+def _rounded(values: NDArray[np.float64], step: float, late: float) -> Symbols:
+    levels = np.minimum(np.floor(np.abs(values) / step + 0.5 - late), _MOST)
+    return (np.copysign(levels, values) + _MIDDLE).astype(np.uint8)
 
 
-def _middles(scale: float, step: float) -> NDArray[np.float64]:
-    """What each symbol stands for in a block of this scale: the mean of a Gaussian's cell; (256,)."""
-    centres: NDArray[np.float64] = (np.arange(256) - _MIDDLE) * np.float64(step)
-    if not scale:
-        return centres
-    low, high = (centres - step / 2) / scale, (centres + step / 2) / scale
-    mass = ndtr(-np.abs(low + high) / 2 + step / scale / 2) - ndtr(-np.abs(low + high) / 2 - step / scale / 2)
-    means = scale * (gaussian(low) - gaussian(high)) / np.maximum(mass, 1e-12)
-    return np.where(mass > 1e-9, means, centres)
+def _means(values: NDArray[np.float64], symbols: Symbols, step: float) -> list[float]:
+    sizes, levels = np.abs(values), np.abs(symbols.astype(np.int64) - _MIDDLE)
+    chosen = [sizes[levels == level] for level in range(1, 1 + _MEANS)]
+    return [float(some.mean()) if len(some) else level * step for level, some in enumerate(chosen, 1)]
+
+
+def _blocks(size: int) -> int:
+    return -(-size // _BLOCK)
+
+
+def _classes(values: NDArray[np.float64]) -> Symbols:
+    """Of each block: how much smaller its values are than those of the largest."""
+    padded = np.pad(np.abs(values), (0, -len(values) % _BLOCK))
+    sizes = padded.reshape(-1, _BLOCK).mean(axis=1)
+    smaller = _PER_OCTAVE * np.log2(sizes.max() / np.maximum(sizes, sizes.max() * 2.0**-64))
+    return np.asarray(np.minimum(np.rint(smaller), _CLASSES - 1)).astype(np.uint8)
+
+
+def _contexts(classes: Symbols, size: int) -> NDArray[np.int64]:
+    return np.repeat(classes.astype(np.int64), _BLOCK)[:size]
 
 
 def _pattern(step: float) -> int:
-    return int(torch.tensor(step).to(torch.bfloat16).view(torch.int16))
+    return max(1, int(torch.tensor(step).to(torch.bfloat16).view(torch.int16)))
 
 
 def _step(pattern: int) -> float:

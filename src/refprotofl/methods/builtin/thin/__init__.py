@@ -29,10 +29,10 @@ class Options(Table):
     down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
     uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
     downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
-    code: Literal["rotated", "entropy", "sparse"] = Field(
-        "rotated",
-        description="how a change becomes so many bytes: rotated and quantised in levels of fixed length or in an "
-        "entropy code, or its largest values alone",
+    code: Literal["entropy", "rotated", "sparse"] = Field(
+        "entropy",
+        description="how a change becomes so many bytes: all its values in an entropy code, rotated and in levels of "
+        "fixed length, or its largest values alone",
     )
     feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")

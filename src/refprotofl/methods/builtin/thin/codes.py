@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -11,11 +12,10 @@ from refprotofl.basics.streams import stream
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.thin import Options
-from refprotofl.methods.common import sparse_coded
-from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy, least_entropy
+from refprotofl.methods.common import entropy_coded as entropy
+from refprotofl.methods.common import sparse_coded as sparse
 from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.common.rotation import Coded, Draw, number_of_blocks
-from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse, least_sparse
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Dense, Either, Fields, Received, Whole
 from refprotofl.methods.core.messages import Scope
@@ -24,6 +24,31 @@ from refprotofl.wire import Message, WireError, encode
 from refprotofl.wire.ledger import Counted
 
 WHOLE_BITS = 8.0  # of the model as a whole, for whom the missed steps would take longer
+
+
+@dataclass(frozen=True)
+class _Code:
+    scales: Callable[[int], int]  # how many go with the code of a vector of this size
+    least: Callable[[int], int]  # bytes of a code that says anything at all
+    encode: Callable[[Tensor, int, Draw], Coded]  # a vector, in so many bytes
+    decode: Callable[[Coded, int, Draw, bool], Tensor]  # of this size; without bias, if the code can be read so
+
+
+CODES = {
+    "entropy": _Code(
+        lambda size: entropy.SCALES,
+        entropy.least_entropy,
+        lambda vector, length, draw: entropy.encode_entropy(vector, length),
+        lambda coded, size, draw, unbiased: entropy.decode_entropy(coded, size),
+    ),
+    "rotated": _Code(number_of_blocks, lambda size: 1, encode_rotated, decode_rotated),
+    "sparse": _Code(
+        lambda size: sparse.SCALES,
+        sparse.least_sparse,
+        lambda vector, length, draw: sparse.encode_sparse(vector, length),
+        lambda coded, size, draw, unbiased: sparse.decode_sparse(coded, size),
+    ),
+}
 
 # How long a code is
 
@@ -74,19 +99,12 @@ def bits_length(scope: Scope, bits: float) -> int:
 
 
 def number_of_scales(scope: Scope) -> int:
-    return sparse_coded.SCALES if scope.options.code == "sparse" else number_of_blocks(scope.shared)
-
-
-def least_length(scope: Scope) -> int:
-    """Of a code that says anything at all."""
-    if scope.options.code == "rotated":
-        return 1
-    return (least_entropy if scope.options.code == "entropy" else least_sparse)(scope.shared)
+    return CODES[scope.options.code].scales(scope.shared)
 
 
 def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: str) -> int:
     """The longest code whose message keeps within the budget."""
-    least = least_length(scope)
+    least = CODES[scope.options.code].least(scope.shared)
     overhead = len(encode(message(least))) - least
     length = budget - overhead
     while length > 0 and len(encode(message(length))) > budget:
@@ -173,10 +191,7 @@ def read_steps(scope: Scope, message: Received, held: Tensor) -> Tensor:
 
 def encode_change(table: Options, change: Tensor, length: int, draw: Draw) -> tuple[Coded, Tensor]:
     """A vector as a code, and what the other side will make of it."""
-    if table.code == "sparse":
-        coded = encode_sparse(change, length)
-    else:
-        coded = (encode_entropy if table.code == "entropy" else encode_rotated)(change, length, draw)
+    coded = CODES[table.code].encode(change, length, draw)
     said = decoded(table, coded, len(change), draw)
     guards.something_said(change, said, length)
     return coded, said
@@ -185,10 +200,6 @@ def encode_change(table: Options, change: Tensor, length: int, draw: Draw) -> tu
 def decoded(table: Options, coded: Coded, size: int, draw: Draw, unbiased: bool = False) -> Tensor:
     """The vector (P,) that a code stands for; the rotated one's can be had without bias."""
     try:
-        if table.code == "sparse":
-            return decode_sparse(coded, size)
-        if table.code == "entropy":
-            return decode_entropy(coded, size, draw)
-        return decode_rotated(coded, size, draw, unbiased)
+        return CODES[table.code].decode(coded, size, draw, unbiased)
     except WireError as problem:
         raise Refused(f"code: {problem}") from None
