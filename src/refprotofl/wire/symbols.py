@@ -22,7 +22,7 @@ _PRECISION = 12
 _WHOLE = 1 << _PRECISION  # what the frequencies of a context add up to
 _LEAST = 1 << 16  # a state is from here to below 2**32
 A_LANE = 4096  # symbols for each lane, or its state would weigh too much
-_MOST_LANES = 64
+_MOST_LANES = 1024
 
 
 def encode_symbols(symbols: Symbols, contexts: Integers, count: int, a_lane: int = A_LANE) -> bytes:
