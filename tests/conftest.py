@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from refprotofl import Experiment, run
 from refprotofl.data import digests
 from refprotofl.simulation.engine import OpenEngine, open_engine
 
 torch.set_num_threads(1)
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")  # a slow machine is no failure
 
 TRIED = "tried: "
 

@@ -32,7 +32,7 @@ def experiment(**changes):
     return Experiment.parse(values | {key.replace("_", "-"): value for key, value in changes.items()})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(["dirichlet", "iid", "shards"]),
     alpha=st.floats(1e-6, 1e3),

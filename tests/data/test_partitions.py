@@ -29,7 +29,7 @@ def satisfiable(draw):
     return draw(st.sampled_from(KINDS)), labels, clients, alpha, min_size, draw(st.integers(0, 3))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(satisfiable())
 def test_every_sample_has_one_owner_and_every_client_enough(case):
     kind, labels, clients, _, min_size, _ = case
@@ -45,7 +45,7 @@ def test_every_sample_has_one_owner_and_every_client_enough(case):
     assert all(np.array_equal(one, other) for one, other in zip(shares, again, strict=True))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(min_value=0, exclude_min=True, max_value=1e300), st.integers(1, 50), st.integers(0, 9))
 def test_dirichlet_draws_are_proportions_for_any_alpha(alpha, clients, seed):
     rows = dirichlet(alpha, 5, clients, stream(seed, "test"))

@@ -19,7 +19,7 @@ def experiment(**keys: object) -> Experiment:
     return Experiment.parse({**base, "public": {"per-class": 2}, "train": {"batch-size": 16}, **keys})
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(share=st.floats(0.001, 0.9), seed=st.integers(0, 5), kind=st.sampled_from(["dirichlet", "iid", "shards"]))
 def test_each_client_keeps_and_holds_out_what_it_had(share: float, seed: int, kind: str) -> None:
     digits = load_dataset("digits")

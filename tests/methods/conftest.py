@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import settings
 
 from refprotofl.basics.state import State
 from refprotofl.engines.engine import Engine, Request, Result
@@ -31,9 +30,6 @@ from refprotofl.simulation.assembly import client_side
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
 from refprotofl.simulation.run import Finished, Watcher, run
 from refprotofl.wire import decode
-
-settings.register_profile("steady", deadline=None)  # a slow machine is no failure
-settings.load_profile("steady")
 
 TINY: dict[str, Any] = {
     "dataset": "digits",

@@ -25,7 +25,7 @@ def growing_sizes(draw: st.DrawFn) -> tuple[list[int], int, int]:
 
 
 @given(growing_sizes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_sizes_that_grow_with_small_dips_give_what_bisection_gives(case: tuple[list[int], int, int]) -> None:
     sizes, limit, value_bytes = case
     plain = fitting.largest_that_fits(lambda keep: sizes[keep - 1] <= limit, len(sizes))

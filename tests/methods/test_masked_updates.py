@@ -240,7 +240,7 @@ def test_the_largest_that_fits_never_lands_where_one_more_would_fit(holes: set[i
     spent=st.integers(0, 20),
     value_type=st.sampled_from(VALUE_TYPES),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_composed_message_fits_its_budget_and_one_more_would_not(
     select: str, scope: str, seed: int, budget: int, spent: int, value_type: str
 ) -> None:

@@ -38,7 +38,7 @@ def test_the_entropy_code_has_the_error_that_is_known_of_it(bits: int, decibel: 
     assert left(vector, said) < lloyd_max.error(bits)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 9_000), length=st.integers(3, 3_000), scale=st.sampled_from([0.0, 1e-20, 1.0, 1e20]))
 def test_any_vector_in_any_length(size: int, length: int, scale: float) -> None:
     vector = scale * gaussian(size)
@@ -99,7 +99,7 @@ def test_a_code_that_nobody_wrote_is_refused() -> None:
     assert not decode_entropy(Coded(coded.code, torch.zeros_like(coded.scales)), 3_000).any()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_whatever_comes_is_a_vector_or_refused(data: st.DataObject) -> None:
     """Any change of any byte."""

@@ -85,7 +85,7 @@ def test_bits_go_to_the_blocks_that_moved() -> None:
     assert error[1:].tolist() == pytest.approx([1, 1, 1], rel=0.1)  # none left
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 10_000),
     length=st.integers(0, 3_000),

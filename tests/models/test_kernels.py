@@ -82,7 +82,7 @@ def assert_same_numbers(plain: nn.Module, fast: nn.Module, inputs: Tensor) -> No
 # The convolution
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     sizes=st.tuples(*[st.integers(1, 5)] * 3), stride=st.integers(1, 2), kernel=st.sampled_from([1, 3, 5]),
     channels=st.tuples(*[st.integers(1, 4)] * 2), bias=st.booleans(), last=st.booleans(),

@@ -95,7 +95,7 @@ def test_a_file_that_may_be_mapped_is_never_replaced(tmp_path: Path) -> None:
 STEPS = st.lists(st.sampled_from(["train", "change", "remove", "merge"]), max_size=8)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_any_history_gives_the_state_that_memory_would_have(tmp_path: Path, steps: list[str]) -> None:
     location, memory = Location(), dict(INITIAL)
@@ -260,7 +260,7 @@ def test_a_client_that_takes_longer_than_the_deadline_stops_the_run_and_its_stat
     assert place.settle(1) == {}
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=5),

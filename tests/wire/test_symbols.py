@@ -10,7 +10,7 @@ from refprotofl.wire.reader import Reader
 from refprotofl.wire.symbols import decode_symbols, encode_symbols, least_code_bits
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(0, 20_000), spread=st.integers(1, 256), contexts=st.integers(1, 4), seed=st.integers(0, 9))
 def test_any_symbols_come_back(size: int, spread: int, contexts: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ def test_one_symbol_alone_takes_its_table() -> None:
     assert len(encode_symbols(symbols, np.zeros(1000, np.int64), 1)) == 1 + 2 + 2 + 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=60))
 def test_whatever_arrives_is_read_or_refused(data: bytes) -> None:
     try:

@@ -19,7 +19,7 @@ def drawn(size: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
     return (127 * values).round().to(dtype) if dtype is torch.int8 else values.to(dtype)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.binary(max_size=4000), dtype=st.sampled_from(CODED))
 def test_any_bits_come_back(data: bytes, dtype: torch.dtype) -> None:
     """Infinities and NaN among them: the codec, not this code, refuses those."""
@@ -73,7 +73,7 @@ def test_a_value_that_is_not_finite_is_refused_both_ways(value: float) -> None:
         decode(code)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(place=st.integers(3, 10_000), byte=st.integers(0, 255))
 def test_damage_is_read_as_values_or_refused(place: int, byte: int) -> None:
     good = bytearray(encode({"x": drawn(2000, torch.int8), "y": drawn(500, torch.float16)}, "entropy"))

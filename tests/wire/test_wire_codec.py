@@ -76,7 +76,7 @@ def identical(left: Message, right: Message) -> bool:
 
 
 @given(messages)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_message_survives_bit_for_bit(message: Message) -> None:
     data = encode(message)
     assert identical(decode(data), message)

@@ -66,7 +66,7 @@ def grids(draw: st.DrawFn, size: int, total: int) -> Grid | None:
 
 
 @given(st.integers(0, 1 << 32), st.integers(10, 60), st.sampled_from([32, 64, 100]), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_grid_stands_for_the_same_indices(seed: int, rows: int, width: int, data: st.DataObject) -> None:
     marked, size = uneven(seed, rows, width)
     if not 100 < marked.size < size:

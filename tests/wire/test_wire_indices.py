@@ -93,7 +93,7 @@ def test_busy_blocks_alone_are_used_too() -> None:
     tail=st.integers(0, 100),
     power=st.sampled_from([0.1, 1, 3, 9]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_masks_of_any_shape_survive(seed: int, rows: int, width: int, tail: int, power: float) -> None:
     mask = busy_lines(seed, rows, width, tail, power)
     indices = np.flatnonzero(mask)
