@@ -205,6 +205,9 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, 
             time.sleep(0.5)
         seen = rounds_in(out)
     finally:
+        server = find("flwr-serverapp", address)
+        if server is not None:  # it would go on to ask for its SuperLink
+            os.kill(server, signal.SIGTERM)
         for process in reversed(started):
             process.terminate()
             try:

@@ -19,6 +19,7 @@ from refprotofl.errors import MachineError
 AT_ONCE = 16  # messages that are pushed or pulled by one call
 HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
+QUIET = 3.0  # times as long as a look took there is none: the SuperLink has the nodes' requests to answer, too
 FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 VALID = 12 * 3600.0  # seconds that a message may wait for its node, if nobody says otherwise
 SLACK = 60.0  # seconds that a message stays valid after nobody waits for its answer any more: clocks differ
@@ -55,6 +56,7 @@ class Courier:
         self._grid = grid
         self._pause = pause
         self._length = SHORTEST
+        self._took = 0.0  # seconds, the last look
 
     def nodes(self) -> list[NodeInfo]:
         """Those that are online."""
@@ -77,15 +79,18 @@ class Courier:
 
     def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
         """The replies that are there by now, by the id of what they reply to."""
+        begun = time.monotonic()
         messages = _in_parts(lambda some: _spoken(partial(self._grid.pull_messages, some)), list(ids))
+        self._took = time.monotonic() - begun
         found = {message.metadata.reply_to_message_id: _reply(message) for message in messages}
         if found:
             self._length = SHORTEST
         return found
 
     def rest(self, most: float | None = None) -> None:
-        """Before the next look; the longer nothing comes, the longer."""
-        self._pause(self._length if most is None else max(0.0, min(self._length, most)))
+        """Before the next look; the longer nothing comes, and the longer a look takes, the longer."""
+        pause = max(self._length, QUIET * self._took)
+        self._pause(pause if most is None else max(0.0, min(pause, most)))
         self._length = min(LONGEST, GROWTH * self._length)
 
     def gather(self, sendings: Mapping[str, Sending], seconds: float) -> dict[str, Reply]:

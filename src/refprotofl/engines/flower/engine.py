@@ -100,7 +100,7 @@ class DeploymentEngine:
             heard = self._hear(asked)
             if asked.result is None and not heard:
                 self._give_up_on(asked, deadline)
-            if asked.result is None and not heard:
+            if asked.result is None:
                 self._wait()
         del self._asked[ticket]
         if asked.result.code is None and asked.route.keeps:

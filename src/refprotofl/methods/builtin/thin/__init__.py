@@ -37,6 +37,9 @@ class Options(Table):
     feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
     server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
+    distil: Weight = Field(
+        0.0, description="weight of what clients' models say together of mixed public images, in those passes"
+    )
     drift: Literal["none", "proximal", "anchors"] = Field(
         "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
     )
@@ -99,6 +102,8 @@ class Thin(Declaration):
     def releases(experiment: "Experiment") -> Releases:
         """All that leaves a client is made of trained weights; a rotated change has a value everywhere."""
         table: Options = experiment.thin
+        if table.distil:
+            return Releases(sample=0, client="thin.distil asks each client's own model, to which no noise was added")
         return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
 
     @staticmethod
@@ -126,6 +131,13 @@ class Thin(Declaration):
         table: Options = experiment.thin
         if table.drift != "none" and not table.strength:
             raise ValueError(f'has thin.drift = "{table.drift}" with thin.strength = 0, which holds nothing')
+        if table.distil and not table.server_epochs:
+            raise ValueError("has thin.distil, a part of the server's passes, with thin.server-epochs = 0")
+        if table.distil and experiment.aggregate != "mean":
+            raise ValueError(
+                f'has aggregate = "{experiment.aggregate}", but thin.distil listens to every client alike: use '
+                "thin.distil = 0"
+            )
         if not _has_public_set(experiment):
             _check_without_public_set(table)
 
@@ -149,6 +161,7 @@ def _check_without_public_set(table: Options) -> None:
     for name, value in (
         ("pretrain", table.pretrain),
         ("server-epochs", table.server_epochs if table.server_epochs != default else 0),
+        ("distil", table.distil),
     ):
         if value:
             raise ValueError(f"has thin.{name} = {value}, passes over the public set: it must not be empty")

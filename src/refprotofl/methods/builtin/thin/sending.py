@@ -35,6 +35,9 @@ class Sending(Protocol):
     def forget(self, client: int) -> None:
         """It has the initial weights alone."""
 
+    def held_by(self, client: int) -> Tensor:
+        """What it has, (P,), once it took what it was sent."""
+
 
 class Steps:
     """The same steps for everyone; who missed some is sent them too, or the whole model where that is shorter."""
@@ -90,6 +93,9 @@ class Steps:
 
     def forget(self, client: int) -> None:
         self.holds[client] = 0
+
+    def held_by(self, client: int) -> Tensor:
+        return self.shared  # to whom the whole model was sent, nearly
 
 
 class Differences:
@@ -152,6 +158,9 @@ class Differences:
     def forget(self, client: int) -> None:
         first = (self.versions == 0).nonzero().flatten().tolist()
         self.holds[client] = first[0] if first else self._put(self._initial, 0)
+
+    def held_by(self, client: int) -> Tensor:
+        return self.vectors[self.holds[client]]
 
 
 def state_of(sending: Sending) -> State:

@@ -15,6 +15,7 @@ from refprotofl.evaluation.scoring import accuracy
 from refprotofl.methods import erpa
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
+from refprotofl.methods.builtin.thin.teaching import Lesson, mixtures
 from refprotofl.methods.common import weights
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.aggregation import Upload, fold, moved
@@ -71,9 +72,10 @@ class ThinServer(Server):
         self.sending.advance(self.exact)
         requests = self.sending.requests(self.anchors())
         changes = self.ask(cohort, "train", requests, lambda client, answer: self.read(cohort, client, answer))
-        move = fold(self.rule, len(self.exact), self.uploads(changes))
+        lesson = self.lesson(cohort.round)
+        move = fold(self.rule, len(self.exact), self.uploads(changes, lesson))
         self.exact = moved(self.exact if self.options.feedback else self.sending.shared, move)
-        self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs)
+        self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs, lesson)
 
     def read(self, cohort: Cohort, client: int, answer: Received) -> Tensor:
         """Without bias where nothing follows to repay what the code left out; a node's own budget may be less."""
@@ -82,18 +84,32 @@ class ThinServer(Server):
         unbiased, shorter = last or not self.options.feedback, self.options.uplink_budget is not None
         return codes.read_change(self.desk.scope, answer, length, draw, unbiased, shorter)
 
-    def uploads(self, changes: "Iterator[tuple[int, Tensor]]") -> Iterator[Upload]:
+    def uploads(self, changes: "Iterator[tuple[int, Tensor]]", lesson: Lesson | None) -> Iterator[Upload]:
         for client, change in changes:
+            weight = float(self.samples[client])
             self.sending.took(client)
-            yield Upload(change.to(torch.float64), float(self.samples[client]))
+            if lesson is not None:
+                lesson.hear(self.sending.held_by(client) + change, weight)
+            yield Upload(change.to(torch.float64), weight)
 
-    def trained(self, vector: Tensor, purpose: str, round: int, epochs: int) -> Tensor:
+    def lesson(self, round: int) -> Lesson | None:
+        """A picture for each public image of each pass."""
+        if not self.options.distil or self.public is None or not len(self.public):
+            return None
+        order = stream(self.experiment.seed, "thin/mixtures", round=round)
+        pictures = mixtures(self.public.own_images, self.options.server_epochs * len(self.public), order)
+        return Lesson(self.model, self.parts, self.num_classes, pictures)
+
+    def trained(self, vector: Tensor, purpose: str, round: int, epochs: int, lesson: Lesson | None = None) -> Tensor:
         """The vector after so many passes over the public set."""
         if not epochs or self.public is None:
             return vector
         self.model.write(self.parts, vector)
         table = self.options.cooled(self.experiment.train, max(round, 1)).model_copy(update={"local_epochs": epochs})
-        train(self.model, self.public, table, stream(self.experiment.seed, f"thin/{purpose}", round=round))
+        order, loss = stream(self.experiment.seed, f"thin/{purpose}", round=round), None
+        if lesson is not None:
+            loss = lesson.loss(self.options.distil)
+        train(self.model, self.public, table, order, loss=loss)
         after = self.model.read(self.parts)
         guards.server_moved(vector, after, "the model")
         return after

@@ -1,0 +1,62 @@
+"""What the clients' models say together, taught to the mean of their weights by pictures that cost nothing.
+
+The mean of weights is not the mean of what the models would say. So the server asks each upload's model what it sees in
+mixtures of two public images each, and draws the mean model towards all their answers (ensemble distillation: FedDF,
+Lin et al. 2020; mixtures: Zhang et al. 2018). No byte is sent for it, and no model is kept: each says its part as it
+is read.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from refprotofl.basics.parts import Parts
+from refprotofl.methods.core.training import Loss, classify, cross_entropy, embed
+from refprotofl.models import SplitModel
+
+
+def mixtures(images: Tensor, count: int, order: np.random.Generator) -> Tensor:
+    """So many pictures (count, channels, H, W) uint8, each a share of one image and the rest of another."""
+    pairs = torch.from_numpy(order.integers(0, len(images), (2, count)))
+    shares = torch.from_numpy(order.random(count, np.float32)).view(-1, 1, 1, 1).to(images.device)
+    first, second = (images[rows.to(images.device)].to(torch.float32) for rows in pairs)
+    return (shares * first + (1 - shares) * second).round().to(torch.uint8)
+
+
+class Lesson:
+    """The pictures of a round, and what was said of them so far."""
+
+    def __init__(self, model: SplitModel, parts: Parts, classes: int, pictures: Tensor) -> None:
+        self._model, self._parts = model, parts
+        self._pictures = pictures
+        self._said = torch.zeros(len(pictures), classes, dtype=torch.float64)
+        self._weight = 0.0
+
+    def hear(self, vector: Tensor, weight: float) -> None:
+        """One client's model; whose answers are no numbers is not listened to."""
+        self._model.write(self._parts, vector)
+        logits = classify(self._model, embed(self._model, self._pictures))[:, : self._said.shape[1]]
+        said = logits.to(torch.float64).softmax(dim=1)
+        if said.isfinite().all():
+            self._said += weight * said
+            self._weight += weight
+
+    @property
+    def answers(self) -> Tensor:
+        """The probability of each class in each picture, (count, classes)."""
+        return (self._said / max(self._weight, 1e-12)).to(torch.float32)
+
+    def loss(self, strength: float) -> Loss:
+        """Cross-entropy of a batch, and of as many pictures, which come in turn, towards what was said of them."""
+        known, answers, start = cross_entropy(self._model), self.answers.to(self._model.device), 0
+
+        def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+            nonlocal start
+            turn = slice(start, start + len(labels))
+            start += len(labels)
+            seen = self._model.head(self._model.embed(self._model.prepare(self._pictures[turn])))
+            taught = strength * functional.cross_entropy(seen[:, : answers.shape[1]], answers[turn])
+            return known(inputs, labels)[0] + taught, taught
+
+        return loss

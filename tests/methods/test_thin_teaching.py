@@ -1,0 +1,126 @@
+"""What clients' models say together of mixed public images, and how the server's model is drawn to it."""
+
+import numpy as np
+import pytest
+import torch
+
+from refprotofl.basics.parts import ALL
+from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
+from refprotofl.methods.builtin.thin.teaching import Lesson, mixtures
+from refprotofl.models import SplitModel
+from refprotofl.simulation.run import Watcher, run
+
+IMAGES = torch.tensor([[[[0, 100]]], [[[200, 40]]]], dtype=torch.uint8)  # (2, 1, 1, 2)
+
+
+class Flat(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.flatten(1)
+
+
+@pytest.fixture
+def model() -> SplitModel:
+    """Two pixels, an embedding of one value, two classes; pixels are seen as they are."""
+    return SplitModel(Flat(), 2, 1, 2, [0.0], [1 / 255])
+
+
+def weights(head: tuple[float, float]) -> torch.Tensor:
+    """A model that embeds a picture as its first pixel, in hundreds, and gives each class a multiple of that."""
+    return torch.tensor([0.01, 0.0, 0.0, *head, 0.0, 0.0])
+
+
+def test_a_mixture_is_a_share_of_one_image_and_the_rest_of_another() -> None:
+    mixed = mixtures(IMAGES, 500, np.random.default_rng(0)).to(torch.float64).flatten(1)
+    first = mixed[:, 0] / 200  # the share of the second image
+    assert mixed[:, 1].numpy() == pytest.approx((100 - 60 * first).numpy(), abs=0.7)
+    assert 0.0 in first
+    assert 1.0 in first
+    assert float(first.min()) == 0.0 < float(first.mean()) < 1.0 == float(first.max())
+
+
+def test_the_answers_are_the_mean_of_what_each_model_says_by_its_weight(model: SplitModel) -> None:
+    lesson = Lesson(model, ALL, 2, IMAGES[1:])  # embedded as 2
+    lesson.hear(weights((1.0, 0.0)), 3.0)
+    lesson.hear(weights((0.0, 0.5)), 1.0)
+    first, second = np.exp(2) / (np.exp(2) + 1), 1 / (1 + np.exp(1))
+    assert float(lesson.answers[0, 0]) == pytest.approx((3 * first + second) / 4, abs=1e-6)
+    assert float(lesson.answers.sum()) == pytest.approx(1.0)
+
+
+def test_a_model_that_says_no_numbers_is_not_listened_to(model: SplitModel) -> None:
+    lesson = Lesson(model, ALL, 2, IMAGES)
+    lesson.hear(weights((1.0, 0.0)), 1.0)
+    before = lesson.answers
+    lesson.hear(weights((3e38, 3e38)) * 3e38, 1_000.0)
+    assert torch.equal(lesson.answers, before)
+
+
+def test_the_loss_is_that_of_the_labels_and_of_the_pictures_in_turn(model: SplitModel) -> None:
+    lesson = Lesson(model, ALL, 2, IMAGES[[1, 0]])
+    lesson.hear(weights((1.0, 0.0)), 1.0)
+    model.write(ALL, weights((0.0, 0.0)))  # it says one half of everything
+    loss, inputs = lesson.loss(0.5), model.prepare(IMAGES[:1])
+    for _ in range(2):
+        with torch.no_grad():
+            total, taught = loss(inputs, torch.tensor([0]))
+        assert taught is not None
+        assert float(total) == pytest.approx(1.5 * np.log(2), abs=1e-6)
+        assert float(taught) == pytest.approx(0.5 * np.log(2), abs=1e-6)
+    model.write(ALL, weights((1.0, 0.0)))
+    loss, said = lesson.loss(1.0), lesson.answers.double()
+    for entropy in (-(said * said.log()).sum(dim=1)).tolist():
+        with torch.no_grad():
+            _, taught = loss(inputs, torch.tensor([0]))
+        assert taught is not None
+        assert float(taught) == pytest.approx(entropy, abs=1e-5)
+
+
+TINY = {
+    "method": "thin",
+    "train-limit": 150,
+    "clients": 4,
+    "min-size": 5,
+    "rounds": 2,
+    "model": {"name": "mlp"},
+    "public": {"per-class": 3},
+    "thin": {"distil": 1.0, "tune-epochs": 0},
+}
+
+
+def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
+    taught = run(Experiment(**TINY), out=tmp_path / "taught")
+    plain = run(Experiment(**{**TINY, "thin": {"tune-epochs": 0}}), out=tmp_path / "plain")
+    assert taught.summary["communication"] == plain.summary["communication"]
+    assert taught.summary["state_digest"] != plain.summary["state_digest"]
+
+
+class Killed(Watcher):
+    def committed(self, event, accuracy) -> None:
+        raise KeyboardInterrupt
+
+
+def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> None:
+    whole = run(Experiment(**TINY), out=tmp_path / "whole").summary["state_digest"]
+    workers = run(Experiment(**TINY), out=tmp_path / "workers", workers=2).summary["state_digest"]
+    with pytest.raises(KeyboardInterrupt):
+        run(Experiment(**TINY), out=tmp_path / "killed", watcher=Killed())
+    resumed = run(Experiment(**TINY), out=tmp_path / "killed", resume=True).summary["state_digest"]
+    assert whole == workers == resumed
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"thin": {"distil": 1.0, "server-epochs": 0}}, "a part of the server's passes"),
+        ({"aggregate": "median"}, "listens to every client alike"),
+        ({"public": {"per-class": 0}}, "it must not be empty"),
+        (
+            {"privacy": {"unit": "client", "clip": 1.0, "noise": 1.0}, "thin": {"distil": 1.0, "feedback": False}},
+            "to which no noise was added",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changed, words, tmp_path) -> None:
+    with pytest.raises((InputError, ValueError), match=words):
+        run(Experiment(**{**TINY, **changed}), out=tmp_path / "run")
