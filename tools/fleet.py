@@ -182,8 +182,11 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, 
     told |= {"public.dataset": str(folder / "data" / "public.npz"), "test.dataset": str(folder / "data" / "test.npz")}
     run_config = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
     where = ["--address", address, "--answers", str(answers)]
+    place = ["--host", "127.0.0.1", "--port", str(port)]
+    if given.database:
+        place += ["--database", str(folder / f"state-{count}.db")]
     programs = {
-        "superlink": [str(BIN / "flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)],
+        "superlink": [str(BIN / "flower-superlink"), "--insecure", *place],
         "nodes": [sys.executable, __file__, "--serve", str(count), "--idle", str(given.idle), *where],
     }
     started: list[subprocess.Popen[bytes]] = []
@@ -215,7 +218,8 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, 
             except subprocess.TimeoutExpired:
                 process.kill()
     if len(seen) < 2:
-        return {"nodes": count, "rounds": len(seen), **used}
+        seconds = [round(event["seconds"], 1) for event in seen]
+        return {"nodes": count, "rounds": len(seen), "seconds_of_rounds": seconds, **used}
     last, answers_since = seen[-1], sum(2 * len(event["participants"]) for event in seen[1:])
     payload = sum(row["payload_bytes"] for row in read_traffic(last) if row["purpose"] == "training")
     spent = last.get("spent", {})
@@ -242,6 +246,7 @@ def main() -> None:
     parser.add_argument(
         "--idle", type=float, default=3.0, help="seconds between two looks of a node for work; a SuperNode has 3"
     )
+    parser.add_argument("--database", action="store_true", help="let the SuperLink keep its state on disk")
     parser.add_argument("--port", type=int, default=39_391)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)

@@ -20,7 +20,8 @@ _FULL = "fedavg:share=full"
 _THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, which `own` is for
 METHODS = (
     *("refprotofl", _THIN, f"{_THIN}:thin.up-bits=2:thin.down-bits=2"),
-    *(f"{_THIN}:thin.cooling=0.7:thin.last-up-bits=1.7:rounds=6:train.local-epochs=6", _FULL),
+    f"{_THIN}:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1:rounds=6:train.local-epochs=6",
+    _FULL,
     f"{_FULL}:compress.name=stc:compress.keep=0.05",
     f"{_FULL}:compress.name=qsgd:compress.bits=4",
     f"{_FULL}:compress.name=top-k-ef:compress.keep=0.05",

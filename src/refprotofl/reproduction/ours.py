@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from refprotofl.reproduction.studies import TRAIN_ON, Block, Row, Scope, Study, chosen
 
 # As examples/thin.toml has it; what a row says once more wins.
-_LONG = ":rounds=6:train.local-epochs=6:train.lr=0.02"
-THIN = f"thin{_LONG}:thin.cooling=0.7:thin.last-up-bits=1.7"
+_LONG = ":rounds=6:train.local-epochs=6:train.lr=0.1"
+THIN = f"thin{_LONG}:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
 _TWENTY = ":rounds=20:train.local-epochs=1"
 _FEDAVG = f"fedavg:share=full{_TWENTY}"
 
@@ -23,12 +23,15 @@ STONES: dict[str, str] = {
     "as many bytes, rotated": ":thin.code=rotated",
     "2 bits, rotated": ":thin.up-bits=2:thin.down-bits=2:thin.last-up-bits=2:thin.code=rotated",
     "as many bytes, sparse": ":thin.code=sparse",
-    "no server passes": ":thin.server-epochs=0",
-    "clients train on the public images instead": f":thin.server-epochs=0{TRAIN_ON}",
+    "no distilling": ":thin.distil=0",
+    "two server passes": ":thin.server-epochs=2",
+    "no server passes": ":thin.server-epochs=0:thin.distil=0",
+    "clients train on the public images instead": f":thin.server-epochs=0:thin.distil=0{TRAIN_ON}",
     "pre-trained at the server": ":thin.pretrain=3",
     "12 rounds of 3 epochs": ":rounds=12:train.local-epochs=3",
     "6 rounds of 3 epochs": ":train.local-epochs=3",
     "no cooling": ":thin.cooling=1.0",
+    "learning rate 0.02": ":train.lr=0.02",
     "proximal pull": ":thin.drift=proximal",
     "anchors": ":thin.drift=anchors:thin.strength=0.1",
     "no tuning for oneself": ":thin.tune-epochs=0",
@@ -37,7 +40,7 @@ STONES: dict[str, str] = {
 BESIDE: dict[str, str] = {
     "FedAvg": _FEDAVG,
     "FedAvg + public images": _FEDAVG + TRAIN_ON,
-    "FedAvg + public images, lr 0.02": f"{_FEDAVG}{TRAIN_ON}:train.lr=0.02",
+    "FedAvg + public images, lr 0.1": f"{_FEDAVG}{TRAIN_ON}:train.lr=0.1",
     "FedAvg + public images, 6 rounds of 6 epochs": f"fedavg:share=full{_LONG}{TRAIN_ON}",
     "FedAvg, 10 rounds of 1 epoch": "fedavg:share=full:rounds=10:train.local-epochs=1",
     "FedAvg, 10 rounds of 2 epochs": "fedavg:share=full:rounds=10:train.local-epochs=2",
