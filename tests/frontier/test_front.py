@@ -6,7 +6,7 @@ import pytest
 
 from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
-from refprotofl.frontier.candidates import Candidate, Request, Schedule, read_schedules
+from refprotofl.frontier.candidates import METHODS, Candidate, Request, Schedule, read_schedules
 from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total
 from refprotofl.frontier.search import Found, Tried, front_of, plan, ranked
 from refprotofl.frontier.telling import table_of
@@ -70,6 +70,16 @@ def test_who_sends_nothing_has_one_schedule() -> None:
 def test_who_sends_nothing_has_the_first_of_the_schedules_that_were_named() -> None:
     named = request(schedules=(Schedule(6, 3), Schedule(20, 1)), methods=("local", "fedavg:rounds=9"))
     assert [one.title for one in named.candidates] == ["local 6x3", "fedavg 9x3"]
+
+
+def test_of_our_own_choice_only_what_the_experiment_lets_is_tried() -> None:
+    """Without public images nothing can be learnt from them; a method that was named is refused with a sentence."""
+    usual = request(methods=None)
+    assert usual.tried == METHODS
+    without = request(methods=None, settings=("public.per-class=0",))
+    assert set(METHODS) - set(without.tried) == {name for name in METHODS if "thin.distil=1" in name}
+    with pytest.raises(InputError, match="public set: it must not be empty"):
+        _ = request(methods=("thin:thin.distil=1",), settings=("public.per-class=0",)).base
 
 
 def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:

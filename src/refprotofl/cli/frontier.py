@@ -90,7 +90,7 @@ def frontier(
             file=file,
             preset=preset,
             settings=tuple(with_device(settings or [], device)),
-            methods=tuple(split_list(methods)) if methods is not None else candidates.METHODS,
+            methods=tuple(split_list(methods)) if methods is not None else None,
             schedules=candidates.read_schedules(schedules) if schedules is not None else (),
             limit=_read_limit(budget, round_budget, link, deadline),
             seeds=tuple(read_seeds(seeds)),

@@ -67,7 +67,7 @@ class Request:
     file: Path | None
     preset: str | None
     settings: tuple[str, ...]
-    methods: tuple[str, ...]
+    methods: tuple[str, ...] | None  # None: all of ours that the experiment lets
     schedules: tuple[Schedule, ...]  # none: those that follow from the experiment
     limit: Limit
     seeds: tuple[int, ...]
@@ -76,8 +76,22 @@ class Request:
     out: Path
 
     @cached_property
+    def tried(self) -> tuple[str, ...]:
+        """Methods with their switches. Where none is left, the first one tells what is wrong."""
+        if self.methods is not None:
+            return self.methods
+        return tuple(filter(self._lets, METHODS)) or METHODS
+
+    def _lets(self, name: str) -> bool:
+        try:
+            self._load(_own_schedule(name)[0], self.settings)
+        except InputError:
+            return False
+        return True
+
+    @cached_property
     def base(self) -> Experiment:
-        return self._load(_own_schedule(self.methods[0])[0], self.settings)
+        return self._load(_own_schedule(self.tried[0])[0], self.settings)
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -86,7 +100,7 @@ class Request:
         usual = (Schedule(rounds, epochs), Schedule(max(1, math.ceil(0.3 * rounds)), 3 * epochs))
         schedules = self.schedules or usual
         first, found = schedules[0], []
-        for asked in self.methods:
+        for asked in self.tried:
             name, named = _own_schedule(asked)
             own = (Schedule(named.get("rounds", first.rounds), named.get("train.local-epochs", first.epochs)),)
             found += [Candidate(name, one) for one in (own if named or not _sends(name) else schedules)]

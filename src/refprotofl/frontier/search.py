@@ -57,11 +57,11 @@ class Found:
 
 def check(request: Request) -> int:
     """Refuses a search that cannot be done; gives the number of candidates."""
-    if not request.methods or not request.seeds:
+    if not request.tried or not request.seeds:
         raise InputError("A search needs a method and a seed.")
     if request.protocol not in PROTOCOLS:
         raise InputError(f"--protocol {request.protocol} is not known; known: {', '.join(PROTOCOLS)}.")
-    for what, named in (("method", request.methods), ("seed", request.seeds)):
+    for what, named in (("method", request.tried), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
     for candidate in request.candidates:
