@@ -140,4 +140,4 @@ def test_codes_are_measured_on_the_changes_of_real_clients(bench: Bench) -> None
         assert all(0 < row[name] < 1 for row in rows.values())
         assert all(rows[more, 1][name] < rows[less, 1][name] for less, more in pairwise(BITS))
         assert rows[1.0, 1][name] < rows[1.0, 2][name]
-    assert all(row["entropy"] < min(row["rotated"], row["sparse"]) for row in rows.values())
+    assert all(row["levels"] < min(row["rotated"], row["sparse"]) for row in rows.values())

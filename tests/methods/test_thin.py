@@ -71,7 +71,13 @@ def bytes_of(size, bits):
     return math.ceil(size * bits / 8) + 2 * number_of_blocks(size)
 
 
-@pytest.mark.parametrize("code", ["entropy", "rotated", "sparse"])
+@pytest.mark.parametrize("code", codes.CODES)
+def test_as_many_scales_are_told_of_as_go_with_a_code(scope_of, code):
+    scope = scope_of({"code": code})
+    assert Thin.cost(scope.experiment).symbols["B"](scope.shared) == codes.number_of_scales(scope)
+
+
+@pytest.mark.parametrize("code", codes.CODES)
 def test_a_bit_a_weight_goes_up_and_down(simulate_thin, code):
     done = simulate_thin(thin={"code": code})
     size = parameters(done)
@@ -115,7 +121,7 @@ def test_the_whole_model_is_sent_where_that_is_shorter(simulate_thin):
         assert 0 < float((held - shared).norm() / shared.norm()) < 0.01
 
 
-@pytest.mark.parametrize(("bits", "code"), [(0.01, "rotated"), (0.3, "entropy"), (1.0, "sparse"), (5.0, "rotated")])
+@pytest.mark.parametrize(("bits", "code"), [(0.01, "rotated"), (0.3, "levels"), (1.0, "sparse"), (5.0, "rotated")])
 def test_as_many_steps_are_kept_as_take_no_longer_than_the_whole(scope_of, bits, code):
     """Scales and all: at a hundredth of a bit a step is as much of them as of code."""
     scope = scope_of({"down-bits": bits, "code": code})
@@ -230,7 +236,7 @@ def test_a_rounds_code_has_that_rounds_length(scope_of):
         codes.read_change(scope, message, first, draw)
 
 
-@pytest.mark.parametrize(("budget", "code"), [(300, "rotated"), (777, "entropy"), (2001, "rotated"), (901, "sparse")])
+@pytest.mark.parametrize(("budget", "code"), [(300, "rotated"), (777, "levels"), (2001, "rotated"), (901, "sparse")])
 def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
     done = simulate_thin(thin={"uplink-budget": budget, "downlink-budget": budget, "code": code})
     up = {len(one.data) for one in done.tap.select("up", "train")}
@@ -240,7 +246,7 @@ def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
     assert budget - max(down) <= 2  # the numbers of version and base may be longer
 
 
-@pytest.mark.parametrize("code", ["entropy", "sparse"])
+@pytest.mark.parametrize("code", ["levels", "sparse"])
 def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
     done = simulate_thin(thin={"code": code})
     plain = simulate_thin()
@@ -274,14 +280,14 @@ def test_a_budget_that_is_too_small_names_the_least(simulate_thin):
         simulate_thin(thin={"uplink-budget": 10})
 
 
-@pytest.mark.parametrize(("code", "budget"), [("rotated", 100), ("entropy", 150)])
+@pytest.mark.parametrize(("code", "budget"), [("rotated", 100), ("levels", 150)])
 def test_a_budget_of_a_few_bytes_says_something(simulate_thin, code, budget):
     done = simulate_thin(thin={"code": code, "uplink-budget": budget, "server-epochs": 0, "tune-epochs": 0})
     moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
     assert moved.any()
 
 
-@pytest.mark.parametrize("code", ["entropy", "sparse"])
+@pytest.mark.parametrize("code", ["levels", "sparse"])
 def test_a_budget_in_which_a_code_says_nothing_is_refused(scope_of, code):
     def length(budget: int) -> int:
         return codes.up_length(scope_of({"code": code, "uplink-budget": budget}), 1)
@@ -296,7 +302,7 @@ def test_a_budget_in_which_a_code_says_nothing_is_refused(scope_of, code):
 
 def test_a_code_that_says_nothing_is_noticed():
     with pytest.raises(GuardError, match="says nothing of a change that is not zero"):
-        codes.encode_change(Options(code="entropy"), torch.ones(10), 3, lambda: np.random.default_rng(0))
+        codes.encode_change(Options(code="levels"), torch.ones(10), 3, lambda: np.random.default_rng(0))
 
 
 def test_each_client_ends_with_a_model_of_its_own(simulate_thin):

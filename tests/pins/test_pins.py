@@ -83,7 +83,8 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHOD
     "fedpac, ef21": {"method": "fedpac", "compress": {"name": "ef21"}},
     "fast, per client": {"method": "fast", "fast": {"knn": "per-client"}},
     "local, train-on": {"method": "local", "public": {"train-on": True}},
-    "thin, entropy code, anchors": {"method": "thin", "thin": {"code": "entropy", "drift": "anchors"}},
+    "thin, rotated code": {"method": "thin", "thin": {"code": "rotated"}},
+    "thin, distilling, anchors": {"method": "thin", "thin": {"distil": 1.0, "drift": "anchors"}},
     "thin, sparse code": {"method": "thin", "thin": {"code": "sparse", "cooling": 0.8, "drift": "proximal"}},
     "centralised, batch norm": {"method": "centralised", "model": {"norm": "batch-local"}},
 }

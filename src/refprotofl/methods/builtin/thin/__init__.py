@@ -18,6 +18,8 @@ BLOCK = 4096  # weights that are rotated together: that of methods.common.rotati
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 
+FIXED_SCALES = {"levels": 4, "sparse": 2}  # that go with a code; the rotated one has one a block
+
 
 class Options(Table):
     up_bits: Bits | None = key(1.0, "bits a weight that a client sends, above 0 and up to 8", rival="uplink-budget")
@@ -29,16 +31,16 @@ class Options(Table):
     down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
     uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
     downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
-    code: Literal["entropy", "rotated", "sparse"] = Field(
-        "entropy",
+    code: Literal["levels", "rotated", "sparse"] = Field(
+        "levels",
         description="how a change becomes so many bytes: all its values in an entropy code, rotated and in levels of "
         "fixed length, or its largest values alone",
     )
     feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
     server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
-    distil: Weight = Field(
-        0.0, description="weight of what clients' models say together of mixed public images, in those passes"
+    distil: Weight = key(
+        0.0, "weight of what clients' models say together of mixed public images, in those passes", enters="changed"
     )
     drift: Literal["none", "proximal", "anchors"] = Field(
         "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
@@ -94,9 +96,10 @@ class Thin(Declaration):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
-        """B: blocks, each with a scale. A step down says from which version to which; one more comes at the end."""
+        """B: scales of a code. A step down says from which version to which; one more comes at the end."""
+        fixed = FIXED_SCALES.get(experiment.thin.code)
         anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
-        return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: -(-shared // BLOCK)})
+        return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: fixed or -(-shared // BLOCK)})
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

@@ -35,7 +35,7 @@ class _Code:
 
 
 CODES = {
-    "entropy": _Code(
+    "levels": _Code(
         lambda size: entropy.SCALES,
         entropy.least_entropy,
         lambda vector, length, draw: entropy.encode_entropy(vector, length),
