@@ -74,7 +74,9 @@ def bytes_of(size, bits):
 @pytest.mark.parametrize("code", codes.CODES)
 def test_as_many_scales_are_told_of_as_go_with_a_code(scope_of, code):
     scope = scope_of({"code": code})
-    assert Thin.cost(scope.experiment).symbols["B"](scope.shared) == codes.number_of_scales(scope)
+    symbols = Thin.cost(scope.experiment).symbols
+    assert symbols is not None
+    assert symbols["B"](scope.shared) == codes.number_of_scales(scope)
 
 
 @pytest.mark.parametrize("code", codes.CODES)
