@@ -52,7 +52,7 @@ def test_a_node_with_a_budget_takes_no_part_where_uploads_are_not_bounded(
     assert "bounds no upload" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("code", ["rotated", "entropy", "sparse"])
+@pytest.mark.parametrize("code", ["rotated", "levels", "sparse"])
 @pytest.mark.parametrize("common", [20_000, 9_000])
 def test_thin_takes_shorter_codes_from_a_node_that_may_send_less(
     limited: MemoryGrid, settings: Configs, tmp_path: Path, code: str, common: int
