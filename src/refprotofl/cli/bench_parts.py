@@ -37,7 +37,8 @@ def bench_codes(
     from refprotofl.benchmarks.changes import changes_of_run, measure_codes
     from refprotofl.experiment.presets import load_experiment
 
-    whole = ["method=fedavg", "share=full", f"rounds={rounds}", f"evaluate.every={rounds}"]
+    whole = ["method=fedavg", "share=full", "compress.name=none", "fraction=1"]
+    whole += [f"rounds={rounds}", f"evaluate.every={rounds}"]
     experiment = load_experiment(file, preset, [*(settings or ()), *whole])
     present(measure_codes(changes_of_run(experiment, data)), as_json)
 
