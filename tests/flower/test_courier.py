@@ -1,7 +1,6 @@
 """Messages by the hundred: in parts, several at a time, each reply under what it replies to."""
 
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
@@ -101,24 +100,17 @@ def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
     assert {unwrap(message.content).payload for message in Keeps.kept} == {payload}
 
 
-def test_a_look_that_takes_long_is_followed_by_a_longer_rest() -> None:
+@pytest.mark.parametrize(("many", "calls"), [(1, 1), (courier.AT_ONCE, 1), (1000, 63)])
+def test_the_more_answers_are_looked_for_the_longer_is_the_rest(many: int, calls: int) -> None:
     """A thousand answers would otherwise be looked for all the time, by requests that keep the nodes' own waiting."""
-
-    class Slow(Echo):
-        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-            time.sleep(0.2)
-            return super().pull_messages(message_ids)
-
     rests: list[float] = []
-    carrying = Courier(Slow({}), rests.append)
-    (identity,) = carrying.push(sendings(1))
+    carrying = Courier(Echo({}), rests.append)
+    ids = carrying.push(sendings(many))
     carrying.rest()
-    carrying.pull([identity])
+    carrying.pull(ids)
     carrying.rest()
-    carrying.rest(most=0.1)
-    assert rests[0] == courier.SHORTEST
-    assert rests[1] >= 0.2 * courier.QUIET
-    assert rests[2] == 0.1
+    carrying.rest(most=0.01)
+    assert rests == pytest.approx([courier.SHORTEST, calls * courier.QUIET, 0.01])
 
 
 def test_codes_are_those_of_flower() -> None:

@@ -19,7 +19,7 @@ from refprotofl.errors import MachineError
 AT_ONCE = 16  # messages that are pushed or pulled by one call
 HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
-QUIET = 3.0  # times as long as a look took there is none: the SuperLink has the nodes' requests to answer, too
+QUIET = 0.03  # seconds without a look for each call of the last one: a SuperLink has the nodes' requests to answer, too
 FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 VALID = 12 * 3600.0  # seconds that a message may wait for its node, if nobody says otherwise
 SLACK = 60.0  # seconds that a message stays valid after nobody waits for its answer any more: clocks differ
@@ -56,7 +56,7 @@ class Courier:
         self._grid = grid
         self._pause = pause
         self._length = SHORTEST
-        self._took = 0.0  # seconds, the last look
+        self._calls = 0  # of the last look
 
     def nodes(self) -> list[NodeInfo]:
         """Those that are online."""
@@ -79,17 +79,17 @@ class Courier:
 
     def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
         """The replies that are there by now, by the id of what they reply to."""
-        begun = time.monotonic()
-        messages = _in_parts(lambda some: _spoken(partial(self._grid.pull_messages, some)), list(ids))
-        self._took = time.monotonic() - begun
+        wanted = list(ids)
+        self._calls = -(-len(wanted) // AT_ONCE)
+        messages = _in_parts(lambda some: _spoken(partial(self._grid.pull_messages, some)), wanted)
         found = {message.metadata.reply_to_message_id: _reply(message) for message in messages}
         if found:
             self._length = SHORTEST
         return found
 
     def rest(self, most: float | None = None) -> None:
-        """Before the next look; the longer nothing comes, and the longer a look takes, the longer."""
-        pause = max(self._length, QUIET * self._took)
+        """Before the next look; the longer nothing comes, and the more answers are looked for, the longer."""
+        pause = max(self._length, QUIET * self._calls)
         self._pause(pause if most is None else max(0.0, min(pause, most)))
         self._length = min(LONGEST, GROWTH * self._length)
 
