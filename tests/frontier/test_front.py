@@ -7,7 +7,7 @@ import pytest
 from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
 from refprotofl.frontier.candidates import METHODS, Candidate, Request, Schedule, read_schedules
-from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total
+from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total, message_within
 from refprotofl.frontier.search import Found, Tried, front_of, plan, ranked
 from refprotofl.frontier.telling import table_of
 
@@ -33,6 +33,25 @@ def test_what_is_allowed_is_counted_by_hand() -> None:
     link = Link(up=1600, down=2400, latency=0.5)
     # In each of ten rounds 200 bytes up in 1 s and 300 down in 1 s, two messages of 0.5 s; 250 bytes once in 0.8333 s.
     assert Deadline(link, "slow", 100).share(SENT) == pytest.approx((10 * 3 + 8 * 250 / 2400) / 100)
+
+
+def test_what_fits_is_counted_by_hand() -> None:
+    """In 3 rounds of 2 of 5 clients: 6 messages up, 4 down and 5 at the end; a hundredth is spared."""
+    assert message_within(Total(15_000), 3, 2, 5) == 990
+    assert message_within(EachRound(1000), 3, 2, 5) == 396  # 5,940 bytes in 15 messages
+    # 22 messages of 0.5 s for 6 participations in 3 rounds: 5.5 s of 99. A byte takes 24 / 1600 s up, 36 / 2400 s down.
+    assert message_within(Deadline(Link(up=1600, down=2400, latency=0.5), "slow", 100), 3, 2, 5) == 3116
+    assert message_within(Total(1), 3, 2, 5) == 1  # too little for anything, which its run will tell
+
+
+def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
+    asked = request(methods=("thin:thin.uplink-budget=fit:thin.downlink-budget=fit",), limit=Total(1_000_000))
+    clients, epochs = asked.base.clients, asked.base.train.local_epochs
+    lengths = {f"{rounds}": 990_000 // (2 * rounds * clients) for rounds in (20, 6)}
+    assert [one.title for one in asked.candidates] == [
+        f"thin:thin.uplink-budget={lengths[one]}:thin.downlink-budget={lengths[one]} {one}x{each}"
+        for one, each in (("20", epochs), ("6", 3 * epochs))
+    ]
 
 
 def test_more_rounds_are_like_the_last_one() -> None:

@@ -248,6 +248,13 @@ def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
     assert budget - max(down) <= 2  # the numbers of version and base may be longer
 
 
+@pytest.mark.parametrize("code", ["levels", "rotated", "sparse"])
+def test_a_budget_buys_eight_bits_a_weight_at_most(scope_of, code):
+    whole = scope_of({"code": code, "up-bits": 8.0, "down-bits": 8.0})
+    rich = scope_of({"code": code, "uplink-budget": 10_000_000, "downlink-budget": 10_000_000})
+    assert (codes.up_length(rich, 1), codes.down_length(rich)) == (codes.up_length(whole, 1), codes.down_length(whole))
+
+
 @pytest.mark.parametrize("code", ["levels", "sparse"])
 def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
     done = simulate_thin(thin={"code": code})
@@ -401,8 +408,8 @@ def test_anchors_need_a_public_set(public):
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
-        ({"thin": {"pretrain": 1}, "public": {"per-class": 0}}, "thin.pretrain = 1, passes over the public set"),
-        ({"thin": {"server-epochs": 3}, "public": {"per-class": 0}}, "thin.server-epochs = 3, passes over"),
+        ({"thin": {"pretrain": 1}, "public": {"per-class": 0}}, "thin.pretrain = 1, which is done with the public set"),
+        ({"thin": {"server-epochs": 3}, "public": {"per-class": 0}}, "thin.server-epochs = 3, which is done with"),
         ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which holds nothing"),
         ({"thin": {"tune-validation": 1}}, "tune-validation"),
     ],

@@ -55,7 +55,10 @@ def frontier(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Methods with commas between, with switches as in compare.", show_default="a choice of ours"),
+        typer.Option(
+            help="Methods with commas between, with switches as in compare; fit: the bytes that fit.",
+            show_default="a choice of ours",
+        ),
     ] = None,
     schedules: Annotated[
         str | None,

@@ -1,4 +1,7 @@
-"""What a frontier is searched among: methods with their switches, each with several schedules of rounds and epochs."""
+"""What a frontier is searched among: methods with their switches, each with several schedules of rounds and epochs.
+
+A switch that is `fit` becomes the bytes that one message may have, so that the whole keeps within the limit.
+"""
 
 import math
 import re
@@ -9,7 +12,7 @@ from pathlib import Path
 
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.frontier.limits import Limit
+from refprotofl.frontier.limits import Limit, message_within
 from refprotofl.grids.cells import Cell, cell_name, cell_of
 from refprotofl.grids.choices import read_switches
 from refprotofl.methods.catalogue import find_method
@@ -18,9 +21,11 @@ from refprotofl.tuning.space import spelt_key
 
 _FULL = "fedavg:share=full"
 _THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, which `own` is for
+_LONG = f"{_THIN}:thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:rounds=6:train.local-epochs=6"
+_FITTED = "thin.uplink-budget=fit:thin.downlink-budget=fit"
 METHODS = (
-    *("refprotofl", _THIN, f"{_THIN}:thin.up-bits=2:thin.down-bits=2"),
-    f"{_THIN}:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1:rounds=6:train.local-epochs=6",
+    *("refprotofl", _THIN, f"{_THIN}:thin.up-bits=2:thin.down-bits=2", f"{_THIN}:{_FITTED}"),
+    *(f"{_LONG}:thin.last-up-bits=1.7", f"{_LONG}:{_FITTED}"),
     _FULL,
     f"{_FULL}:compress.name=stc:compress.keep=0.05",
     f"{_FULL}:compress.name=qsgd:compress.bits=4",
@@ -29,7 +34,9 @@ METHODS = (
     *("fedproto", "fedgh", "local"),
 )
 
+ANY_LENGTH = 1_000_000  # stands for bytes that are not computed yet
 _SCHEDULED = ("rounds", "train.local-epochs")
+_FIT = re.compile(r"=\s*fit(?=:|$)")
 _SCHEDULE = re.compile(r"([1-9]\d*)\s*x\s*([1-9]\d*)", re.ASCII)
 
 
@@ -84,14 +91,14 @@ class Request:
 
     def _lets(self, name: str) -> bool:
         try:
-            self._load(_own_schedule(name)[0], self.settings)
+            self._load(name)
         except InputError:
             return False
         return True
 
     @cached_property
     def base(self) -> Experiment:
-        return self._load(_own_schedule(self.tried[0])[0], self.settings)
+        return self._load(self.tried[0])
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -103,8 +110,16 @@ class Request:
         for asked in self.tried:
             name, named = _own_schedule(asked)
             own = (Schedule(named.get("rounds", first.rounds), named.get("train.local-epochs", first.epochs)),)
-            found += [Candidate(name, one) for one in (own if named or not _sends(name) else schedules)]
+            own_or_all = own if named or not _sends(name) else schedules
+            found += [Candidate(self._fitted(name, one), one) for one in own_or_all]
         return tuple(dict.fromkeys(found))
+
+    def _fitted(self, name: str, schedule: Schedule) -> str:
+        if not _FIT.search(name):
+            return name
+        experiment = self._load(name)
+        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, experiment.clients)
+        return _FIT.sub(f"={length}", name)
 
     def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:
         """A run of its first rounds. More of them go on in the same folder, if the method lets them."""
@@ -134,8 +149,10 @@ class Request:
         """Those that were asked for, always with data held out: the test set is never scored."""
         return [*self.settings, *([] if self.base.validation else [f"validation={SHARE}"])]
 
-    def _load(self, name: str, settings: Sequence[str]) -> Experiment:
-        return cell_of(self.file, self.preset, settings, name, self.seeds[0], self.out).experiment
+    def _load(self, name: str) -> Experiment:
+        """What was asked for with this method, whatever its schedule and what fits."""
+        method = _FIT.sub(f"={ANY_LENGTH}", _own_schedule(name)[0])
+        return cell_of(self.file, self.preset, self.settings, method, self.seeds[0], self.out).experiment
 
 
 def _key(setting: str) -> str:

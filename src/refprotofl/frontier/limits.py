@@ -1,5 +1,6 @@
 """What a link allows: bytes in all, bytes of a client's round, or seconds over a link; and what a run takes of it."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,8 @@ from refprotofl.basics.units import size
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_traffic
 from refprotofl.records.summary import Summary
+
+SPARED = 0.01  # of a limit, for what joining takes and what messages say beside their code
 
 
 @dataclass(frozen=True)
@@ -130,3 +133,16 @@ class Deadline:
         waiting = self.link.latency * sent.messages / each
         once = 8 * sent.once / max(sent.joined, 1) / self.link.down
         return ((a_round + waiting) * sent.rounds + once) / self.seconds
+
+
+def message_within(limit: Limit, rounds: int, participants: int, clients: int) -> int:
+    """The bytes that each message may have: one up and one down in each round, and the last one down to all."""
+
+    def share(length: int) -> float:
+        up = rounds * participants
+        down = up - participants + clients
+        messages = 2 * (up + clients)
+        return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, clients))
+
+    none = share(0)
+    return max(1, math.floor((1 - SPARED - none) / (share(1) - none)))

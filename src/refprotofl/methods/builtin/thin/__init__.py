@@ -167,4 +167,4 @@ def _check_without_public_set(table: Options) -> None:
         ("distil", table.distil),
     ):
         if value:
-            raise ValueError(f"has thin.{name} = {value}, passes over the public set: it must not be empty")
+            raise ValueError(f"has thin.{name} = {value}, which is done with the public set: it must not be empty")

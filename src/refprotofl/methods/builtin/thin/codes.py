@@ -23,7 +23,7 @@ from refprotofl.methods.core.refusal import Refused
 from refprotofl.wire import Message, WireError, encode
 from refprotofl.wire.ledger import Counted
 
-WHOLE_BITS = 8.0  # of the model as a whole, for whom the missed steps would take longer
+MOST_BITS = 8.0  # a weight: what a budget buys at most, and what who missed much gets the whole model in
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def down_length(scope: Scope) -> int:
 
 def whole_length(scope: Scope) -> int:
     """Bytes of the code of the whole model, for who missed much."""
-    return bits_length(scope, WHOLE_BITS)
+    return bits_length(scope, MOST_BITS)
 
 
 def most_steps(scope: Scope) -> int:
@@ -103,10 +103,10 @@ def number_of_scales(scope: Scope) -> int:
 
 
 def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: str) -> int:
-    """The longest code whose message keeps within the budget."""
+    """The longest code of use whose message keeps within the budget."""
     least = CODES[scope.options.code].least(scope.shared)
     overhead = len(encode(message(least))) - least
-    length = budget - overhead
+    length = min(budget - overhead, max(least, bits_length(scope, MOST_BITS)))
     while length > 0 and len(encode(message(length))) > budget:
         length -= 1  # a longer length may take another byte to tell
     if length < least:
