@@ -36,8 +36,9 @@ def test_what_is_allowed_is_counted_by_hand() -> None:
 
 
 def test_what_fits_is_counted_by_hand() -> None:
-    """In 3 rounds of 2 of 5 clients: 6 messages up, 4 down and 5 at the end; a hundredth is spared."""
+    """In 3 rounds of 2 clients: 6 messages up, 4 down, 5 at the end if all train once more; a hundredth is spared."""
     assert message_within(Total(15_000), 3, 2, 5) == 990
+    assert message_within(Total(15_000), 3, 2, 0) == 1485
     assert message_within(EachRound(1000), 3, 2, 5) == 396  # 5,940 bytes in 15 messages
     # 22 messages of 0.5 s for 6 participations in 3 rounds: 5.5 s of 99. A byte takes 24 / 1600 s up, 36 / 2400 s down.
     assert message_within(Deadline(Link(up=1600, down=2400, latency=0.5), "slow", 100), 3, 2, 5) == 3116
@@ -45,13 +46,16 @@ def test_what_fits_is_counted_by_hand() -> None:
 
 
 def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
-    asked = request(methods=("thin:thin.uplink-budget=fit:thin.downlink-budget=fit",), limit=Total(1_000_000))
+    """With a last message to who tunes for itself there are as many down as up, else fewer by those of one round."""
+    fitted = "thin.uplink-budget=fit:thin.downlink-budget=fit"
+    asked = request(methods=(f"thin:{fitted}", f"thin:thin.tune-epochs=0:{fitted}"), limit=Total(1_000_000))
     clients, epochs = asked.base.clients, asked.base.train.local_epochs
-    lengths = {f"{rounds}": 990_000 // (2 * rounds * clients) for rounds in (20, 6)}
-    assert [one.title for one in asked.candidates] == [
-        f"thin:thin.uplink-budget={lengths[one]}:thin.downlink-budget={lengths[one]} {one}x{each}"
-        for one, each in (("20", epochs), ("6", 3 * epochs))
-    ]
+    expected = []
+    for name, fewer in (("thin", 0), ("thin:thin.tune-epochs=0", 1)):
+        for rounds, each in ((20, epochs), (6, 3 * epochs)):
+            length = 990_000 // ((2 * rounds - fewer) * clients)
+            expected.append(f"{name}:thin.uplink-budget={length}:thin.downlink-budget={length} {rounds}x{each}")
+    assert [one.title for one in asked.candidates] == expected
 
 
 def test_more_rounds_are_like_the_last_one() -> None:

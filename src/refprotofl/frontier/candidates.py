@@ -118,7 +118,9 @@ class Request:
         if not _FIT.search(name):
             return name
         experiment = self._load(name)
-        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, experiment.clients)
+        steps = find_method(experiment.method).closing_steps(experiment, experiment.train.batch_size)
+        closing = experiment.clients if steps else 0
+        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing)
         return _FIT.sub(f"={length}", name)
 
     def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:

@@ -135,14 +135,14 @@ class Deadline:
         return ((a_round + waiting) * sent.rounds + once) / self.seconds
 
 
-def message_within(limit: Limit, rounds: int, participants: int, clients: int) -> int:
-    """The bytes that each message may have: one up and one down in each round, and the last one down to all."""
+def message_within(limit: Limit, rounds: int, participants: int, closing: int) -> int:
+    """The bytes that each message may have: one up in each round, one down in each but the first, and to who closes."""
+    up = rounds * participants
+    down = up - participants + closing
 
     def share(length: int) -> float:
-        up = rounds * participants
-        down = up - participants + clients
-        messages = 2 * (up + clients)
-        return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, clients))
+        messages = 2 * (up + closing)
+        return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, participants))
 
     none = share(0)
     return max(1, math.floor((1 - SPARED - none) / (share(1) - none)))
