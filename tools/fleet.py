@@ -57,6 +57,9 @@ class LightNodes:
     def __init__(self, address: str, count: int, idle: float, answers: dict[str, bytes]) -> None:
         from flwr.supercore.task_identity import TaskIdentity
 
+        from refprotofl.engines.flower.supernode import rest_longer
+
+        rest_longer(idle)
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self._address, self._count, self._idle, self._answers = address, count, idle, answers
         self._due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
@@ -244,7 +247,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600, help="after which a run is given up")
     parser.add_argument(
-        "--idle", type=float, default=3.0, help="seconds between two looks of a node for work; a SuperNode has 3"
+        "--idle", type=float, default=3.0, help="seconds between two looks of a node for work: its look-every"
     )
     parser.add_argument("--database", action="store_true", help="let the SuperLink keep its state on disk")
     parser.add_argument("--port", type=int, default=39_391)

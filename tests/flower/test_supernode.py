@@ -7,22 +7,28 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.fleet_pb2 import ActivateNodeResponse, RegisterNodeFleetResponse
+from flwr.proto.fleet_pb2 import ActivateNodeResponse, PullMessagesResponse, RegisterNodeFleetResponse
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
+from flwr.supercore import heartbeat
 from flwr.supercore.constant import TaskType
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.start_client_internal import _insert_message, _push_messages
 from tests.flower.loopback import BIN, QUIET, free_port
 
-from refprotofl.engines.flower.supernode import Answering
+from refprotofl.engines.flower.supernode import Answering, rest_longer
 
+PULL = "/v1/fleet/pull-messages"
 ANSWERS = {
     "/v1/fleet/register-node": RegisterNodeFleetResponse(node_id=7).SerializeToString(),
     "/v1/fleet/activate-node": ActivateNodeResponse(node_id=7).SerializeToString(),
@@ -33,11 +39,13 @@ ANSWERS = {
 class LetsInAndFails(BaseHTTPRequestHandler):
     """As a server that breaks once the node has joined: what it answers then is final to Flower."""
 
+    answers: ClassVar[dict[str, bytes]] = ANSWERS
+
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        answer = ANSWERS.get(self.path)
+        answer = self.answers.get(self.path)
         body = answer or b""
-        self.send_response(200 if answer else 500)
+        self.send_response(200 if answer is not None else 500)
         self.send_header("Content-Type", "application/x-protobuf")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -47,28 +55,66 @@ class LetsInAndFails(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server() -> Iterator[int]:
-    made = ThreadingHTTPServer(("127.0.0.1", 0), LetsInAndFails)
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    made = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield int(made.server_address[1])
     made.shutdown()
     made.server_close()
 
 
-def test_a_supernode_that_gives_up_ends(server: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "refprotofl.engines.flower.supernode", "--insecure"]
+@contextmanager
+def supernode(server: int, folder: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "refprotofl.engines.flower.supernode", "--insecure", *more]
     place = ["--superlink", f"127.0.0.1:{server}", "--port", str(free_port())]
-    env = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    with (tmp_path / "log").open("wb") as log:
+    env = {**os.environ, **QUIET, "FLWR_HOME": str(folder), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    with (folder / "log").open("wb") as log:
         node = subprocess.Popen([*command, *place], env=env, stdout=log, stderr=log, start_new_session=True)
     try:
-        assert node.wait(timeout=60) == 1
+        yield node
     finally:
         if node.poll() is None:
             os.killpg(node.pid, signal.SIGKILL)
             node.wait(timeout=30)
+
+
+def test_a_supernode_that_gives_up_ends(tmp_path: Path) -> None:
+    with serving(LetsInAndFails) as server, supernode(server, tmp_path) as node:
+        assert node.wait(timeout=60) == 1
     assert "SuperNode ID: 7" in (tmp_path / "log").read_text()  # it was in before
+
+
+class HasNothing(LetsInAndFails):
+    """As a server without a message for the node."""
+
+    answers: ClassVar[dict[str, bytes]] = {**ANSWERS, PULL: PullMessagesResponse().SerializeToString()}
+    looks: ClassVar[list[float]] = []
+
+    def do_POST(self) -> None:
+        if self.path == PULL:
+            self.looks.append(time.monotonic())
+        super().do_POST()
+
+
+def test_a_node_looks_for_work_as_often_as_its_owner_says(tmp_path: Path) -> None:
+    with serving(HasNothing) as server, supernode(server, tmp_path, "--node-config", "look-every=4.5") as node:
+        until = time.monotonic() + 90
+        while len(HasNothing.looks) < 3 and node.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+    apart = [after - before for before, after in pairwise(HasNothing.looks)]
+    assert len(apart) >= 2
+    assert min(apart) >= 4.4
+
+
+def test_who_looks_less_often_says_less_often_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's 30 seconds, and twice those between two looks where that is more, in all that says or promises it."""
+    told = [(heartbeat, "HEARTBEAT_DEFAULT_INTERVAL"), (fleet_http_connection, "HEARTBEAT_DEFAULT_INTERVAL")]
+    for module, name in (*told, (start_client_internal, "_pull_and_store_message")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # put back afterwards
+    for seconds, beat in ((3.0, 30), (15.0, 30), (60.0, 120)):
+        rest_longer(seconds)
+        assert [getattr(module, name) for module, name in told] == [beat, beat]
 
 
 class Node:

@@ -2,22 +2,30 @@
 
 Flower's own command goes on when it gives up: the thread that serves its executor keeps a process alive that asks for
 nothing. This one ends then, so that whoever started it can start it again. And in three cases Flower's waits for ever
-although it is online; what it keeps of its messages is mended here, where it has no other seam.
+although it is online; what it keeps of its messages is mended here, where it has no other seam. And how often it asks
+is its owner's to say: a thousand nodes that have nothing to do would keep a SuperLink busy by that alone.
 """
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from flwr.app import Error, Message
-from flwr.common.constant import Status, SubStatus
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, Status, SubStatus
+from flwr.supercore import heartbeat
 from flwr.supercore.constant import TaskType
-from flwr.supernode.cli.flower_supernode import flower_supernode
+from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.nodestate import nodestate_factory
 from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR, InMemoryNodeState
 
+LOOKS = 3.0  # seconds that Flower rests after a look that found no message
+LONGEST = 600.0  # seconds that its owner may want
+LOOK_EVERY = "look-every"  # in a node's config: how long it is to rest
+program = import_module("flwr.supernode.cli.flower_supernode")  # its package has a function of that name
 UNFINISHED = (Status.PENDING, Status.STARTING, Status.RUNNING)
 
 
@@ -73,11 +81,38 @@ def _is_reply(message: Message) -> bool:
     return bool(message.metadata.reply_to_message_id)
 
 
+def rest_longer(seconds: float) -> None:
+    """From now on nodes of this process rest so long after a look in vain, and tell less often that they are there.
+
+    The server hears how often they tell it, and takes one for gone that misses two.
+    """
+    pull = start_client_internal._pull_and_store_message
+
+    def pulled(**given: Any) -> int | None:
+        run: int | None = pull(**given)
+        if run is None:
+            time.sleep(max(0.0, seconds - LOOKS))
+        return run
+
+    vars(start_client_internal)["_pull_and_store_message"] = pulled
+    for module in (heartbeat, fleet_http_connection):
+        vars(module)["HEARTBEAT_DEFAULT_INTERVAL"] = max(HEARTBEAT_DEFAULT_INTERVAL, 2 * seconds)
+
+
+def start(**given: Any) -> None:
+    """Flower's loop, at its owner's pace; what is no number is complained of when the node is first asked."""
+    asked = given["node_config"].get(LOOK_EVERY, LOOKS)
+    if isinstance(asked, int | float):
+        rest_longer(min(asked, LONGEST))
+    start_client_internal.start_client_internal(**given)
+
+
 def main() -> None:
-    nodestate_factory.InMemoryNodeState = Answering  # type: ignore[attr-defined, unused-ignore]
+    vars(program)["start_client_internal"] = start
+    vars(nodestate_factory)["InMemoryNodeState"] = Answering
     code = 1  # to return is to have given up
     try:
-        flower_supernode()
+        program.flower_supernode()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
