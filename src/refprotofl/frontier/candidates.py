@@ -34,7 +34,7 @@ METHODS = (
     *("fedproto", "fedgh", "local"),
 )
 
-ANY_LENGTH = 1_000_000  # stands for bytes that are not computed yet
+_ANY_LENGTH = 1_000_000  # stands for bytes that are not computed yet
 _SCHEDULED = ("rounds", "train.local-epochs")
 _FIT = re.compile(r"=\s*fit(?=:|$)")
 _SCHEDULE = re.compile(r"([1-9]\d*)\s*x\s*([1-9]\d*)", re.ASCII)
@@ -153,7 +153,7 @@ class Request:
 
     def _load(self, name: str) -> Experiment:
         """What was asked for with this method, whatever its schedule and what fits."""
-        method = _FIT.sub(f"={ANY_LENGTH}", _own_schedule(name)[0])
+        method = _FIT.sub(f"={_ANY_LENGTH}", _own_schedule(name)[0])
         return cell_of(self.file, self.preset, self.settings, method, self.seeds[0], self.out).experiment
 
 
