@@ -113,7 +113,12 @@ def test_a_worker_keeps_its_log_short(config: NodeConfig) -> None:
     while log.stat().st_size > LONGEST_LOG and time.monotonic() < until:
         time.sleep(0.1)
     assert log.stat().st_size <= LONGEST_LOG
-    assert b"the last line\n" in log.read_bytes()
+    assert b"the last line\n" in log.read_bytes()  # at any moment: a reader sees the long one or the short one
+    (number,) = workers(config)
+    while "(deleted)" in os.readlink(f"/proc/{number}/fd/2") and time.monotonic() < until:
+        time.sleep(0.1)
+    for stream in (1, 2):  # what the worker says next goes there
+        assert os.readlink(f"/proc/{number}/fd/{stream}") == str(log.resolve())
 
 
 def test_a_client_app_whose_worker_answers_never_imports_torch(config: NodeConfig) -> None:

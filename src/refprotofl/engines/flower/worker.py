@@ -26,6 +26,7 @@ import filelock
 
 from refprotofl.engines.flower.node_config import NodeConfig
 from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.errors import MachineError
 from refprotofl.records.files import ensure_folder, write_whole
 
 IDLE = 900.0  # seconds without a message after which a worker ends
@@ -35,6 +36,7 @@ SILENT = 30.0  # seconds without one after which a worker is given up
 PAUSES = (0.0, 0.5, 2.0)  # seconds before each try: one that is dying may still let in whom it does not answer
 STARTING = 60.0  # seconds that a worker has to start
 LONGEST_PATH = 100  # of a socket, in bytes; systems differ
+LOG = "worker.log"
 LONGEST_LOG = 1_000_000  # bytes; the older half of a longer one goes
 
 _started: list["subprocess.Popen[bytes]"] = []  # workers that outlive whoever started them
@@ -87,7 +89,7 @@ def _connected(place: Path, silent: float) -> socket.socket:
 
 def _start(place: Path) -> "subprocess.Popen[bytes]":
     """In the folder of the SuperNode, as this process: the owner's own code is found from there."""
-    log = os.open(place.with_name("worker.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    log = _opened(place.with_name(LOG))
     try:
         command = [sys.executable, "-m", "refprotofl.engines.flower.worker", str(place)]
         started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
@@ -150,7 +152,7 @@ def serve(place: Path, idle: float = IDLE) -> None:
             door.listen(4)
             asked: SimpleQueue[_Asked] = SimpleQueue()
             threading.Thread(target=_let_in, args=(door, asked), daemon=True).start()
-            _answer_all(asked, idle)
+            _answer_all(asked, idle, place.with_name(LOG))
     finally:
         place.unlink(missing_ok=True)
         lock.release()
@@ -175,7 +177,7 @@ def _attend(end: socket.socket, asked: "SimpleQueue[_Asked]") -> None:
                 _send(end, {"busy": True}, Parcel({}))
 
 
-def _answer_all(asked: "SimpleQueue[_Asked]", idle: float) -> None:
+def _answer_all(asked: "SimpleQueue[_Asked]", idle: float, log: Path) -> None:
     """In the process's first thread, whose settings torch computes with."""
     own, parent, last = version("refprotofl"), 0, time.monotonic()
     while time.monotonic() - last < idle and _lives(parent):
@@ -187,17 +189,26 @@ def _answer_all(asked: "SimpleQueue[_Asked]", idle: float) -> None:
             return  # a newer one takes its place
         parent = int(one.told.get("parent", 0))
         one.answer.set_result(_answer(one.told, one.parcel))
-        _shorten(sys.stdout.fileno())
+        _shorten(log)
         last = time.monotonic()
 
 
-def _shorten(log: int) -> None:
-    """Keeps the newer half of a log that has become too long."""
-    size = os.fstat(log).st_size
-    if size > LONGEST_LOG:
-        newer = os.pread(log, LONGEST_LOG // 2, size - LONGEST_LOG // 2)
-        os.ftruncate(log, 0)
-        os.write(log, newer)
+def _shorten(log: Path) -> None:
+    """Puts the newer half of a log that has become too long in its place, in one step, and writes there from now on."""
+    with suppress(OSError, MachineError):  # a long log is no reason not to answer
+        if log.stat().st_size <= LONGEST_LOG:
+            return
+        with log.open("rb") as file:
+            file.seek(-LONGEST_LOG // 2, os.SEEK_END)
+            write_whole(log, file.read())
+        shortened = _opened(log)
+        os.dup2(shortened, sys.stdout.fileno())
+        os.dup2(shortened, sys.stderr.fileno())
+        os.close(shortened)
+
+
+def _opened(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def _lives(process: int) -> bool:
