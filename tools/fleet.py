@@ -26,6 +26,10 @@ BIN = Path(sys.executable).parent
 HANDS = 32  # threads that the nodes of a process share
 BLINK = 0.05  # seconds that a thread sleeps if no node has anything to do
 THERE = "all nodes are there"
+SUPERLINKS = {
+    "ours": [sys.executable, "-m", "refprotofl.engines.flower.superlink"],  # which deploy start starts
+    "flowers": [str(BIN / "flower-superlink")],
+}
 SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "train.local-epochs": 1}
 
 
@@ -190,7 +194,7 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, 
     if given.database:
         place += ["--database", str(folder / f"state-{count}.db")]
     programs = {
-        "superlink": [str(BIN / "flower-superlink"), "--insecure", *place],
+        "superlink": [*SUPERLINKS[given.superlink], "--insecure", *place],
         "nodes": [sys.executable, __file__, "--serve", str(count), "--idle", str(given.idle), *where],
     }
     started: list[subprocess.Popen[bytes]] = []
@@ -251,6 +255,9 @@ def main() -> None:
         "--idle", type=float, default=3.0, help="seconds between two looks of a node for work: its look-every"
     )
     parser.add_argument("--database", action="store_true", help="let the SuperLink keep its state on disk")
+    parser.add_argument(
+        "--superlink", choices=SUPERLINKS, default="ours", help="flowers: as Flower's own command has it"
+    )
     parser.add_argument("--port", type=int, default=39_391)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)

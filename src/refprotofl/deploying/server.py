@@ -61,7 +61,9 @@ def start(made: Deployment, bind: str) -> int:
 def _launch(made: Deployment, bind: str) -> "subprocess.Popen[bytes]":
     trust = ["--insecure"] if made.insecure else _trust(made)
     place = ["--host", bind, "--port", str(made.port), "--database", str((made.server / "state.db").absolute())]
-    command = [find_program("flower-superlink"), *trust, *place, "--disable-runtime-dependency-installation"]
+    find_program("flower-superlink")  # which says what to install
+    program = [sys.executable, "-m", "refprotofl.engines.flower.superlink"]
+    command = [*program, *trust, *place, "--disable-runtime-dependency-installation"]
     with (made.server / "superlink.log").open("ab") as log:
         process = subprocess.Popen(
             command,
