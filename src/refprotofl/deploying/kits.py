@@ -144,7 +144,7 @@ store = "store"           # its private state; only its owner can look into it
 client = {node}                # which client of the experiment it is
 # modules = "mine:Method" # code of the experiment that may be imported here
 # uplink-budget = "20 kB" # what it sends in a round at most, where the experiment bounds it, too
-# look-every = 3          # seconds between two looks for work; more where hundreds of nodes share a server
+# look-every = 3          # seconds between two looks for work; more where over fifty nodes share a server
 # keep-runs = 3           # how many runs its store keeps state of
 # hold-out = 0.2          # share kept for testing if the data come without test images
 """
