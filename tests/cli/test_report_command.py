@@ -104,7 +104,7 @@ def test_watch_serves_until_it_is_interrupted(finished_copy: Path) -> None:
         with urllib.request.urlopen(f"{address}page.json", timeout=30) as answer:
             assert json.load(answer)["progress"]["ended"] is True
         watching.send_signal(signal.SIGTERM)
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0
     finally:
         watching.kill()
         watching.communicate()

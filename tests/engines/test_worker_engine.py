@@ -272,7 +272,7 @@ def test_a_busy_worker_ends_when_its_parent_is_killed(hosts: Path) -> None:
         worker = int(parent.stdout.readline())
         assert is_alive(worker)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_alive(worker):
         assert time.monotonic() < deadline, "the worker outlives its parent"
         time.sleep(0.05)

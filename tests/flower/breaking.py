@@ -29,7 +29,7 @@ class Link:
         self.port = 0
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(60)
 
     def _run(self) -> None:
         async def serve() -> None:
@@ -128,7 +128,7 @@ def garbage(store: Path) -> Iterator[list[str]]:
         yield asked
     finally:
         end.set()
-        thread.join(10)
+        thread.join(60)
         door.close()
         place.unlink(missing_ok=True)
 

@@ -41,7 +41,7 @@ def add(programs: Path, name: str, script: str) -> None:
 
 def test_a_node_without_its_environment_says_so_and_ends(made: Deployment, programs: Path) -> None:
     command = [str(made.kit(0) / "start.sh")]
-    done = subprocess.run(command, env={"PATH": str(programs)}, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, env={"PATH": str(programs)}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 127
     assert done.stderr == (
         "Flower is not on the PATH: activate the environment that has refprotofl[flower], then start again.\n"
@@ -63,7 +63,7 @@ def test_a_node_that_is_told_to_end_ends_at_once_and_after_what_it_started(
         wait_for((kit / "started").exists, 20, lambda: "it was not started")
         time.sleep(0.5)
         os.kill(node.pid, signal.SIGTERM)
-        assert node.wait(timeout=10) == 0
+        assert node.wait(timeout=60) == 0
         assert (kit / "ended").exists() is lives
     finally:
         if node.poll() is None:
@@ -104,7 +104,7 @@ def test_a_node_says_at_every_start_that_it_is_insecure_if_it_is(
         env={"PATH": str(programs)},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert done.stderr.count(f"warning: {INSECURE}\n") == insecure

@@ -109,7 +109,7 @@ def test_a_worker_keeps_its_log_short(config: NodeConfig) -> None:
     log = config.folder / "worker.log"
     log.write_bytes(b"old\n" * 500_000 + b"the last line\n")
     assert hand_over(config, "ask", request(1)) is not None
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while log.stat().st_size > LONGEST_LOG and time.monotonic() < until:
         time.sleep(0.1)
     assert log.stat().st_size <= LONGEST_LOG
@@ -157,7 +157,7 @@ def test_a_worker_goes_when_the_supernode_has_gone(config: NodeConfig) -> None:
     inner = [sys.executable, "-c", code, json.dumps(told), json.dumps(dict(request(1).header))]
     outer = "import subprocess, sys; raise SystemExit(subprocess.call(sys.argv[1:]))"
     assert subprocess.run([sys.executable, "-c", outer, *inner], timeout=120, check=False).returncode == 0
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while workers(config) and time.monotonic() < until:
         time.sleep(0.2)
     assert workers(config) == []

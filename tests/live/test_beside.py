@@ -33,12 +33,12 @@ def test_a_watched_run_ends_at_the_same_digest_and_the_watcher_ends_with_it(tmp_
     assert watched.summary["state_digest"] == alone.summary["state_digest"]
     assert not beside._process.is_alive()
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(beside.address, timeout=5)
+        urllib.request.urlopen(beside.address, timeout=30)
 
 
 def test_a_watcher_that_dies_does_not_concern_the_run(tmp_path: Path) -> None:
     beside = Beside(tmp_path / "run")
     beside._process.kill()
-    beside._process.join(10)
+    beside._process.join(60)
     assert run(Experiment.parse(TINY), out=tmp_path / "run").summary["rounds_done"] == 2
     beside.close()

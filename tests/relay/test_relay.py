@@ -183,6 +183,6 @@ def test_ctrl_c_ends_the_command_quietly_with_a_connection_open() -> None:
             near.sendall(b"12345")
             assert far.recv(5, socket.MSG_WAITALL) == b"12345"
             relay.send_signal(signal.SIGINT)
-            told, complaints = relay.communicate(timeout=30)
+            told, complaints = relay.communicate(timeout=60)
     assert (relay.returncode, complaints) == (0, "")
     assert told == "5 B up and 0 B down over 1 connection; 0 refused, 0 bits turned over\n"

@@ -30,7 +30,7 @@ class NodeConfig(Table):
     uplink_budget: Bytes | None = Field(None, description="bytes that the node sends in a round at most")
     keep_runs: Annotated[int, Field(ge=1)] = Field(3, description="runs whose state the node keeps, 1 or more")
     look_every: Annotated[float, Field(ge=3, le=600)] = Field(
-        3.0, description="seconds between two looks for work, 3 to 600: more where hundreds of nodes share a server"
+        3.0, description="seconds between two looks for work, 3 to 600: more where over fifty nodes share a server"
     )
     worker: Switch = Field(True, description="whether a process of its own keeps data and model between messages")
 
