@@ -14,11 +14,11 @@ from importlib import import_module
 from typing import Any
 
 from flwr.supercore import sql_mixin
-from sqlalchemy import Engine, create_engine
 
 PATIENCE = 300.0  # seconds that a thread stands in the row
 IN_A_ROW = {"pool_size": 1, "max_overflow": 0, "pool_timeout": PATIENCE}
 SELDOM = (20_000, 20, 50)  # new objects, and looks at newer ones, before Python looks for garbage
+create_engine = vars(sql_mixin)["create_engine"]  # SQLAlchemy's
 program = import_module("flwr.superlink.cli.flower_superlink")  # its package has a function of that name
 
 
@@ -29,7 +29,7 @@ class OnOneCore(program.SuperLinkLifespan):  # type: ignore[name-defined]
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # this thread, and those that it starts from now on
 
 
-def opened(address: str, **given: Any) -> Engine:
+def opened(address: str, **given: Any) -> Any:
     """One in memory has one connection anyway."""
     return create_engine(address, **(given if "poolclass" in given else {**IN_A_ROW, **given}))
 
