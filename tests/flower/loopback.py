@@ -1,4 +1,4 @@
-"""Real SuperLink and SuperNodes on loopback, started and ended by their process ids."""
+"""A real SuperLink on loopback, and what it starts, ended by their process ids."""
 
 import json
 import os
@@ -10,6 +10,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+from refprotofl.deploying.server import superlink
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -43,17 +45,14 @@ class Loopback:
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
         )
         (self.home / "config.toml").write_text(config)
-        self.mode = ["--simulation"] if simulation else ["--database", str(folder / "state.db")]
+        self.command = [str(BIN / "flower-superlink"), "--simulation"]
+        if not simulation:
+            self.command = [*superlink(), "--database", str(folder / "state.db")]
 
     def start_superlink(self) -> None:
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
-        self.start("superlink", [str(BIN / "flower-superlink"), "--insecure", *address, *self.mode])
+        self.start("superlink", [*self.command, "--insecure", *address])
         self.wait_for_port(self.port)
-
-    def start_node(self, name: str, config: dict[str, Any]) -> None:
-        told = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        command = [str(BIN / "flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
-        self.start(name, [*command, "--port", str(free_port()), "--node-config", told])
 
     def start(self, name: str, command: list[str]) -> None:
         log = (self.folder / f"{name}.log").open("ab")

@@ -33,6 +33,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     """Takes the place of every program of Flower's."""
     path = tmp_path / "program"
     monkeypatch.setattr(server, "find_program", lambda name: str(path))
+    monkeypatch.setattr(server, "superlink", lambda: [str(path)])
 
     def write(script: str) -> None:
         path.write_text(f"#!/bin/sh\n{script}\n")
@@ -72,10 +73,12 @@ def test_a_server_is_found_on_the_address_that_it_listens_on(tmp_path: Path) -> 
 def test_a_server_that_does_not_come_up_is_ended_with_all_that_it_started(
     made: Deployment, program: Programs, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    program(script.replace("sleep 600", f"sleep 600.{made.port}"))
+    started = made.server / "started"
+    program(f"touch '{started}'; " + script.replace("sleep 600", f"sleep 600.{made.port}"))
     monkeypatch.setattr(server, "STARTING", 1.0)
     with pytest.raises(MachineError, match=r"The SuperLink did not start, it (ended at once|does not answer on 127)"):
         server.start(made, "127.0.0.1")
+    assert started.exists()
     until = time.monotonic() + 60
     while processes(f"600.{made.port}") and time.monotonic() < until:
         time.sleep(0.1)

@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from tests.flower.loopback import BIN, QUIET, free_port
+from tests.flower.loopback import Loopback
 
 IN_A_ROW = """
 import sys, threading, time
@@ -47,25 +46,16 @@ def test_writers_stand_in_a_row_and_none_is_refused(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[] [{'n': 20}]"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+@pytest.mark.skipif(not sys.platform.startswith("linux") or os.cpu_count() == 1, reason="looks into /proc at two cores")
 def test_it_keeps_to_one_core_and_what_it_starts_does_not(tmp_path: Path) -> None:
-    place = ["--host", "127.0.0.1", "--port", str(free_port()), "--database", str(tmp_path / "state.db")]
-    command = [sys.executable, "-m", "refprotofl.engines.flower.superlink", "--insecure", *place]
-    env = {**os.environ, **QUIET, "FLWR_HOME": str(tmp_path), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    log = tmp_path / "log"
-    with log.open("wb") as writing:
-        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=writing, stderr=writing)
+    flower = Loopback(tmp_path / "site")
     try:
-        until = time.monotonic() + 60
-        while "Uvicorn running" not in log.read_text() and time.monotonic() < until:
-            time.sleep(0.2)
-        assert "Uvicorn running" in log.read_text()
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        assert len(os.sched_getaffinity(process.pid)) == 1
+        flower.start_superlink()
+        number = flower.processes["superlink"].pid
+        assert len(os.sched_getaffinity(number)) == 1
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
         assert children
         for child in children:
             assert os.sched_getaffinity(int(child)) == os.sched_getaffinity(0)
     finally:
-        process.terminate()
-        process.wait(30)
+        flower.close()

@@ -34,6 +34,12 @@ def find_program(name: str) -> str:
     return found
 
 
+def superlink() -> list[str]:
+    """Flower's, as we have it run; without Flower, what to install is said."""
+    find_program("flower-superlink")
+    return [sys.executable, "-m", "refprotofl.engines.flower.superlink"]
+
+
 def environment(made: Deployment) -> dict[str, str]:
     return {**os.environ, **made.variables}
 
@@ -61,9 +67,7 @@ def start(made: Deployment, bind: str) -> int:
 def _launch(made: Deployment, bind: str) -> "subprocess.Popen[bytes]":
     trust = ["--insecure"] if made.insecure else _trust(made)
     place = ["--host", bind, "--port", str(made.port), "--database", str((made.server / "state.db").absolute())]
-    find_program("flower-superlink")  # which says what to install
-    program = [sys.executable, "-m", "refprotofl.engines.flower.superlink"]
-    command = [*program, *trust, *place, "--disable-runtime-dependency-installation"]
+    command = [*superlink(), *trust, *place, "--disable-runtime-dependency-installation"]
     with (made.server / "superlink.log").open("ab") as log:
         process = subprocess.Popen(
             command,
