@@ -234,7 +234,6 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
         (["accuracy", "--tuned", "digits"], "write DATASET=FILE.toml"),
         (["accuracy", "--tuned", "digits=nowhere.toml"], "nowhere.toml"),
         (["accuracy", "--tuned", "mnist=a.toml"], "mnist is not among the data sets asked for, digits."),
-        (["accuracy", "--tuned", "digits=a.toml", "--tuned", "digits=b.toml"], "--tuned names digits twice."),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(
@@ -252,6 +251,25 @@ def test_a_method_that_a_search_does_not_know_is_said_too(refprotofl: Any, tmp_p
     outcome = refprotofl("reproduce", "accuracy", "--tuned", f"digits={file}", "--out", tmp_path / "out")
     assert outcome.code == 2
     assert "did you mean 'fedavg'?" in outcome.err
+
+
+def test_two_searches_may_tell_of_a_data_set_but_not_of_one_method(
+    refprotofl: Any, tmp_path: Path, nothing_runs: None
+) -> None:
+    for name, methods in {"a": ("fedavg",), "b": ("local", "fedprox"), "c": ("fedprox", "fedavg")}.items():
+        (tmp_path / name).write_text("".join(f'["{method}"]\ntrain.lr = 0.1\n' for method in methods))
+
+    def asked(*names: str) -> Any:
+        tuned = [part for name in names for part in ("--tuned", f"digits={tmp_path / name}")]
+        return refprotofl("reproduce", "accuracy", *tuned, "--no-runs", "--out", tmp_path / "out")
+
+    assert asked("a", "b").code == 0
+    tables = (tmp_path / "out" / "tables" / "accuracy-standard-digits-alpha0.5.md").read_text()
+    assert "FedAvg: train.lr=0.1" in tables
+    assert "FedProx: train.lr=0.1" in tables
+    outcome = asked("a", "c")
+    assert outcome.code == 2
+    assert "both have settings for fedavg" in " ".join(outcome.err.split())
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,14 @@ class Asked:
     variants: tuple[Variant, ...]
     settings: tuple[str, ...]
     seeds: tuple[int, ...]
-    tuned: Mapping[str, Path]  # by data set: what a search chose
+    tuned: Mapping[str, Sequence[Path]]  # by data set: what searches chose
     out: Path
     against: str = ""  # a row's label
 
     def grids(self) -> dict[str, Grid]:
         """By the table or figure that they are for; what is wrong is told here, before anything is run."""
         self._check()
-        tuned = {dataset: read_tuned(path) for dataset, path in self.tuned.items()}
+        tuned = {dataset: _read_all(paths) for dataset, paths in self.tuned.items()}
         for name in (*self.scope.methods, *(name for methods in tuned.values() for name in methods)):
             find_method(read_switches(name)[0])
         grids = {what: self._grid(what, tuned) for what in (WHATS if self.what == "all" else (self.what,))}
@@ -89,8 +89,8 @@ class Asked:
         )
 
     def _chosen_on(self) -> dict[str, str]:
-        searches = {dataset: read_searched(path) for dataset, path in self.tuned.items()}
-        return {dataset: one.dataset for dataset, one in searches.items() if one and one.dataset != dataset}
+        searches = [(dataset, read_searched(path)) for dataset, path in _files(self.tuned)]
+        return {dataset: one.dataset for dataset, one in searches if one and one.dataset != dataset}
 
 
 def _check_dataset(name: str) -> None:
@@ -114,9 +114,9 @@ def read_alphas(text: str) -> tuple[float, ...]:
     return alphas
 
 
-def read_tuned_files(options: Sequence[str], datasets: Sequence[str]) -> dict[str, Path]:
+def read_tuned_files(options: Sequence[str], datasets: Sequence[str]) -> dict[str, list[Path]]:
     """By data set, which is one of those that are asked for."""
-    found: dict[str, Path] = {}
+    found: dict[str, list[Path]] = {}
     for option in options:
         dataset, equals, path = (part.strip() for part in option.partition("="))
         if not equals or not dataset or not path:
@@ -125,16 +125,30 @@ def read_tuned_files(options: Sequence[str], datasets: Sequence[str]) -> dict[st
             raise InputError(
                 f"--tuned {option}: {dataset} is not among the data sets asked for, {', '.join(datasets)}."
             )
-        if dataset in found:
-            raise InputError(f"--tuned names {dataset} twice.")
-        found[dataset] = Path(path).expanduser()
+        found.setdefault(dataset, []).append(Path(path).expanduser())
     return found
 
 
-def doubts(tuned: Mapping[str, Path], seeds: Sequence[int]) -> list[str]:
+def _files(tuned: Mapping[str, Sequence[Path]]) -> list[tuple[str, Path]]:
+    return [(dataset, path) for dataset, paths in tuned.items() for path in paths]
+
+
+def _read_all(paths: Sequence[Path]) -> dict[str, list[str]]:
+    """Of a method no more than one of them may tell."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        chosen = read_tuned(path)
+        twice = [name for name in chosen if name in found]
+        if twice:
+            raise InputError(f"--tuned: {path} and a file before it both have settings for {twice[0]}.")
+        found |= chosen
+    return found
+
+
+def doubts(tuned: Mapping[str, Sequence[Path]], seeds: Sequence[int]) -> list[str]:
     """Where settings were chosen on what they are used for, or for something else; old files do not tell."""
     told = []
-    for dataset, path in tuned.items():
+    for dataset, path in _files(tuned):
         searched = read_searched(path)
         if searched is None:
             continue

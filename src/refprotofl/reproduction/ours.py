@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from refprotofl.reproduction.studies import TRAIN_ON, Block, Row, Scope, Study, chosen
 
 # As examples/thin.toml has it; what a row says once more wins.
-_LONG = ":rounds=6:train.local-epochs=6:train.lr=0.1"
-THIN = f"thin{_LONG}:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
+_RATE = "train.lr"
+_LONG = ":rounds=6:train.local-epochs=6"
+THIN = f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
 _TWENTY = ":rounds=20:train.local-epochs=1"
 _FEDAVG = f"fedavg:share=full{_TWENTY}"
 
@@ -40,7 +41,6 @@ STONES: dict[str, str] = {
 BESIDE: dict[str, str] = {
     "FedAvg": _FEDAVG,
     "FedAvg + public images": _FEDAVG + TRAIN_ON,
-    "FedAvg + public images, lr 0.1": f"{_FEDAVG}{TRAIN_ON}:train.lr=0.1",
     "FedAvg + public images, 6 rounds of 6 epochs": f"fedavg:share=full{_LONG}{TRAIN_ON}",
     "FedAvg, 10 rounds of 1 epoch": "fedavg:share=full:rounds=10:train.local-epochs=1",
     "FedAvg, 10 rounds of 2 epochs": "fedavg:share=full:rounds=10:train.local-epochs=2",
@@ -95,7 +95,7 @@ def _studies(
     scope: Scope,
     notes: tuple[str, ...] = (),
 ) -> list[Study]:
-    rows = chosen([Row(label, one) for label, one in asked.items()], scope)
+    rows = chosen([Row(label, one, searched=_searched(one)) for label, one in asked.items()], scope)
     blocks = tuple(Block(dataset, alpha, rows) for alpha in scope.alphas for dataset in scope.datasets if rows)
     first = next(iter(asked))
     references = REFERENCES if {*REFERENCES} <= asked.keys() else ()
@@ -112,3 +112,8 @@ def _studies(
         )
         for one in protocols
     ]
+
+
+def _searched(asked: str) -> frozenset[str]:
+    """The recommended learning rate is what one data set chose; a row of another rate is about that."""
+    return frozenset({_RATE} if asked.startswith(THIN) and _RATE not in asked.removeprefix(THIN) else ())

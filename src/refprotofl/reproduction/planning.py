@@ -57,13 +57,15 @@ class Grid:
     def cell(self, study: Study, block: Block, row: Row, seed: int) -> Cell:
         """Under the row's label."""
         own = [f"dataset={json.dumps(block.dataset)}", f"alpha={block.alpha:g}", *block.settings]
-        settings = [*self.tuned_of(study, block, row), *self.settings, *own]
-        return replace(cell_of(None, self.preset, settings, row.asked, seed, self.out / "runs"), name=row.label)
+        tuned = self.tuned_of(study, block, row)
+        asked = row.without({key_of(one) for one in tuned})
+        settings = [*tuned, *self.settings, *own]
+        return replace(cell_of(None, self.preset, settings, asked, seed, self.out / "runs"), name=row.label)
 
     def tuned_of(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
         """What a search chose for the method: the entry that has most of the row's switches and no others.
 
-        Without what the row or the user sets.
+        Without what the user sets, or the row, unless it leaves that to a search.
         """
         if study.variant != "standard":
             return ()
@@ -73,7 +75,7 @@ class Grid:
             known, needed = read_switches(name)
             if known == method and {*needed} <= {*switches}:
                 fits[len(needed)] = settings
-        fixed = row.switched | {*map(key_of, self.settings)}
+        fixed = (row.switched - row.searched) | {*map(key_of, self.settings)}
         return tuple(one for one in (fits[max(fits)] if fits else ()) if key_of(one) not in fixed)
 
     def may_differ(self, study: Study, block: Block) -> set[str]:

@@ -28,6 +28,7 @@ class Row:
     label: str
     asked: str  # as `compare` takes it
     paper: float | None = None  # what the paper prints, in percent
+    searched: frozenset[str] = frozenset()  # keys whose switches give way to what a search chose
 
     @property
     def method(self) -> str:
@@ -37,6 +38,11 @@ class Row:
     def switched(self) -> set[str]:
         """The keys that its switches set."""
         return {key_of(switch) for switch in read_switches(self.asked)[1]}
+
+    def without(self, keys: set[str]) -> str:
+        """What is asked, less the switches of these keys."""
+        method, switches = read_switches(self.asked)
+        return ":".join([method, *(switch for switch in switches if key_of(switch) not in keys)])
 
 
 @dataclass(frozen=True)
