@@ -13,7 +13,7 @@ from refprotofl.reproduction import paper
 from refprotofl.reproduction.asking import VARIANTS, WHATS
 from refprotofl.reproduction.ours import OURS, our_studies
 from refprotofl.reproduction.planning import Grid
-from refprotofl.reproduction.studies import SWEEPS, Row, Scope, Study, Variant, studies_of
+from refprotofl.reproduction.studies import SWEEPS, Row, Scope, Study, Variant, scored_by, studies_of
 
 ALL = Scope(paper.DATASETS, paper.ALPHAS)
 EIGHT = ["FedAvg", "FedProx", "FedNova", "FedProto", "VHL", "FedGH", "FAST", "RefProtoFL"]
@@ -234,6 +234,21 @@ def test_our_tables_have_the_examples_and_need_each_run_once(
     recommended = load_experiment(path, "small", ["dataset=fashion-mnist"])
     at = rows[-1] if what == "plus" else rows[0]
     assert grid.cell(first, first.blocks[0], at, 0).experiment.hash == recommended.hash
+
+
+def test_by_another_accuracy_the_runs_are_the_same_and_the_paper_is_silent(grid_of: Callable[..., Grid]) -> None:
+    """Its numbers, and its way of scoring, are about another one."""
+    scope = Scope(("cifar10",), (0.5,))
+    for what in ("accuracy", "ablation"):
+        (own,) = scored_by("own", studies_of(what, scope, 20))
+        usual = study(what, scope)
+        assert (own.name, own.protocol) == (f"{what}-standard-own", "own")
+        assert [cell.experiment.hash for cell in grid_of(own).cells()] == [
+            cell.experiment.hash for cell in grid_of(usual).cells()
+        ]
+        assert any(row.paper for row in usual.blocks[0].rows)
+        assert not any(row.paper for row in own.blocks[0].rows)
+    assert [one.name for one in scored_by("own", our_studies("thin", scope))] == ["thin-own"]
 
 
 def test_plus_adds_one_thing_after_another() -> None:

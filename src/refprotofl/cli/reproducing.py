@@ -98,6 +98,13 @@ def reproduce(
             metavar="ROW", help="The row that others are set against, named as in the table.", show_default="RefProtoFL"
         ),
     ] = "",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="The accuracy that rows are compared by; for the standard variant.",
+            show_default="the table's own",
+        ),
+    ] = "",
     last: Annotated[int, typer.Option(min=2, help="Evaluations at the end whose mean stands beside the last.")] = 3,
     out_dir: Annotated[
         Path,
@@ -139,6 +146,7 @@ def reproduce(
             tuned=read_tuned_files(tuned or [], datasets),
             out=out_dir,
             against=against.strip(),
+            protocol=protocol.strip(),
         )
         count, grids = read_workers(workers), asked.grids()
     for sentence in doubts(asked.tuned, asked.seeds):

@@ -1,7 +1,10 @@
 """The protocols that accuracies are named by: each is declared here, and whatever shows or records them reads this."""
 
+import difflib
 from dataclasses import dataclass
 from typing import Literal
+
+from refprotofl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,11 @@ _DECLARED = (
 )
 
 PROTOCOLS = {protocol.name: protocol for protocol in _DECLARED}
+
+
+def check_protocol(name: str) -> None:
+    """Of the option that names one."""
+    if name not in PROTOCOLS:
+        close = difflib.get_close_matches(name, PROTOCOLS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(PROTOCOLS)}."
+        raise InputError(f"--protocol {name} is not known; {hint}")

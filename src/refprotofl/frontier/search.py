@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from refprotofl.errors import InputError, RunError
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.frontier.candidates import Candidate, Request
 from refprotofl.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.grids.cells import Cell
@@ -59,8 +59,7 @@ def check(request: Request) -> int:
     """Refuses a search that cannot be done; gives the number of candidates."""
     if not request.tried or not request.seeds:
         raise InputError("A search needs a method and a seed.")
-    if request.protocol not in PROTOCOLS:
-        raise InputError(f"--protocol {request.protocol} is not known; known: {', '.join(PROTOCOLS)}.")
+    check_protocol(request.protocol)
     for what, named in (("method", request.tried), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")

@@ -13,7 +13,7 @@ from refprotofl.methods.catalogue import find_method
 from refprotofl.reproduction import paper
 from refprotofl.reproduction.ours import OURS, our_studies
 from refprotofl.reproduction.planning import Grid, Tuned
-from refprotofl.reproduction.studies import Scope, Variant, studies_of
+from refprotofl.reproduction.studies import Scope, Variant, scored_by, studies_of
 from refprotofl.tuning.records import read_searched, read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
@@ -21,6 +21,7 @@ WHATS = (
     *("accuracy", "ablation", "communication", "sweeps", "compressors", "curves"),
     *("partition-figure", "tsne-figure"),
 )
+_SCORED = ("accuracy", "ablation", "sweeps", "compressors", "curves", *OURS)  # tables that compare by one accuracy
 # What tables are named by, and what says it instead.
 _FIXED = {
     **{"dataset": "--dataset chooses it", "alpha": "--alpha chooses it", "seed": "--seeds chooses it"},
@@ -41,6 +42,7 @@ class Asked:
     tuned: Mapping[str, Sequence[Path]]  # by data set: what searches chose
     out: Path
     against: str = ""  # a row's label
+    protocol: str = ""  # what rows are scored by; else what each table has its own for
 
     def grids(self) -> dict[str, Grid]:
         """By the table or figure that they are for; what is wrong is told here, before anything is run."""
@@ -64,6 +66,8 @@ class Asked:
             if key_of(setting) in _FIXED:
                 key = key_of(setting)
                 raise InputError(f"--set {setting}: {key} is what the tables are made of; {_FIXED[key]}.")
+        if self.protocol and self.what not in _SCORED:
+            raise InputError(f"--protocol {self.protocol}: it is for {', '.join(_SCORED)}, not for {self.what}.")
         for dataset in {*self.scope.datasets, *self.tuned}:
             _check_dataset(dataset)
         for alpha in self.scope.alphas:
@@ -72,6 +76,8 @@ class Asked:
     def _grid(self, what: str, tuned: Tuned) -> Grid:
         rounds = load_experiment(None, self.preset, self.settings).rounds
         built = our_studies(what, self.scope) if what in OURS else studies_of(what, self.scope, rounds)
+        if self.protocol:
+            built = scored_by(self.protocol, built)
         studies = tuple(study for study in built if study.blocks and study.variant in self.variants)
         if not studies and what != "partition-figure" and self.what != "all":
             methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from refprotofl.basics.escapes import for_file_name
+from refprotofl.errors import InputError
+from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.grids.choices import key_of, read_switches
 from refprotofl.reproduction import paper
 
@@ -61,6 +63,10 @@ class Block:
     @property
     def file_name(self) -> str:
         return f"{for_file_name(self.dataset)}-alpha{self.alpha:g}"
+
+    def unprinted(self) -> "Block":
+        """Without what the paper prints."""
+        return replace(self, rows=tuple(replace(row, paper=None) for row in self.rows))
 
 
 @dataclass(frozen=True)
@@ -138,12 +144,9 @@ def ablation(scope: Scope, variant: Variant) -> Study:
             switches = "".join(f":refprotofl.{name}=off" for name, on in (("erpa", erpa), ("apud", apud)) if not on)
             label = "RefProtoFL" + (f" w/o {without}" if without else "") + words
             rows.append(Row(label, f"refprotofl{switches}{suffix}", None if suffix else printed))
-    alpha, unprinted = scope.alphas[0], [replace(row, paper=None) for row in rows]
-    printed_for = ("cifar10", 0.5)
-    blocks = [
-        Block(dataset, alpha, chosen(rows if (dataset, alpha) == printed_for else unprinted, scope))
-        for dataset in scope.datasets
-    ]
+    alpha, printed_for = scope.alphas[0], ("cifar10", 0.5)
+    blocks = [Block(dataset, alpha, chosen(rows, scope)) for dataset in scope.datasets]
+    blocks = [block if (block.dataset, alpha) == printed_for else block.unprinted() for block in blocks]
     return Study(f"ablation-{variant}", f"Ablation, {_TITLES[variant]}", variant, _filled(blocks), "RefProtoFL")
 
 
@@ -233,6 +236,28 @@ def studies_of(what: str, scope: Scope, rounds: int) -> list[Study]:
             return [_without_controls(accuracy(fashion, "standard"))]
         case _:  # the partition's figure takes no runs
             return []
+
+
+def scored_by(protocol: str, studies: Sequence[Study]) -> list[Study]:
+    """The same runs by another accuracy than the paper's, so without its numbers and its way of scoring."""
+    check_protocol(protocol)
+    own = [study for study in studies if study.scored]
+    if own:
+        found = [study for study in own if study.scored == protocol]
+        if not found:
+            raise InputError(f"--protocol {protocol}: allowed are {', '.join(study.scored for study in own)} here.")
+        return found
+    return [
+        replace(
+            study,
+            name=f"{study.name}-{protocol}",
+            title=f"{study.title}, by {protocol} accuracy",
+            blocks=tuple(block.unprinted() for block in study.blocks),
+            scored=protocol,
+        )
+        for study in studies
+        if study.variant == "standard"
+    ]
 
 
 def _without_controls(study: Study) -> Study:

@@ -1,6 +1,5 @@
 """A search for each of several methods, on the same data and with the same budget."""
 
-import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from statistics import fmean
 
 from refprotofl.basics.units import counted
 from refprotofl.errors import InputError, RunError
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell, cell_name, cell_of
 from refprotofl.grids.running import Done, Failed, beside_longer, run_cells
@@ -104,10 +103,7 @@ def check(request: Request) -> int:
     for what, named in (("method", request.methods), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
-    if request.protocol not in PROTOCOLS:
-        close = difflib.get_close_matches(request.protocol, PROTOCOLS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(PROTOCOLS)}."
-        raise InputError(f"--protocol {request.protocol} is not known; {hint}")
+    check_protocol(request.protocol)
     refuse_unusable(request.dimensions, request.methods)
     counts = {name: len(_trials_ahead(request, name)) for name in request.methods}
     if len(set(counts.values())) > 1:
