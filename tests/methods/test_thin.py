@@ -13,6 +13,7 @@ from refprotofl.basics.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.errors import GuardError, InputError, RunError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
 from refprotofl.methods.builtin.thin import Options, Thin, codes
 from refprotofl.methods.builtin.thin.sending import Differences
@@ -342,6 +343,23 @@ def test_with_no_samples_to_choose_by_the_common_model_stays(simulate_thin):
     done = simulate_thin(thin={"tune-validation": 1000})
     state = done.client_state(0)
     assert torch.equal(tensor_of(state, "own"), tensor_of(state, "held"))
+
+
+def test_a_smaller_rate_is_for_tuning_alone(simulate_thin):
+    table = Train.model_validate({"lr": 0.2, "local-epochs": 6})
+    tuning = Options.model_validate({"tune-rate": 0.1, "tune-epochs": 2, "cooling": 0.5}).tuning(table)
+    assert tuning.lr == pytest.approx(0.02)
+    assert tuning.local_epochs == 2
+    full, slow = simulate_thin(), simulate_thin(thin={"tune-rate": 0.1})
+    assert torch.equal(tensor_of(full.server_state(), "exact"), tensor_of(slow.server_state(), "exact"))
+    moved = [
+        sum(
+            float((tensor_of(done.client_state(client), "own") - tensor_of(done.client_state(client), "held")).norm())
+            for client in range(4)
+        )
+        for done in (slow, full)
+    ]
+    assert 0 < moved[0] < moved[1]
 
 
 def test_without_tuning_there_is_no_last_step(simulate_thin):

@@ -12,7 +12,10 @@ from refprotofl.reproduction.studies import TRAIN_ON, Block, Row, Scope, Study, 
 # As examples/thin.toml has it; what a row says once more wins.
 _RATE = "train.lr"
 _LONG = ":rounds=6:train.local-epochs=6"
-THIN = f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
+THIN = (
+    f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
+    ":thin.tune-rate=0.1"
+)
 _TWENTY = ":rounds=20:train.local-epochs=1"
 _FEDAVG = f"fedavg:share=full{_TWENTY}"
 
@@ -35,6 +38,7 @@ STONES: dict[str, str] = {
     "learning rate 0.02": ":train.lr=0.02",
     "proximal pull": ":thin.drift=proximal",
     "anchors": ":thin.drift=anchors:thin.strength=0.1",
+    "tuning at the full rate": ":thin.tune-rate=1.0",
     "no tuning for oneself": ":thin.tune-epochs=0",
 }
 

@@ -50,6 +50,9 @@ class Options(Table):
         1.0, description="what the learning rate is multiplied by from round to round, above 0 and up to 1"
     )
     tune_epochs: Count = Field(3, description="passes of each client for itself after the last round, 0 for none")
+    tune_rate: Annotated[float, Field(gt=0, le=1)] = key(
+        1.0, "what the learning rate is multiplied by in those passes, above 0 and up to 1", enters="changed"
+    )
     tune_validation: Annotated[int, Field(ge=2)] = Field(
         10, description="one of so many own samples chooses how far to go, 2 or more"
     )
@@ -78,6 +81,10 @@ class Options(Table):
     def cooled(self, table: "Train", round: int) -> "Train":
         """How a round trains."""
         return table.model_copy(update={"lr": table.lr * self.cooling ** (round - 1)})
+
+    def tuning(self, table: "Train") -> "Train":
+        """How a client trains for itself, after the last round."""
+        return table.model_copy(update={"lr": table.lr * self.tune_rate, "local_epochs": self.tune_epochs})
 
 
 class Thin(Declaration):

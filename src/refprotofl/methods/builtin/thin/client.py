@@ -65,8 +65,7 @@ class ThinClient(Client):
         """A model of its own: tuned on its own samples, as far as some that were held out speak for it."""
         held = self.receive(message)
         learned, kept = self.split(round)
-        table = self.experiment.train.model_copy(update={"local_epochs": self.options.tune_epochs})
-        train(self.model, learned, table, self.stream("tune", round))
+        train(self.model, learned, self.options.tuning(self.experiment.train), self.stream("tune", round))
         tuned = self.model.read(self.parts)
         mixed = [held + mix * (tuned - held) for mix in MIXES]
         losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # the common one, with nothing to tell
