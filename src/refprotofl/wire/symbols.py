@@ -43,8 +43,8 @@ def decode_symbols(reader: Reader, contexts: Integers, count: int, a_lane: int =
     if lanes != _lanes(contexts.size, a_lane):
         raise WireError(f"malformed: {lanes} lanes for {contexts.size} symbols")
     tables = np.stack([_read_table(reader) for _ in range(count)])
-    states = np.frombuffer(reader.take(4 * lanes), "<u4").astype(np.uint64)
-    words = np.frombuffer(reader.peek()[: reader.left // 2 * 2], "<u2").astype(np.uint64)
+    states = np.frombuffer(reader.take(4 * lanes), "<u4").astype(np.int64)
+    words = np.frombuffer(reader.peek()[: reader.left // 2 * 2], "<u2").astype(np.int64)
     symbols, used = _pull(states, words, contexts, tables)
     reader.take(2 * used)
     return symbols
@@ -52,17 +52,14 @@ def decode_symbols(reader: Reader, contexts: Integers, count: int, a_lane: int =
 
 def least_code_bits(symbols: Symbols, contexts: Integers, count: int) -> float:
     """The entropy of the symbols given their contexts, summed up."""
-    bits = 0.0
-    for counts in _counts(symbols, contexts, count):
-        seen = counts[counts > 0].astype(np.float64)
-        bits += float(-(seen * np.log2(seen / seen.sum())).sum()) if seen.size else 0.0
-    return bits
+    return sum(map(_entropy, _counts(symbols, contexts, count)))
 
 
 def about_bytes(symbols: Symbols, contexts: Integers, count: int) -> float:
     """How long the code will be, to a few bytes; it is 1 in 1000 longer than the entropy."""
-    tables = sum(len(_table_bytes(_frequencies(counts))) for counts in _counts(symbols, contexts, count))
-    return least_code_bits(symbols, contexts, count) / 8 * 1.001 + tables + 4 * _lanes(symbols.size, A_LANE)
+    counted = _counts(symbols, contexts, count)
+    tables = sum(len(_table_bytes(_frequencies(counts))) for counts in counted)
+    return sum(map(_entropy, counted)) / 8 * 1.001 + tables + 4 * _lanes(symbols.size, A_LANE)
 
 
 def least_bytes(size: int, count: int) -> int:
@@ -77,6 +74,12 @@ def least_bytes(size: int, count: int) -> int:
 def _counts(symbols: Symbols, contexts: Integers, count: int) -> Integers:
     """How often each symbol occurs in each context, (count, 256)."""
     return np.bincount(256 * contexts + symbols, minlength=256 * count).reshape(count, 256)
+
+
+def _entropy(counts: Integers) -> float:
+    """Of symbols that occur so often, in bits and summed up."""
+    seen = counts[counts > 0].astype(np.float64)
+    return float(-(seen * np.log2(seen / seen.sum())).sum())
 
 
 def _lanes(size: int, a_lane: int) -> int:
@@ -113,46 +116,53 @@ def _read_table(reader: Reader) -> Integers:
     return shares
 
 
-def _rows(values: Integers, lanes: int, fill: int) -> NDArray[np.uint64]:
+def _rows(values: Integers, lanes: int, fill: int) -> Integers:
     """One symbol of each lane a row; the last row is filled up."""
-    padded = np.full(-(-values.size // lanes) * lanes, fill, np.uint64)
+    padded = np.full(-(-values.size // lanes) * lanes, fill, np.int64)
     padded[: values.size] = values
     return padded.reshape(-1, lanes)
 
 
-def _push(
-    symbols: Symbols, contexts: Integers, tables: Integers, lanes: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _push(symbols: Symbols, contexts: Integers, tables: Integers, lanes: int) -> tuple[Integers, Integers]:
     starts = np.cumsum(tables, axis=1) - tables
     widths = _rows(tables[contexts, symbols], lanes, _WHOLE)  # a symbol that fills the context changes no state
     begins = _rows(starts[contexts, symbols], lanes, 0)
-    states, chunks = np.full(lanes, _LEAST, np.uint64), [np.zeros(0, np.uint64)]
+    states, chunks = np.full(lanes, _LEAST), [np.zeros(0, np.int64)]
     for width, begin in zip(widths[::-1], begins[::-1], strict=True):
-        full = states >= width << np.uint64(32 - _PRECISION)
-        chunks.append(states[full] & np.uint64(0xFFFF))
-        states[full] >>= np.uint64(16)
-        states = (states // width << np.uint64(_PRECISION)) + states % width + begin
+        full = (states >= width << 32 - _PRECISION).nonzero()[0]
+        if len(full):
+            long = states.take(full)
+            chunks.append(long & 0xFFFF)
+            states[full] = long >> 16
+        states, rest = np.divmod(states, width)
+        states <<= _PRECISION
+        states += rest
+        states += begin
     return states, np.concatenate(chunks[::-1])
 
 
-def _pull(
-    states: NDArray[np.uint64], words: NDArray[np.uint64], contexts: Integers, tables: Integers
-) -> tuple[Symbols, int]:
+def _pull(states: Integers, words: Integers, contexts: Integers, tables: Integers) -> tuple[Symbols, int]:
+    """The symbols, and how many of the words they took.
+
+    All that a step asks of a state and its context is looked up at one place: 4096 times the context and the
+    state's lowest bits.
+    """
     lanes, used = states.size, 0
-    starts = (np.cumsum(tables, axis=1) - tables).astype(np.uint64)
-    owners = np.stack([np.repeat(np.arange(256, dtype=np.uint8), table) for table in tables])  # (contexts, 4096)
-    shares, rows = tables.astype(np.uint64), _rows(contexts, lanes, len(tables)).astype(np.int64)
-    owners, starts = np.vstack([owners, np.zeros((1, _WHOLE), np.uint8)]), np.vstack([starts, starts[:1] * 0])
-    shares = np.vstack([shares, np.full((1, 256), _WHOLE, np.uint64)])  # of what fills up the last row
-    symbols = np.zeros(rows.shape, np.uint8)
-    for number, row in enumerate(rows):
-        slots = states & np.uint64(_WHOLE - 1)
-        found = owners[row, slots.astype(np.int64)]
-        states = shares[row, found] * (states >> np.uint64(_PRECISION)) + slots - starts[row, found]
-        empty = np.flatnonzero(states < _LEAST)
-        if used + empty.size > words.size:
+    tables = np.vstack([tables, _frequencies(np.zeros(256, np.int64))])  # of what fills up the last row
+    pairs = np.repeat(np.arange(tables.size), tables.ravel())  # at each place: 256 times the context and the symbol
+    starts = (np.cumsum(tables, axis=1) - tables).ravel()
+    widths, rests = tables.ravel()[pairs], np.tile(np.arange(_WHOLE), len(tables)) - starts[pairs]
+    places = _WHOLE * _rows(contexts, lanes, len(tables) - 1)
+    for place in places:
+        place += states & _WHOLE - 1
+        states >>= _PRECISION
+        states *= widths.take(place)
+        states += rests.take(place)
+        empty = (states < _LEAST).nonzero()[0]
+        if not len(empty):
+            continue
+        if used + len(empty) > len(words):
             raise WireError("truncated: the code of symbols ends early")
-        states[empty] = states[empty] << np.uint64(16) | words[used : used + empty.size]
-        used += empty.size
-        symbols[number] = found
-    return symbols.ravel()[: contexts.size], used
+        states[empty] = states.take(empty) << 16 | words[used : used + len(empty)]
+        used += len(empty)
+    return pairs.astype(np.uint8)[places.ravel()[: contexts.size]], used
