@@ -102,6 +102,12 @@ def test_rows_are_set_against_the_one_that_is_named(
     assert rows["local"]["worst"]["personal"] == pytest.approx(np.mean([min(one) for one in by_client]))
     assert rows["local"]["client_spread"]["personal"] == pytest.approx(np.mean([np.std(one) for one in by_client]))
 
+    named = ("compare", "--methods", "alone = local,whole = fedavg:share=full,lg-fedavg", *options)
+    called = json.loads(refprotofl(*named, "--against", "whole", "--json").out)
+    assert [row["name"] for row in called] == ["alone", "whole", "lg-fedavg"]
+    assert called[0]["against"] == {**found, "baseline": "whole"}  # of the same runs
+    assert refprotofl("compare", "--methods", "one = local,one = lg-fedavg", *options).code == 2
+
     nobody = json.loads(refprotofl(*command, "--against", "none", "--json").out)
     assert [row["against"] for row in nobody] == [None] * 3
     monkeypatch.setattr("refprotofl.cli.printing.out.width", 200)

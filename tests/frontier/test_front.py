@@ -8,7 +8,7 @@ from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
 from refprotofl.frontier.candidates import METHODS, Candidate, Request, Schedule, read_schedules
 from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total, message_within
-from refprotofl.frontier.search import Found, Tried, front_of, plan, ranked
+from refprotofl.frontier.search import Found, Tried, check, front_of, plan, ranked
 from refprotofl.frontier.telling import table_of
 
 SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2)
@@ -16,7 +16,7 @@ SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages
 
 def tried(name: str, accuracy: float, total: float) -> Tried:
     sent = Sent(10, 20, total, 0, 0, 40, 2)
-    return Tried(Candidate(name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
+    return Tried(Candidate(name, name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
 
 
 def test_the_front_is_who_nobody_beats_both_ways() -> None:
@@ -113,13 +113,34 @@ def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:
     assert (cut.rounds, cut.train.local_epochs) == (2, 6)
 
 
+def test_a_candidate_is_called_by_its_name_and_the_table_says_what_that_is() -> None:
+    """One that fits has other bytes in each of its schedules."""
+    methods = ("whole = fedavg:share=full:rounds=9", "fits = thin:thin.uplink-budget=fit", "local")
+    asked = request(methods=methods, limit=Total(1_000_000))
+    epochs = asked.base.train.local_epochs
+    whole, long, short, _ = asked.candidates
+    names = [f"whole 9x{epochs}", f"fits 20x{epochs}", f"fits 6x{3 * epochs}", f"local 20x{epochs}"]
+    assert [one.title for one in asked.candidates] == names
+    assert whole.method == "fedavg:share=full"
+    assert long.method != short.method
+    assert asked.cell(whole, 9, 0).name == names[0]
+    found = Tried(whole, 9, {0: 0.5}, SENT, 0.5)
+    table = table_of(asked, Found((found,), found))
+    assert table.rows[0][0].text == "whole"
+    assert {f"{one.name}: {one.method}" for one in (whole, long, short)} <= {*table.notes}
+    assert not any(note.startswith("local:") for note in table.notes)
+    for repeated in (("one = thin", "one = local"), ("thin", "thin = thin:thin.up-bits=2")):
+        with pytest.raises(InputError, match="named twice"):
+            check(request(methods=repeated))
+
+
 def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
     """Of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
     asked = request(seeds=(0, 1))
     sent = Sent(10, 20, 100, 0, 0, 40, 2)
-    best = Tried(Candidate("fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
-    other = Tried(Candidate("thin", Schedule(10, 1)), 10, {0: 0.79, 1: 0.87}, sent, 0.5)
-    cut = Tried(Candidate("local", Schedule(10, 1)), 2, {0: 0.1, 1: 0.1}, sent, 0.5)
+    best = Tried(Candidate("fedavg", "fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
+    other = Tried(Candidate("thin", "thin", Schedule(10, 1)), 10, {0: 0.79, 1: 0.87}, sent, 0.5)
+    cut = Tried(Candidate("local", "local", Schedule(10, 1)), 2, {0: 0.1, 1: 0.1}, sent, 0.5)
     table = table_of(asked, Found((best, other, cut), best))
     place = table.headings.index("to the best")
     assert [row[place].text for row in table.rows] == ["-", "-2.00 ± 12.71", "-"]
@@ -135,7 +156,7 @@ def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:
 
 def test_the_winners_command_says_each_key_once() -> None:
     asked = request(settings=("rounds=20", "train.lr=0.1", "seed=3"), file=Path("my data.toml"))
-    words = asked.command(Candidate("fedavg:share=full", Schedule(6, 3)))
+    words = asked.command(Candidate("whole", "fedavg:share=full", Schedule(6, 3)))
     assert words[:5] == ["refprotofl", "run", "my data.toml", "--preset", "quick"]
     assert words[6::2] == ["train.lr=0.1", "method=fedavg", "share=full", "rounds=6", "train.local-epochs=3"]
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.grids.choices import read_switches, split_list
+from refprotofl.errors import InputError
+from refprotofl.grids.choices import read_name, read_switches, split_list
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,20 @@ def test_what_was_joined_comes_apart_again(wanted: list[tuple[str, list[tuple[st
     expected = [(method, [f"{key}={value}" for key, value in switches]) for method, switches in wanted]
     text = ",".join(":".join([method, *switches]) for method, switches in expected)
     assert [read_switches(name) for name in split_list(text)] == expected
+
+
+@given(st.from_regex(r"[A-Za-z][A-Za-z0-9 .%+,-]{0,12}", fullmatch=True), choices)
+def test_a_row_may_have_a_name(name: str, wanted: tuple[str, list[tuple[str, str]]]) -> None:
+    method, switches = wanted
+    asked = ":".join([method, *(f"{key}={value}" for key, value in switches)])
+    assert read_name(asked) == (asked, asked)
+    (named,) = split_list(f'"{name}" = {asked}')
+    assert read_name(named) == (name.strip(), asked)
+    if "," not in name:
+        assert read_name(f"{name}={asked}") == (name.strip(), asked)
+
+
+@pytest.mark.parametrize("wrong", ["=fedavg", " = fedavg:share=full", "whole =", '"" = fedavg'])
+def test_a_name_or_method_that_is_not_there_is_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match="a name stands before ="):
+        read_name(wrong)

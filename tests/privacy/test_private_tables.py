@@ -27,6 +27,7 @@ SPENT: Spent = {
 def row(name: str, accuracy: float, privacy: Spent | None) -> OverSeeds:
     return OverSeeds(
         name=name,
+        method="local",
         share="adapter",
         accuracy={"personal": estimate([accuracy])},
         values={"personal": {0: accuracy}},

@@ -13,6 +13,7 @@ from refprotofl.report.statistics import Estimate, Paired, estimate
 
 ROW = OverSeeds(
     name="mine:Method:own.beta=0.5",
+    method="mine:Method",
     share="adapter",
     accuracy={"personal": Estimate(0.5, 0.0125, 2)},
     values={"personal": {0: 0.499, 3: 0.501}},

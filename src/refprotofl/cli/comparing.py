@@ -49,7 +49,8 @@ def compare(
         str,
         typer.Option(
             help="Methods with commas between; fedavg:share=full adds a switch, as do more colons (without it fedavg "
-            "shares the adapter). One of your own is module:Class, its options follow: module:Class:own.beta=0.5."
+            "shares the adapter). One of your own is module:Class, its options follow: module:Class:own.beta=0.5. "
+            "A row may have a name: 'whole = fedavg:share=full'."
         ),
     ],
     file: File = None,
@@ -86,15 +87,15 @@ def compare(
     with nothing_kept_yet():
         count = read_workers(workers)
         from refprotofl.grids.cells import plan
-        from refprotofl.grids.choices import split_list
+        from refprotofl.grids.choices import read_name, split_list
         from refprotofl.report.comparable import check_comparable, check_settings
         from refprotofl.report.comparison import against as set_against
         from refprotofl.report.comparison import tabulate
         from refprotofl.report.formats import FORMATS
 
-        chosen, names = with_device(settings or [], device), split_list(methods)
-        cells = plan(file, preset, chosen, names, read_seeds(seeds), out_dir)
-        baseline, switched = _read_baseline(against, names), _switched(names)
+        chosen, asked = with_device(settings or [], device), split_list(methods)
+        cells = plan(file, preset, chosen, asked, read_seeds(seeds), out_dir)
+        baseline, switched = _read_baseline(against, [read_name(one)[0] for one in asked]), _switched(asked)
         check_settings([cell.experiment.plain() for cell in cells], switched)
     done = run_grid(cells, data, count, out_dir)
     _tell_reused(done)
@@ -192,11 +193,11 @@ def _read_baseline(typed: str | None, names: list[str]) -> str | None:
     return typed.strip()
 
 
-def _switched(names: list[str]) -> set[str]:
-    """The dotted keys that rows are named by."""
-    from refprotofl.grids.choices import key_of, read_switches
+def _switched(asked: list[str]) -> set[str]:
+    """The dotted keys that rows switch."""
+    from refprotofl.grids.choices import key_of, read_name, read_switches
 
-    return {key_of(switch) for name in names for switch in read_switches(name)[1]}
+    return {key_of(switch) for one in asked for switch in read_switches(read_name(one)[1])[1]}
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:

@@ -14,7 +14,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.frontier.limits import Limit, message_within
 from refprotofl.grids.cells import Cell, cell_name, cell_of
-from refprotofl.grids.choices import read_switches
+from refprotofl.grids.choices import read_name, read_switches
 from refprotofl.methods.catalogue import find_method
 from refprotofl.tuning.search import SHARE
 from refprotofl.tuning.space import spelt_key
@@ -24,13 +24,17 @@ _THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, whic
 _LONG = f"{_THIN}:thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:rounds=6:train.local-epochs=6"
 _FITTED = "thin.uplink-budget=fit:thin.downlink-budget=fit"
 METHODS = (
-    *("refprotofl", _THIN, f"{_THIN}:thin.up-bits=2:thin.down-bits=2", f"{_THIN}:{_FITTED}"),
-    *(f"{_LONG}:thin.last-up-bits=1.7", f"{_LONG}:{_FITTED}"),
-    _FULL,
-    f"{_FULL}:compress.name=stc:compress.keep=0.05",
-    f"{_FULL}:compress.name=qsgd:compress.bits=4",
-    f"{_FULL}:compress.name=top-k-ef:compress.keep=0.05",
-    f"{_FULL}:compress.name=ef21:compress.keep=0.05",
+    "refprotofl",
+    f"thin = {_THIN}",
+    f"thin 2 bits = {_THIN}:thin.up-bits=2:thin.down-bits=2",
+    f"thin that fits = {_THIN}:{_FITTED}",
+    f"thin as recommended = {_LONG}:thin.last-up-bits=1.7",
+    f"thin as recommended, that fits = {_LONG}:{_FITTED}",
+    f"FedAvg = {_FULL}",
+    f"FedAvg + STC 5 % = {_FULL}:compress.name=stc:compress.keep=0.05",
+    f"FedAvg + QSGD 4 bits = {_FULL}:compress.name=qsgd:compress.bits=4",
+    f"FedAvg + top-k-ef 5 % = {_FULL}:compress.name=top-k-ef:compress.keep=0.05",
+    f"FedAvg + EF21 5 % = {_FULL}:compress.name=ef21:compress.keep=0.05",
     *("fedproto", "fedgh", "local"),
 )
 
@@ -59,7 +63,8 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
 
 @dataclass(frozen=True)
 class Candidate:
-    name: str  # a method with its switches
+    name: str  # what it is called
+    method: str  # with its switches
     schedule: Schedule
 
     @property
@@ -89,16 +94,16 @@ class Request:
             return self.methods
         return tuple(filter(self._lets, METHODS)) or METHODS
 
-    def _lets(self, name: str) -> bool:
+    def _lets(self, asked: str) -> bool:
         try:
-            self._load(name)
+            self._load(read_name(asked)[1])
         except InputError:
             return False
         return True
 
     @cached_property
     def base(self) -> Experiment:
-        return self._load(self.tried[0])
+        return self._load(read_name(self.tried[0])[1])
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -107,27 +112,29 @@ class Request:
         usual = (Schedule(rounds, epochs), Schedule(max(1, math.ceil(0.3 * rounds)), 3 * epochs))
         schedules = self.schedules or usual
         first, found = schedules[0], []
-        for asked in self.tried:
-            name, named = _own_schedule(asked)
+        for name, asked in map(read_name, self.tried):
+            method, named = _own_schedule(asked)
             own = (Schedule(named.get("rounds", first.rounds), named.get("train.local-epochs", first.epochs)),)
-            own_or_all = own if named or not _sends(name) else schedules
-            found += [Candidate(self._fitted(name, one), one) for one in own_or_all]
+            own_or_all = own if named or not _sends(method) else schedules
+            fitted = [self._fitted(method, one) for one in own_or_all]
+            names = fitted if name == asked else [name] * len(fitted)
+            found += list(map(Candidate, names, fitted, own_or_all))
         return tuple(dict.fromkeys(found))
 
-    def _fitted(self, name: str, schedule: Schedule) -> str:
-        if not _FIT.search(name):
-            return name
-        experiment = self._load(name)
+    def _fitted(self, method: str, schedule: Schedule) -> str:
+        if not _FIT.search(method):
+            return method
+        experiment = self._load(method)
         steps = find_method(experiment.method).closing_steps(experiment, experiment.train.batch_size)
         closing = experiment.clients if steps else 0
         length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing)
-        return _FIT.sub(f"={length}", name)
+        return _FIT.sub(f"={length}", method)
 
     def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:
         """A run of its first rounds. More of them go on in the same folder, if the method lets them."""
         schedule = candidate.schedule
         own = [*self._settings, f"rounds={rounds}", f"train.local-epochs={schedule.epochs}"]
-        cell = cell_of(self.file, self.preset, own, candidate.name, seed, self.out / "runs")
+        cell = cell_of(self.file, self.preset, own, candidate.method, seed, self.out / "runs")
         named = replace(cell, name=candidate.title)
         if find_method(cell.experiment.method).depends_on_rounds:
             return named
@@ -136,7 +143,7 @@ class Request:
 
     def command(self, candidate: Candidate) -> list[str]:
         """How the candidate is run by itself, on the test set."""
-        method, switches = read_switches(candidate.name)
+        method, switches = read_switches(candidate.method)
         schedule = candidate.schedule
         own = [f"method={method}", *switches]
         own += [f"rounds={schedule.rounds}", f"train.local-epochs={schedule.epochs}"]
@@ -151,26 +158,26 @@ class Request:
         """Those that were asked for, always with data held out: the test set is never scored."""
         return [*self.settings, *([] if self.base.validation else [f"validation={SHARE}"])]
 
-    def _load(self, name: str) -> Experiment:
+    def _load(self, method: str) -> Experiment:
         """What was asked for with this method, whatever its schedule and what fits."""
-        method = _FIT.sub(f"={_ANY_LENGTH}", _own_schedule(name)[0])
-        return cell_of(self.file, self.preset, self.settings, method, self.seeds[0], self.out).experiment
+        any_length = _FIT.sub(f"={_ANY_LENGTH}", _own_schedule(method)[0])
+        return cell_of(self.file, self.preset, self.settings, any_length, self.seeds[0], self.out).experiment
 
 
 def _key(setting: str) -> str:
     return spelt_key(setting.partition("=")[0].strip())
 
 
-def _own_schedule(name: str) -> tuple[str, dict[str, int]]:
+def _own_schedule(asked: str) -> tuple[str, dict[str, int]]:
     """The method without the rounds and epochs among its switches, and these by key."""
-    method, switches = read_switches(name)
+    method, switches = read_switches(asked)
     named = {_key(one): one.partition("=")[2].strip() for one in switches if _key(one) in _SCHEDULED}
     for key, value in named.items():
         if not re.fullmatch(r"[1-9]\d*", value, re.ASCII):
-            raise InputError(f"{name}: {key} = {value} is no whole number of 1 or more.")
+            raise InputError(f"{asked}: {key} = {value} is no whole number of 1 or more.")
     others = [one for one in switches if _key(one) not in _SCHEDULED]
     return ":".join([method, *others]), {key: int(value) for key, value in named.items()}
 
 
-def _sends(name: str) -> bool:
-    return read_switches(name)[0] != "local"
+def _sends(method: str) -> bool:
+    return read_switches(method)[0] != "local"

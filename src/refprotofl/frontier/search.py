@@ -15,6 +15,7 @@ from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.frontier.candidates import Candidate, Request
 from refprotofl.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.grids.cells import Cell
+from refprotofl.grids.choices import read_name
 from refprotofl.grids.results import Result
 from refprotofl.grids.running import Failed, beside_longer, run_cells
 from refprotofl.methods.catalogue import find_method
@@ -60,7 +61,8 @@ def check(request: Request) -> int:
     if not request.tried or not request.seeds:
         raise InputError("A search needs a method and a seed.")
     check_protocol(request.protocol)
-    for what, named in (("method", request.tried), ("seed", request.seeds)):
+    names = [read_name(one)[0] for one in request.tried]
+    for what, named in (("method", names), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
     for candidate in request.candidates:

@@ -30,9 +30,16 @@ def table_of(request: Request, found: Found) -> Table:
     notes = (
         "On the front: beaten by no other both in accuracy and in bytes. Bold: the best within what is allowed.",
         "Bytes are those of all clients, both ways and once; of who was left behind, what all its rounds would take.",
+        *(f"{name}: {method}" for name, method in _named(request)),
     )
     rows = tuple(_row(one, found.winner, _is_paired(request, found)) for one in found.tried)
     return Table("frontier", title, headings, rows, tuple(map(_record, found.tried)), notes, left=3)
+
+
+def _named(request: Request) -> dict[tuple[str, str], None]:
+    """What names of their own stand for; one that fits has other bytes in each schedule."""
+    every = ((one.name, one.method) for one in request.candidates)
+    return dict.fromkeys(pair for pair in every if pair[0] != pair[1])
 
 
 def _is_paired(request: Request, found: Found) -> bool:
@@ -65,7 +72,8 @@ def _accuracy(one: Tried) -> str:
 
 def _record(one: Tried) -> dict[str, Any]:
     told: dict[str, Any] = {
-        "method": one.candidate.name,
+        "name": one.candidate.name,
+        "method": one.candidate.method,
         "rounds": one.candidate.schedule.rounds,
         "local_epochs": one.candidate.schedule.epochs,
         "rounds_run": one.rounds,

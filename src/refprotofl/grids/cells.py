@@ -9,7 +9,7 @@ from refprotofl.basics.escapes import for_file_name
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.grids.choices import key_of, read_switches
+from refprotofl.grids.choices import key_of, read_name, read_switches
 from refprotofl.methods.catalogue import find_method
 
 
@@ -17,7 +17,7 @@ from refprotofl.methods.catalogue import find_method
 class Cell:
     """One method with one seed."""
 
-    name: str  # as it was asked for, switches included
+    name: str  # what it is called: as it was asked for, switches included, or by a name of its own
     experiment: Experiment
     folder: Path  # where its run lies, or will
     reused: bool = False  # its run was finished before
@@ -33,19 +33,21 @@ def plan(
 ) -> list[Cell]:
     """The grid's cells, seed by seed, so that an interrupted comparison is complete for its first seeds.
 
-    A method may carry switches of its own, as `choices` reads them: `fedavg:share=full`.
+    A method may carry switches and a name of its own, as `choices` reads them: `whole = fedavg:share=full`.
     """
     if not methods or not seeds:
         raise InputError("A comparison needs at least one method and one seed.")
-    repeated = sorted({name for name in methods if list(methods).count(name) > 1})
+    names = [read_name(method)[0] for method in methods]
+    repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated or len(set(seeds)) < len(seeds):
         raise InputError(f"A method or seed is named twice: {', '.join(repeated) or list(seeds)}.")
-    return [cell_of(file, preset, settings, name, seed, out) for seed in seeds for name in methods]
+    return [cell_of(file, preset, settings, method, seed, out) for seed in seeds for method in methods]
 
 
-def cell_of(file: Path | None, preset: str | None, settings: Sequence[str], name: str, seed: int, out: Path) -> Cell:
+def cell_of(file: Path | None, preset: str | None, settings: Sequence[str], asked: str, seed: int, out: Path) -> Cell:
     """One of them; the method's own switches win over the settings."""
-    method, switches = read_switches(name)
+    name, named = read_name(asked)
+    method, switches = read_switches(named)
     find_method(method)
     if any(key_of(switch) == "seed" for switch in switches):
         raise InputError(f"{name}: every row has all seeds, so none is among its switches; --seeds chooses them.")

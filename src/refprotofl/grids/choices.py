@@ -1,10 +1,12 @@
-"""The methods that a comparison is asked for: `refprotofl,fedavg:share=full,my_module:Mine:own.trim=0.2`.
+"""The methods that a comparison is asked for: `refprotofl,whole = fedavg:share=full,my_module:Mine:own.trim=0.2`.
 
 Commas are between methods and colons before switches. Both may also be part of a value: a switch begins only where a
-key and `=` follow, and nothing within quotes or brackets separates.
+key and `=` follow, and nothing within quotes or brackets separates. What a row is to be called stands before it.
 """
 
 import re
+
+from refprotofl.errors import InputError
 
 _QUOTED_OR_ONE = re.compile(r"""(?<!\w)"(?:\\.|[^"\\])*"|(?<!\w)'[^']*'|.""", re.DOTALL)
 _COMMA = re.compile(r",")
@@ -14,6 +16,18 @@ _BEFORE_SWITCH = re.compile(r":(?=\s*[A-Za-z][\w.-]*\s*=)")
 def split_list(text: str) -> list[str]:
     """Methods, each as it is asked for, switches included; or values, of which a list or a quoted text is one."""
     return [one for one in _split(text, _COMMA) if one]
+
+
+def read_name(asked: str) -> tuple[str, str]:
+    """What a row is called, in quotes or without, and the method with its switches, which is also what it is called."""
+    before, sign, _ = _blank_nested(asked).partition("=")
+    if not sign or ":" in before:  # that = belongs to a switch
+        return asked, asked
+    name, method = asked[: len(before)].strip(), asked[len(before) + 1 :].strip()
+    name = name[1:-1].strip() if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'" else name
+    if not name or not method:
+        raise InputError(f"{asked}: a name stands before = and a method behind it, as in 'whole = fedavg:share=full'.")
+    return name, method
 
 
 def read_switches(name: str) -> tuple[str, list[str]]:

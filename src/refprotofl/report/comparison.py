@@ -37,6 +37,7 @@ class OverSeeds:
     """One method over all seeds; a protocol that the method does not have is absent."""
 
     name: str
+    method: str
     share: str  # what its clients really share: adapter, full, nothing, or parts by name
     accuracy: dict[str, Estimate]
     values: dict[str, dict[int, float]]  # the accuracies by protocol and seed
@@ -93,6 +94,7 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) ->
     facts = dict.fromkeys(fact for summary in summaries.values() for fact in summary.get("facts", {}))
     return OverSeeds(
         name=name,
+        method=ran.method,
         share=words(method.shared(ran)),
         accuracy={protocol: estimate(found) for protocol, found in accuracies.items()},
         values={protocol: dict(zip(summaries, found, strict=True)) for protocol, found in accuracies.items()},

@@ -10,6 +10,7 @@ from refprotofl.basics.escapes import for_file_name
 from refprotofl.report.page.parts import Cell, Figure, Form, words
 from refprotofl.report.pictures.curves import COLOURS, DASHES
 from refprotofl.report.pictures.embedding import COLOURS as CLASS_COLOURS
+from refprotofl.report.pictures.labels import Named, name_points
 from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, plain_axes, shortened
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def draw_figures(figures: Sequence[Figure], folder: Path, suffixes: Sequence[str
 
 def draw_figure(figure: Figure, path: Path) -> None:
     tall = figure.kind in ("heat", "bubbles") or figure.label is not None
-    with open_figure(path, 5.6, 4.6 if tall else 3.6) as drawn:
+    with open_figure(path, 7.6 if figure.kind == "frontier" else 5.6, 4.6 if tall else 3.6) as drawn:
         axes = drawn.subplots()
         _DRAW[figure.kind](axes, figure)
         if figure.kind not in ("heat", "bubbles"):
@@ -44,6 +45,8 @@ def draw_figure(figure: Figure, path: Path) -> None:
         handles, names = axes.get_legend_handles_labels()
         if len(names) > 1:
             drawn.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+        if figure.kind == "frontier":
+            name_points(drawn, axes, _frontier_names(figure))
 
 
 def _series(figure: Figure) -> dict[str, list[dict[str, Any]]]:
@@ -149,8 +152,6 @@ def _frontier(axes: "Axes", figure: Figure) -> None:
         off = [[y - float(one[low] or 0)], [float(one[high] or 0) - y]]
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         axes.errorbar([x], [y], off, color=colour, marker=marker, markersize=6, linewidth=1, capsize=2, linestyle="")
-        name = shortened(words(one[figure.label or ""]), 30)
-        axes.annotate(name, (x, y), textcoords="offset points", xytext=(0, 8), ha="center", fontsize=8, color=INK)
     front = [one for one in figure.records() if one["front"] == "yes"]
     axes.step(
         [one[figure.x] for one in front],
@@ -161,7 +162,17 @@ def _frontier(axes: "Axes", figure: Figure) -> None:
         linewidth=1,
     )
     axes.set_xscale("log")
-    axes.margins(x=0.2, y=0.15)
+    axes.margins(x=0.12, y=0.1)
+
+
+def _frontier_names(figure: Figure) -> list[Named]:
+    low, high = figure.band or (figure.y, figure.y)
+    points = []
+    for one in figure.records():
+        x, y, begin, end = (float(one[key] or 0) for key in (figure.x, figure.y, low, high))
+        name = shortened(words(one[figure.label or ""]), 40)
+        points.append(Named(x, y, begin, end, name, bold=one["front"] == "yes"))
+    return points
 
 
 _DRAW: dict[str, Callable[["Axes", Figure], None]] = {

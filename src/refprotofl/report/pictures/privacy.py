@@ -5,7 +5,6 @@ from pathlib import Path
 
 from refprotofl.basics.units import three_figures
 from refprotofl.errors import InputError
-from refprotofl.grids.choices import read_switches
 from refprotofl.report.comparison import OverSeeds
 from refprotofl.report.pictures.curves import COLOURS
 from refprotofl.report.pictures.style import INK, limits, open_figure, plain_axes, shortened
@@ -18,11 +17,11 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
     if len(units) != 1:
         raise InputError("A figure of epsilons needs rows with one and the same privacy.unit, and noise above 0.")
     (unit,) = units
-    methods = list(dict.fromkeys(read_switches(row.name)[0] for row in known))
+    methods = list(dict.fromkeys(row.method for row in known))
     with open_figure(path, 6.0, 4.0) as figure:
         axes = figure.subplots()
         for method, colour in zip(methods, COLOURS, strict=False):
-            own = [row for row in known if read_switches(row.name)[0] == method]
+            own = [row for row in known if row.method == method]
             points = sorted(
                 (epsilon, 100 * row.accuracy[protocol].mean, 100 * (row.accuracy[protocol].half_width or 0.0))
                 for row in own

@@ -1,0 +1,76 @@
+"""Names beside the points of a picture, none upon another."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from refprotofl.report.pictures.style import INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+_NEAR, _FAR = 7, 18  # printer's points from a name to its point
+_ABOVE = ((0, _NEAR), "center", "bottom")
+
+
+@dataclass(frozen=True)
+class Named:
+    x: float
+    y: float
+    low: float  # where its interval begins and ends
+    high: float
+    name: str
+    bold: bool = False
+
+
+def name_points(figure: "Figure", axes: "Axes", points: Sequence[Named]) -> None:
+    """Each name where it is free around its point, else above it; all else of the picture is to be drawn before."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()  # now everything has its place
+    taken: list[Bbox] = []
+    for one in points:
+        (x, low), (_, high) = axes.transData.transform([(one.x, one.low), (one.x, one.high)])
+        _, y = axes.transData.transform((one.x, one.y))
+        taken += [Bbox([(x - 1, low), (x + 1, high)]), Bbox([(x - 8, y - 8), (x + 8, y + 8)])]
+    for one in sorted(points, key=lambda one: not one.bold):
+        taken.append(_name(axes, one, taken))
+
+
+def _name(axes: "Axes", point: Named, taken: Sequence["Bbox"]) -> "Bbox":
+    """Writes it; the box that it takes."""
+    from matplotlib.patheffects import withStroke
+
+    weight = "bold" if point.bold else "normal"
+    text = axes.annotate(
+        point.name, (point.x, point.y), (0, 0), textcoords="offset points", fontsize=8, color=INK, weight=weight
+    )
+    text.set_path_effects([withStroke(linewidth=2, foreground="white")])  # a line behind it does not cross it out
+    text.set_in_layout(False)  # or the axes would make room, and all be elsewhere
+    for offset, across, up in (*_places(), _ABOVE):
+        text.xyann = offset
+        text.set(ha=across, va=up)
+        box = text.get_window_extent()
+        if _is_free(box, axes, taken):
+            break
+    return box
+
+
+def _is_free(box: "Bbox", axes: "Axes", taken: Sequence["Bbox"]) -> bool:
+    inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1
+    return inside and not any(box.overlaps(other) for other in taken)
+
+
+def _places() -> Iterator[tuple[tuple[float, float], str, str]]:
+    """Around a point, from near to far: where a name's own edge is."""
+    for far in (_NEAR, _FAR):
+        yield (far, 0), "left", "center"
+        yield (-far, 0), "right", "center"
+        for sideways in ("center", "left", "right"):
+            yield (0, far), sideways, "bottom"
+            yield (0, -far), sideways, "top"
+        for up, edge in ((far, "bottom"), (-far, "top")):
+            yield (far, up), "left", edge
+            yield (-far, up), "right", edge
