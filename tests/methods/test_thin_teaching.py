@@ -7,7 +7,7 @@ import torch
 from refprotofl.basics.parts import ALL
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.methods.builtin.thin.teaching import Lesson, mixtures
+from refprotofl.methods.builtin.thin.teaching import Lesson, balanced, mixtures
 from refprotofl.models import SplitModel
 from refprotofl.simulation.run import Watcher, run
 
@@ -46,6 +46,38 @@ def test_the_answers_are_the_mean_of_what_each_model_says_by_its_weight(model: S
     first, second = np.exp(2) / (np.exp(2) + 1), 1 / (1 + np.exp(1))
     assert float(lesson.answers[0, 0]) == pytest.approx((3 * first + second) / 4, abs=1e-6)
     assert float(lesson.answers.sum()) == pytest.approx(1.0)
+
+
+def test_a_client_that_knows_one_class_best_does_not_speak_for_it() -> None:
+    said = torch.tensor([[0.9, 0.1], [0.7, 0.3]], dtype=torch.float64)  # names the first class four times in five
+    even = balanced(said, torch.tensor([0.5, 0.5], dtype=torch.float64))
+    # 0.9 / 0.8 against 0.1 / 0.2, and 0.7 / 0.8 against 0.3 / 0.2
+    assert even.tolist() == [pytest.approx([9 / 13, 4 / 13]), pytest.approx([7 / 19, 12 / 19])]
+    as_it_is = balanced(said, torch.tensor([0.8, 0.2], dtype=torch.float64))
+    assert torch.allclose(as_it_is, said)
+
+
+def test_a_class_without_pictures_keeps_its_weight_and_one_that_is_never_named_is_no_trouble() -> None:
+    said = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.1, 0.4]], dtype=torch.float64)
+    found = balanced(said, torch.tensor([0.25, 0.75, 0.0], dtype=torch.float64))
+    weighed = torch.tensor([0.25, 1.125, 0.2])  # 0.5 * 0.25 / 0.5, 0.3 * 0.75 / 0.2, as it was
+    assert found[0].tolist() == pytest.approx((weighed / weighed.sum()).tolist())
+    never = balanced(torch.tensor([[1.0, 0.0]] * 2, dtype=torch.float64), torch.tensor([0.5, 0.5]))
+    assert never.tolist() == [[1.0, 0.0]] * 2
+
+
+def test_each_model_is_set_right_before_its_answers_are_added(model: SplitModel) -> None:
+    mix = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    fair, plain = Lesson(model, ALL, 2, IMAGES, mix), Lesson(model, ALL, 2, IMAGES)
+    for lesson in (fair, plain):
+        lesson.hear(weights((3.0, 0.0)), 1.0)
+        lesson.hear(weights((2.0, 0.0)), 3.0)
+    alone = [Lesson(model, ALL, 2, IMAGES) for _ in range(2)]
+    for lesson, head in zip(alone, ((3.0, 0.0), (2.0, 0.0)), strict=True):
+        lesson.hear(weights(head), 1.0)
+    first, second = (balanced(lesson.answers.double(), mix) for lesson in alone)
+    assert torch.allclose(fair.answers.double(), (first + 3 * second) / 4, atol=1e-6)
+    assert float(plain.answers[:, 0].mean()) > 0.7 > float(fair.answers[:, 0].mean())
 
 
 def test_a_model_that_says_no_numbers_is_not_listened_to(model: SplitModel) -> None:
@@ -91,8 +123,11 @@ TINY = {
 def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
     taught = run(Experiment(**TINY), out=tmp_path / "taught")
     plain = run(Experiment(**{**TINY, "thin": {"tune-epochs": 0}}), out=tmp_path / "plain")
-    assert taught.summary["communication"] == plain.summary["communication"]
-    assert taught.summary["state_digest"] != plain.summary["state_digest"]
+    balance = {"distil": 1.0, "tune-epochs": 0, "balance": True}
+    fair = run(Experiment(**{**TINY, "thin": balance}), out=tmp_path / "fair")
+    assert taught.summary["communication"] == plain.summary["communication"] == fair.summary["communication"]
+    digests = {one.summary["state_digest"] for one in (taught, plain, fair)}
+    assert len(digests) == 3
 
 
 class Killed(Watcher):
@@ -113,6 +148,7 @@ def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> 
     ("changed", "words"),
     [
         ({"thin": {"distil": 1.0, "server-epochs": 0}}, "a part of the server's passes"),
+        ({"thin": {"balance": True}}, "with thin.distil = 0"),
         ({"aggregate": "median"}, "listens to every client alike"),
         ({"public": {"per-class": 0}}, "it must not be empty"),
         (

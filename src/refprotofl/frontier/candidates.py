@@ -21,7 +21,7 @@ from refprotofl.tuning.space import spelt_key
 
 _FULL = "fedavg:share=full"
 _THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, which `own` is for
-_LONG = f"{_THIN}:thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:rounds=6:train.local-epochs=6"
+_LONG = f"{_THIN}:thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:thin.balance=on:rounds=6:train.local-epochs=6"
 _FITTED = "thin.uplink-budget=fit:thin.downlink-budget=fit"
 METHODS = (
     "refprotofl",

@@ -14,8 +14,9 @@ _RATE = "train.lr"
 _LONG = ":rounds=6:train.local-epochs=6"
 THIN = (
     f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
-    ":thin.tune-rate=0.1"
+    ":thin.balance=on:thin.tune-rate=0.1"
 )
+_UNTAUGHT = ":thin.distil=0:thin.balance=off"
 _TWENTY = ":rounds=20:train.local-epochs=1"
 _FEDAVG = f"fedavg:share=full{_TWENTY}"
 
@@ -27,10 +28,11 @@ STONES: dict[str, str] = {
     "as many bytes, rotated": ":thin.code=rotated",
     "2 bits, rotated": ":thin.up-bits=2:thin.down-bits=2:thin.last-up-bits=2:thin.code=rotated",
     "as many bytes, sparse": ":thin.code=sparse",
-    "no distilling": ":thin.distil=0",
+    "no distilling": _UNTAUGHT,
+    "answers as they are": ":thin.balance=off",
     "two server passes": ":thin.server-epochs=2",
-    "no server passes": ":thin.server-epochs=0:thin.distil=0",
-    "clients train on the public images instead": f":thin.server-epochs=0:thin.distil=0{TRAIN_ON}",
+    "no server passes": f":thin.server-epochs=0{_UNTAUGHT}",
+    "clients train on the public images instead": f":thin.server-epochs=0{_UNTAUGHT}{TRAIN_ON}",
     "pre-trained at the server": ":thin.pretrain=3",
     "12 rounds of 3 epochs": ":rounds=12:train.local-epochs=3",
     "6 rounds of 3 epochs": ":train.local-epochs=3",

@@ -42,6 +42,9 @@ class Options(Table):
     distil: Weight = key(
         0.0, "weight of what clients' models say together of mixed public images, in those passes", enters="changed"
     )
+    balance: Switch = key(
+        False, "each client's answers are rid of its own mix of classes before they count", enters="changed"
+    )
     drift: Literal["none", "proximal", "anchors"] = Field(
         "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
     )
@@ -143,6 +146,8 @@ class Thin(Declaration):
             raise ValueError(f'has thin.drift = "{table.drift}" with thin.strength = 0, which holds nothing')
         if table.distil and not table.server_epochs:
             raise ValueError("has thin.distil, a part of the server's passes, with thin.server-epochs = 0")
+        if table.balance and not table.distil:
+            raise ValueError("has thin.balance, which is about what thin.distil asks for, with thin.distil = 0")
         if table.distil and experiment.aggregate != "mean":
             raise ValueError(
                 f'has aggregate = "{experiment.aggregate}", but thin.distil listens to every client alike: use '

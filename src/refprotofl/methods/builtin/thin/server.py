@@ -98,7 +98,10 @@ class ThinServer(Server):
             return None
         order = stream(self.experiment.seed, "thin/mixtures", round=round)
         pictures = mixtures(self.public.own_images, self.options.server_epochs * len(self.public), order)
-        return Lesson(self.model, self.parts, self.num_classes, pictures)
+        mix = None
+        if self.options.balance:
+            mix = self.public.own_labels.bincount(minlength=self.num_classes).to(torch.float64) / len(self.public)
+        return Lesson(self.model, self.parts, self.num_classes, pictures, mix)
 
     def trained(self, vector: Tensor, purpose: str, round: int, epochs: int, lesson: Lesson | None = None) -> Tensor:
         """The vector after so many passes over the public set."""

@@ -4,6 +4,9 @@ The mean of weights is not the mean of what the models would say. So the server 
 mixtures of two public images each, and draws the mean model towards all their answers (ensemble distillation: FedDF,
 Lin et al. 2020; mixtures: Zhang et al. 2018). No byte is sent for it, and no model is kept: each says its part as it
 is read.
+
+A client knows its own mix of classes, and its model leans towards it. How far it leans is seen from what it says of all
+pictures together, whose mix the server knows; so its answers can be set right before they count.
 """
 
 import numpy as np
@@ -24,12 +27,28 @@ def mixtures(images: Tensor, count: int, order: np.random.Generator) -> Tensor:
     return (shares * first + (1 - shares) * second).round().to(torch.uint8)
 
 
+LEAST = 1e-6  # a class that a model all but never names is taken to have this share
+
+
+def balanced(said: Tensor, mix: Tensor) -> Tensor:
+    """Probabilities (count, classes) as of a model that names classes as often as they are, `mix` (classes,).
+
+    Bayes' rule with another prior. Of a class that no picture is of, nothing is known: it keeps its weight.
+    """
+    named = said.mean(dim=0).clamp_min(LEAST)
+    weighed = said * torch.where(mix > 0, mix / named, 1.0)
+    return weighed / weighed.sum(dim=1, keepdim=True)
+
+
 class Lesson:
     """The pictures of a round, and what was said of them so far."""
 
-    def __init__(self, model: SplitModel, parts: Parts, classes: int, pictures: Tensor) -> None:
+    def __init__(
+        self, model: SplitModel, parts: Parts, classes: int, pictures: Tensor, mix: Tensor | None = None
+    ) -> None:
+        """`mix`: the share of each class in the pictures, if answers are to be set right by it."""
         self._model, self._parts = model, parts
-        self._pictures = pictures
+        self._pictures, self._mix = pictures, mix
         self._said = torch.zeros(len(pictures), classes, dtype=torch.float64)
         self._weight = 0.0
 
@@ -38,6 +57,8 @@ class Lesson:
         self._model.write(self._parts, vector)
         logits = classify(self._model, embed(self._model, self._pictures))[:, : self._said.shape[1]]
         said = logits.to(torch.float64).softmax(dim=1)
+        if self._mix is not None:
+            said = balanced(said, self._mix)
         if said.isfinite().all():
             self._said += weight * said
             self._weight += weight
