@@ -7,6 +7,7 @@ those that only they beat, and so on; among equals, by accuracy. What would go b
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -84,11 +85,18 @@ def search(request: Request, data: Path | None, workers: Workers, watch: Watch) 
 
 
 def plan(request: Request) -> list[tuple[float, int]]:
-    """Of each rung: the share of their rounds that candidates run, and how many of them go on."""
-    longest = max(one.schedule.rounds for one in request.candidates)
-    steps = rungs(Budget(longest, len(request.candidates)))
-    going_on = [max(request.ends, count) for _, count in steps[1:]] + [len(request.candidates)]
-    return [(rounds / longest, count) for (rounds, _), count in zip(steps, going_on, strict=True)]
+    """Of each rung: the share of their rounds that candidates run, and how many of them go on.
+
+    A rung after which all would go on is passed over: who cannot be gone on with would begin anew for nothing.
+    """
+    longest, left = max(one.schedule.rounds for one in request.candidates), len(request.candidates)
+    planned = []
+    for (rounds, _), (_, count) in pairwise(rungs(Budget(longest, left))):
+        going_on = max(request.ends, count)
+        if going_on < left:
+            planned.append((rounds / longest, going_on))
+            left = going_on
+    return [*planned, (1.0, left)]
 
 
 def ranked(tried: Iterable[Tried]) -> list[Tried]:
