@@ -58,7 +58,8 @@ class Grid:
         """Under the row's label."""
         own = [f"dataset={json.dumps(block.dataset)}", f"alpha={block.alpha:g}", *block.settings]
         tuned = self.tuned_of(study, block, row)
-        asked = row.without({key_of(one) for one in tuned})
+        said = {*map(key_of, self.settings)} & row.searched  # a rate that gives way to a search does to the user, too
+        asked = row.without(said | {key_of(one) for one in tuned})
         settings = [*tuned, *self.settings, *own]
         return replace(cell_of(None, self.preset, settings, asked, seed, self.out / "runs"), name=row.label)
 

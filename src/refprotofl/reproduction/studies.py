@@ -30,7 +30,7 @@ class Row:
     label: str
     asked: str  # as `compare` takes it
     paper: float | None = None  # what the paper prints, in percent
-    searched: frozenset[str] = frozenset()  # keys whose switches give way to what a search chose
+    searched: frozenset[str] = frozenset()  # keys whose switches give way to a search and to the user
 
     @property
     def method(self) -> str:
