@@ -105,6 +105,8 @@ def test_rows_are_set_against_the_one_that_is_named(
     named = ("compare", "--methods", "alone = local,whole = fedavg:share=full,lg-fedavg", *options)
     called = json.loads(refprotofl(*named, "--against", "whole", "--json").out)
     assert [row["name"] for row in called] == ["alone", "whole", "lg-fedavg"]
+    assert [row["asked"] for row in called] == ["local", "fedavg:share=full", "lg-fedavg"]
+    assert "- whole: fedavg:share=full" in refprotofl(*named, "--format", "markdown").out
     assert called[0]["against"] == {**found, "baseline": "whole"}  # of the same runs
     assert refprotofl("compare", "--methods", "one = local,one = lg-fedavg", *options).code == 2
 

@@ -173,6 +173,7 @@ COMPANY: dict[str, dict[str, Any]] = {
     "refprotofl.uplink-budget": {"refprotofl.keep": None},
     "thin.uplink-budget": {"thin.up-bits": None},
     "thin.downlink-budget": {"thin.down-bits": None},
+    "thin.balance": {"thin.distil": 1.0},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
     "trim": {"aggregate": "trimmed"},

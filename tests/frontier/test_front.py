@@ -1,15 +1,19 @@
 """The front of accuracy against bytes, limits by hand, and who goes on."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
+from refprotofl.frontier import search as searching
 from refprotofl.frontier.candidates import METHODS, Candidate, Request, Schedule, read_schedules
 from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total, message_within
 from refprotofl.frontier.search import Found, Tried, check, front_of, plan, ranked
 from refprotofl.frontier.telling import table_of
+from refprotofl.simulation.run import Watcher
 
 SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2)
 
@@ -150,10 +154,32 @@ def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
 def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:
     schedules = tuple(Schedule(18, one) for one in range(1, 6))
     many = request(schedules=schedules, methods=("thin", "fedavg"))
-    assert plan(many) == [(pytest.approx(1 / 9), 3), (pytest.approx(1 / 3), 2), (1.0, 2)]
-    five = request(schedules=schedules, methods=("thin", "fedavg"), ends=5)
-    assert plan(five) == [(pytest.approx(1 / 9), 5), (1.0, 5)]  # after a third, all five would go on
-    assert plan(request(schedules=schedules, methods=("thin", "fedavg"), ends=10)) == [(1.0, 10)]
+    assert plan(many) == [(pytest.approx(1 / 9), 3), (pytest.approx(1 / 3), 2), (1.0, 10)]
+    assert [count for _, count in plan(request(schedules=schedules, methods=("thin", "fedavg"), ends=5))][:2] == [5, 5]
+
+
+def test_who_begins_anew_runs_in_rungs_that_decide_and_who_sends_too_much_is_out_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, ran = request(methods=("thin", "fedavg", "local"), schedules=(Schedule(18, 1),), ends=3), []
+
+    def run_rung(_: Request, pairs: Sequence[tuple[Candidate, int]], *others: object) -> Iterator[Tried]:
+        ran.append([(one.name, rounds) for one, rounds in pairs])
+        for one, rounds in pairs:
+            yield Tried(one, rounds, {0: 0.5}, SENT, 2.0 if one.name == "fedavg" else 0.5)
+
+    monkeypatch.setattr(searching, "_try", run_rung)
+    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Watcher())
+    assert ran == [[("fedavg", 6), ("local", 6)], [("thin", 18), ("local", 18)]]
+    assert {one.candidate.name: one.rounds for one in found.tried} == {"thin": 18, "local": 18, "fedavg": 6}
+    ran.clear()
+    searching.search(replace(asked, ends=1), None, 1, lambda cells: lambda number, cell: Watcher())
+    assert ran[0] == [("thin", 6), ("fedavg", 6), ("local", 6)]
+
+
+def test_candidates_that_would_be_called_alike_are_refused() -> None:
+    with pytest.raises(InputError, match=r"called alike, thin 6x"):
+        check(request(methods=("thin:rounds=6", "thin = fedavg:share=full:rounds=6")))
 
 
 def test_the_winners_command_says_each_key_once() -> None:

@@ -86,6 +86,18 @@ def test_a_row_may_have_a_name(name: str, wanted: tuple[str, list[tuple[str, str
         assert read_name(f"{name}={asked}") == (name.strip(), asked)
 
 
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ('"a" vs "b" = fedavg', '"a" vs "b"'),
+        (r'"5\" disk" = fedavg', '5" disk'),
+        ("'lr: 0.1' = fedavg", "lr: 0.1"),
+    ],
+)
+def test_quotes_around_a_whole_name_are_no_part_of_it(asked: str, name: str) -> None:
+    assert read_name(asked) == (name, "fedavg")
+
+
 @pytest.mark.parametrize("wrong", ["=fedavg", " = fedavg:share=full", "whole =", '"" = fedavg'])
 def test_a_name_or_method_that_is_not_there_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match="a name stands before ="):

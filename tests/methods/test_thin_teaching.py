@@ -57,11 +57,14 @@ def test_a_client_that_knows_one_class_best_does_not_speak_for_it() -> None:
     assert torch.allclose(as_it_is, said)
 
 
-def test_a_class_without_pictures_keeps_its_weight_and_one_that_is_never_named_is_no_trouble() -> None:
+def test_what_is_said_of_a_class_without_pictures_stays_and_one_that_is_never_named_is_no_trouble() -> None:
     said = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.1, 0.4]], dtype=torch.float64)
     found = balanced(said, torch.tensor([0.25, 0.75, 0.0], dtype=torch.float64))
-    weighed = torch.tensor([0.25, 1.125, 0.2])  # 0.5 * 0.25 / 0.5, 0.3 * 0.75 / 0.2, as it was
-    assert found[0].tolist() == pytest.approx((weighed / weighed.sum()).tolist())
+    first, second = 0.5 * 0.25 / 0.5, 0.3 * 0.75 / 0.2  # of the 0.8 that are not the third class's
+    assert found[0].tolist() == pytest.approx([0.8 * first / (first + second), 0.8 * second / (first + second), 0.2])
+    assert found[:, 2].tolist() == pytest.approx([0.2, 0.4])
+    only = balanced(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.tensor([1.0, 0.0]))
+    assert only.tolist() == [[0.0, 1.0]]
     never = balanced(torch.tensor([[1.0, 0.0]] * 2, dtype=torch.float64), torch.tensor([0.5, 0.5]))
     assert never.tolist() == [[1.0, 0.0]] * 2
 
@@ -136,11 +139,12 @@ class Killed(Watcher):
 
 
 def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> None:
-    whole = run(Experiment(**TINY), out=tmp_path / "whole").summary["state_digest"]
-    workers = run(Experiment(**TINY), out=tmp_path / "workers", workers=2).summary["state_digest"]
+    asked = Experiment(**{**TINY, "thin": {"distil": 1.0, "balance": True, "tune-epochs": 0}})
+    whole = run(asked, out=tmp_path / "whole").summary["state_digest"]
+    workers = run(asked, out=tmp_path / "workers", workers=2).summary["state_digest"]
     with pytest.raises(KeyboardInterrupt):
-        run(Experiment(**TINY), out=tmp_path / "killed", watcher=Killed())
-    resumed = run(Experiment(**TINY), out=tmp_path / "killed", resume=True).summary["state_digest"]
+        run(asked, out=tmp_path / "killed", watcher=Killed())
+    resumed = run(asked, out=tmp_path / "killed", resume=True).summary["state_digest"]
     assert whole == workers == resumed
 
 

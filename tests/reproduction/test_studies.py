@@ -181,9 +181,9 @@ def test_the_recommended_rate_of_thin_gives_way_to_a_search_and_a_row_about_rate
     assert {*rates.values()} == {0.03}
     assert tuned(grid, one, "thin")[1].thin.cooling == 0.7  # what the row sets, and does not leave open
     assert tuned(grid_of(one), one, "thin")[1].train.lr == 0.1
-    asked = grid_of(one, settings=("train.lr=0.5",))
-    assert tuned(asked, one, "thin")[1].train.lr == 0.5
-    assert tuned(asked, one, "thin")[1].thin.cooling == 0.7
+    for spelt in ("train.lr=0.5", "train={lr=0.5}"):
+        asked = tuned(grid_of(one, settings=(spelt,)), one, "thin")[1]
+        assert (asked.train.lr, asked.thin.cooling) == (0.5, 0.7)
 
 
 def test_a_search_that_chose_more_than_training_is_refused(grid_of: Callable[..., Grid]) -> None:

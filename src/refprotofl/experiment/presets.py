@@ -2,7 +2,7 @@
 
 import copy
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,19 @@ def read_settings(settings: Sequence[str]) -> Nested:
     for setting in settings:
         _merge(typed, with_kebab_keys(_read_setting(setting)))
     return typed
+
+
+def set_keys(settings: Sequence[str]) -> set[str]:
+    """The dotted keys that `--set` names: those of `train.lr=0.1` and of `train={lr=0.1}` are the same."""
+    return {*_leaves(read_settings(settings))}
+
+
+def _leaves(table: Nested, before: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in WHOLE:
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield before + key
 
 
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:

@@ -7,7 +7,6 @@ those that only they beat, and so on; among equals, by accuracy. What would go b
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -16,7 +15,7 @@ from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.frontier.candidates import Candidate, Request
 from refprotofl.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.grids.cells import Cell
-from refprotofl.grids.choices import read_name
+from refprotofl.grids.choices import read_name, read_switches
 from refprotofl.grids.results import Result
 from refprotofl.grids.running import Failed, beside_longer, run_cells
 from refprotofl.methods.catalogue import find_method
@@ -66,6 +65,10 @@ def check(request: Request) -> int:
     for what, named in (("method", names), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
+    titles = [one.title for one in request.candidates]
+    repeated = sorted({title for title in titles if titles.count(title) > 1})
+    if repeated:
+        raise InputError(f"Two candidates would be called alike, {', '.join(repeated)}: give them names of their own.")
     for candidate in request.candidates:
         prepare(request.cell(candidate, candidate.schedule.rounds, request.seeds[0]).experiment)
     return len(request.candidates)
@@ -75,28 +78,32 @@ def search(request: Request, data: Path | None, workers: Workers, watch: Watch) 
     left = list(request.candidates)
     tried: dict[Candidate, Tried] = {}
     for share, count in plan(request):
-        rung = [_rounds(one, share) for one in left]
-        new = [pair for pair in zip(left, rung, strict=True) if not _is_done(tried.get(pair[0]), pair[1])]
-        for one in _try(request, new, data, workers, watch):
-            tried[one.candidate] = one
-        within = [tried[one] for one in left if not tried[one].failed and tried[one].share <= SLACK]
-        left = [one.candidate for one in ranked(within)[:count]]
+        decides = share == 1 or count < len(left)
+        rung = [(one, _rounds(one, share)) for one in left if decides or not _begins_anew(one)]
+        new = [(one, rounds) for one, rounds in rung if not _is_done(tried.get(one), rounds)]
+        for found in _try(request, new, data, workers, watch):
+            tried[found.candidate] = found
+        left = [one for one in left if one not in tried or _may_go_on(tried[one])]
+        if decides:
+            left = [one.candidate for one in ranked(tried[one] for one in left)[:count]]
     return _found(tried.values())
 
 
-def plan(request: Request) -> list[tuple[float, int]]:
-    """Of each rung: the share of their rounds that candidates run, and how many of them go on.
+def _begins_anew(candidate: Candidate) -> bool:
+    """A run of fewer rounds cannot be gone on with: where nobody is left behind by it, it would be for nothing."""
+    return find_method(read_switches(candidate.method)[0]).depends_on_rounds
 
-    A rung after which all would go on is passed over: who cannot be gone on with would begin anew for nothing.
-    """
-    longest, left = max(one.schedule.rounds for one in request.candidates), len(request.candidates)
-    planned = []
-    for (rounds, _), (_, count) in pairwise(rungs(Budget(longest, left))):
-        going_on = max(request.ends, count)
-        if going_on < left:
-            planned.append((rounds / longest, going_on))
-            left = going_on
-    return [*planned, (1.0, left)]
+
+def _may_go_on(tried: Tried) -> bool:
+    return not tried.failed and tried.share <= SLACK
+
+
+def plan(request: Request) -> list[tuple[float, int]]:
+    """Of each rung: the share of their rounds that candidates run, and how many of them go on at most."""
+    longest = max(one.schedule.rounds for one in request.candidates)
+    steps = rungs(Budget(longest, len(request.candidates)))
+    going_on = [max(request.ends, count) for _, count in steps[1:]] + [len(request.candidates)]
+    return [(rounds / longest, count) for (rounds, _), count in zip(steps, going_on, strict=True)]
 
 
 def ranked(tried: Iterable[Tried]) -> list[Tried]:

@@ -21,6 +21,7 @@ class Cell:
     experiment: Experiment
     folder: Path  # where its run lies, or will
     reused: bool = False  # its run was finished before
+    asked: str = ""  # the method with its switches, where the name does not say them
 
 
 def plan(
@@ -52,7 +53,7 @@ def cell_of(file: Path | None, preset: str | None, settings: Sequence[str], aske
     if any(key_of(switch) == "seed" for switch in switches):
         raise InputError(f"{name}: every row has all seeds, so none is among its switches; --seeds chooses them.")
     experiment = load_experiment(file, preset, [*settings, f'method="{method}"', f"seed={seed}", *switches])
-    return Cell(name, experiment, cell_folder(out, experiment))
+    return Cell(name, experiment, cell_folder(out, experiment), asked="" if name == named else named)
 
 
 def cell_folder(out: Path, experiment: Experiment) -> Path:

@@ -24,7 +24,8 @@ def read_name(asked: str) -> tuple[str, str]:
     if not sign or ":" in before:  # that = belongs to a switch
         return asked, asked
     name, method = asked[: len(before)].strip(), asked[len(before) + 1 :].strip()
-    name = name[1:-1].strip() if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'" else name
+    if len(name) > 1 and name[0] in "\"'" and _QUOTED_OR_ONE.fullmatch(name):  # all of it in one pair of quotes
+        name = name[1:-1].replace('\\"', '"').strip()
     if not name or not method:
         raise InputError(f"{asked}: a name stands before = and a method behind it, as in 'whole = fedavg:share=full'.")
     return name, method

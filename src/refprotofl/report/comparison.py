@@ -52,6 +52,7 @@ class OverSeeds:
     facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
     notes: tuple[str, ...]  # where it departs from what its authors published
     runs: tuple[str, ...]  # the folders
+    asked: str = ""  # the method with its switches, where the name does not say them
     privacy: Spent | None = None  # the worst of all seeds, where something is protected
     against: Against | None = None  # of the baseline itself, and where there is none: None
 
@@ -95,6 +96,7 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) ->
     return OverSeeds(
         name=name,
         method=ran.method,
+        asked=runs[0][0].asked,
         share=words(method.shared(ran)),
         accuracy={protocol: estimate(found) for protocol, found in accuracies.items()},
         values={protocol: dict(zip(summaries, found, strict=True)) for protocol, found in accuracies.items()},

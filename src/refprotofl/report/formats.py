@@ -139,8 +139,16 @@ def with_interval(value: Estimate | None) -> str:
 
 
 def footnotes(rows: Sequence[OverSeeds]) -> list[str]:
-    """What the methods tell of themselves, and where they depart from what their authors published."""
-    return [line for row in rows for line in (*_facts(row), *(f"{row.name}: {note}" for note in row.notes))]
+    """What names stand for, what methods tell of themselves, where they depart from what their authors published."""
+    return [
+        line
+        for row in rows
+        for line in (*([f"{row.name}: {row.asked}"] if row.asked else ()), *_facts(row), *_notes(row))
+    ]
+
+
+def _notes(row: OverSeeds) -> list[str]:
+    return [f"{row.name}: {note}" for note in row.notes]
 
 
 def _facts(row: OverSeeds) -> list[str]:

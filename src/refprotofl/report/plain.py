@@ -18,6 +18,7 @@ def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
     }
     return {
         "name": row.name,
+        "asked": row.asked or row.name,
         "share": row.share,
         "accuracy": accuracy,
         "worst": row.worst,

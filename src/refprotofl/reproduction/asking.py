@@ -7,8 +7,8 @@ from pathlib import Path
 from refprotofl.basics.plugins import is_reference
 from refprotofl.data.loading import NAMES, load_dataset, locate
 from refprotofl.errors import InputError
-from refprotofl.experiment.presets import PRESETS, load_experiment
-from refprotofl.grids.choices import key_of, read_switches
+from refprotofl.experiment.presets import PRESETS, load_experiment, set_keys
+from refprotofl.grids.choices import read_switches
 from refprotofl.methods.catalogue import find_method
 from refprotofl.reproduction import paper
 from refprotofl.reproduction.ours import OURS, our_studies
@@ -62,10 +62,8 @@ class Asked:
             raise InputError(f"--against {self.against}: allowed are the rows' names: {', '.join(labels)}.")
 
     def _check(self) -> None:
-        for setting in self.settings:
-            if key_of(setting) in _FIXED:
-                key = key_of(setting)
-                raise InputError(f"--set {setting}: {key} is what the tables are made of; {_FIXED[key]}.")
+        for key in sorted(set_keys(self.settings) & _FIXED.keys()):
+            raise InputError(f"--set {key}: it is what the tables are made of; {_FIXED[key]}.")
         if self.protocol and self.what not in _SCORED:
             raise InputError(f"--protocol {self.protocol}: it is for {', '.join(_SCORED)}, not for {self.what}.")
         for dataset in {*self.scope.datasets, *self.tuned}:

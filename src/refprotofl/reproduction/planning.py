@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from refprotofl.experiment.presets import load_experiment
+from refprotofl.experiment.presets import load_experiment, set_keys
 from refprotofl.grids.cells import Cell, cell_of
 from refprotofl.grids.choices import key_of, read_switches
 from refprotofl.grids.results import Result
@@ -58,7 +58,7 @@ class Grid:
         """Under the row's label."""
         own = [f"dataset={json.dumps(block.dataset)}", f"alpha={block.alpha:g}", *block.settings]
         tuned = self.tuned_of(study, block, row)
-        said = {*map(key_of, self.settings)} & row.searched  # a rate that gives way to a search does to the user, too
+        said = set_keys(self.settings) & row.searched  # a rate that gives way to a search does to the user, too
         asked = row.without(said | {key_of(one) for one in tuned})
         settings = [*tuned, *self.settings, *own]
         return replace(cell_of(None, self.preset, settings, asked, seed, self.out / "runs"), name=row.label)
@@ -76,7 +76,7 @@ class Grid:
             known, needed = read_switches(name)
             if known == method and {*needed} <= {*switches}:
                 fits[len(needed)] = settings
-        fixed = (row.switched - row.searched) | {*map(key_of, self.settings)}
+        fixed = (row.switched - row.searched) | set_keys(self.settings)
         return tuple(one for one in (fits[max(fits)] if fits else ()) if key_of(one) not in fixed)
 
     def may_differ(self, study: Study, block: Block) -> set[str]:

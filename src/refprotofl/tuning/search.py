@@ -12,6 +12,7 @@ from refprotofl.errors import InputError, RunError
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell, cell_name, cell_of
+from refprotofl.grids.choices import read_name
 from refprotofl.grids.running import Done, Failed, beside_longer, run_cells
 from refprotofl.grids.timing import Pace, pace_of, workers_for
 from refprotofl.methods.catalogue import find_method
@@ -100,6 +101,9 @@ def check(request: Request) -> int:
     """Refuses a search that cannot be done, or that is not the same for all; gives the number of a method's trials."""
     if not request.methods or not request.seeds or not request.dimensions:
         raise InputError("A search needs a method, a seed, and a key with --search.")
+    for one in request.methods:
+        if read_name(one)[0] != one:
+            raise InputError(f"{one}: a search has no use for a name, as what it finds is written by method.")
     for what, named in (("method", request.methods), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")

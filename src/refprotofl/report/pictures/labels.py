@@ -1,4 +1,4 @@
-"""Names beside the points of a picture, none upon another."""
+"""Names beside the points of a picture, clear of each other where there is room."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

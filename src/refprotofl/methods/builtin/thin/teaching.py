@@ -31,13 +31,16 @@ LEAST = 1e-6  # a class that a model all but never names is taken to have this s
 
 
 def balanced(said: Tensor, mix: Tensor) -> Tensor:
-    """Probabilities (count, classes) as of a model that names classes as often as they are, `mix` (classes,).
+    """Probabilities (count, classes), drawn to those of a model that names classes as often as they are, `mix`.
 
-    Bayes' rule with another prior. Of a class that no picture is of, nothing is known: it keeps its weight.
+    As by Bayes' rule, with how often it names a class for its prior. Of a class that no picture is of nothing is known:
+    what the model says of it stays.
     """
     named = said.mean(dim=0).clamp_min(LEAST)
-    weighed = said * torch.where(mix > 0, mix / named, 1.0)
-    return weighed / weighed.sum(dim=1, keepdim=True)
+    weighed = said * (mix / named)  # of classes that there are pictures of
+    rest = torch.where(mix > 0, 0.0, said)
+    shares = weighed / weighed.sum(dim=1, keepdim=True).clamp_min(torch.finfo(weighed.dtype).tiny)
+    return shares * (1 - rest.sum(dim=1, keepdim=True)) + rest
 
 
 class Lesson:
