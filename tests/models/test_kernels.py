@@ -56,7 +56,7 @@ def assert_close(found: Tensor | None, expected: Tensor | None, name: str) -> No
     assert expected is not None
     assert found.shape == expected.shape, name
     difference = float((found - expected).abs().max())
-    assert difference <= TOLERANCE * max(float(expected.abs().max()), 1e-3), f"{name} differs by {difference:.1e}"
+    assert difference <= TOLERANCE * max(float(expected.abs().max()), 1e-2), f"{name} differs by {difference:.1e}"
 
 
 def gradients(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:

@@ -83,7 +83,7 @@ def test_data_that_became_others_are_told_when_they_are_loaded(tiny: Callable[..
         run(changing, out=tmp_path / "run", engine=cut_off)
     arrays = dict(np.load(file))
     np.savez(file, **(arrays | {"x_train": 255 - arrays["x_train"]}))
-    with pytest.raises(InputError, match=r"another experiment; it differs in input\.mean\."):
+    with pytest.raises(InputError, match=r"another experiment; it differs in input\.mean"):
         run(changing, out=tmp_path / "run", resume=True)
 
 

@@ -145,13 +145,14 @@ def _pull(states: Integers, words: Integers, contexts: Integers, tables: Integer
     """The symbols, and how many of the words they took.
 
     All that a step asks of a state and its context is looked up at one place: 4096 times the context and the
-    state's lowest bits.
+    state's lowest bits. In narrow types, as a short code may have many contexts.
     """
     lanes, used = states.size, 0
     tables = np.vstack([tables, _frequencies(np.zeros(256, np.int64))])  # of what fills up the last row
-    pairs = np.repeat(np.arange(tables.size), tables.ravel())  # at each place: 256 times the context and the symbol
-    starts = (np.cumsum(tables, axis=1) - tables).ravel()
-    widths, rests = tables.ravel()[pairs], np.tile(np.arange(_WHOLE), len(tables)) - starts[pairs]
+    often = tables.ravel()
+    starts = (np.cumsum(tables, axis=1) - tables).astype(np.uint16).ravel()
+    widths = np.repeat(often.astype(np.uint16), often)
+    rests = np.tile(np.arange(_WHOLE, dtype=np.uint16), len(tables)) - np.repeat(starts, often)
     places = _WHOLE * _rows(contexts, lanes, len(tables) - 1)
     for place in places:
         place += states & _WHOLE - 1
@@ -165,4 +166,5 @@ def _pull(states: Integers, words: Integers, contexts: Integers, tables: Integer
             raise WireError("truncated: the code of symbols ends early")
         states[empty] = states.take(empty) << 16 | words[used : used + len(empty)]
         used += len(empty)
-    return pairs.astype(np.uint8)[places.ravel()[: contexts.size]], used
+    symbols = np.repeat(np.tile(np.arange(256, dtype=np.uint8), len(tables)), often)
+    return symbols[places.ravel()[: contexts.size]], used
