@@ -15,7 +15,7 @@ def drawn(points: list[Named]) -> tuple[Figure, dict[str, Annotation]]:
     axes = figure.subplots()
     axes.set(xlim=(0, 10), ylim=(0, 10))
     name_points(figure, axes, points)
-    return figure, {one.get_text(): one for one in axes.texts if isinstance(one, Annotation)}
+    return figure, {one.get_text(): one for one in axes.texts if isinstance(one, Annotation) and one.get_text()}
 
 
 def test_names_of_points_side_by_side_do_not_meet() -> None:
@@ -25,6 +25,18 @@ def test_names_of_points_side_by_side_do_not_meet() -> None:
     boxes = [text.get_window_extent() for text in texts.values()]
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     assert [name for name, text in texts.items() if text.get_fontweight() == "bold"] == [next(iter(texts))]  # to choose
+
+
+def test_a_name_that_finds_room_only_farther_away_is_led_to_its_point() -> None:
+    points = [Named(9, 5 + 0.05 * number, 3, 7, f"a method with a long name, {number}") for number in range(6)]
+    figure, texts = drawn(points)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in texts.values()]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    far = [text for text in texts.values() if max(map(abs, text.xyann)) > 18]
+    lines = [one for one in figure.axes[0].texts if isinstance(one, Annotation) and not one.get_text()]
+    assert far
+    assert [line.xyann for line in lines] == [text.xyann for text in far]
 
 
 def test_a_name_at_the_edge_is_inside() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 _NEAR, _FAR = 7, 18  # printer's points from a name to its point
+_APART = (32, 48, 66, 86)  # where a line leads from the one to the other
 _ABOVE = ((0, _NEAR), "center", "bottom")
 
 
@@ -55,6 +56,9 @@ def _name(axes: "Axes", point: Named, taken: Sequence["Bbox"]) -> "Bbox":
         box = text.get_window_extent()
         if _is_free(box, axes, taken):
             break
+    if max(map(abs, text.xyann)) >= _APART[0]:
+        line = {"arrowstyle": "-", "color": INK, "linewidth": 0.5, "alpha": 0.6, "shrinkA": 0, "shrinkB": 5}
+        axes.annotate("", (point.x, point.y), text.xyann, textcoords="offset points", arrowprops=line)
     return box
 
 
@@ -65,7 +69,7 @@ def _is_free(box: "Bbox", axes: "Axes", taken: Sequence["Bbox"]) -> bool:
 
 def _places() -> Iterator[tuple[tuple[float, float], str, str]]:
     """Around a point, from near to far: where a name's own edge is."""
-    for far in (_NEAR, _FAR):
+    for far in (_NEAR, _FAR, *_APART):
         yield (far, 0), "left", "center"
         yield (-far, 0), "right", "center"
         for sideways in ("center", "left", "right"):
