@@ -9,12 +9,14 @@ import pytest
 from refprotofl.basics.units import size
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
-from refprotofl.report.page.compared import Member, comparison_page
+from refprotofl.report.comparison import OverSeeds
+from refprotofl.report.page.compared import Member, comparison_page, frontier_figure
 from refprotofl.report.page.curves import Stop, stops_of, thinned, time_unit
 from refprotofl.report.page.gathering import find_runs, gather, labels_of
 from refprotofl.report.page.parts import Figure, Page, Table
 from refprotofl.report.page.prototypes import project
 from refprotofl.report.page.reading import read_run
+from refprotofl.report.statistics import Estimate
 
 
 def figure(page: Page, name: str) -> Figure:
@@ -227,3 +229,24 @@ def test_runs_stand_under_the_headings_that_are_given(grid: Path) -> None:
     (table,) = listed.parts
     assert isinstance(table, Table)
     assert len(table.rows) == 2
+
+
+def sent(name: str, accuracy: float, total: float) -> OverSeeds:
+    empty: dict[str, Any] = {key: {} for key in ("values", "worst", "client_spread", "last", "facts")}
+    found = {"personal": Estimate(accuracy, None, 1)}
+    taken: dict[str, Any] = {
+        "local_epochs": 1.0,
+        "steps": None,
+        "seconds": 1.0,
+        "evaluations": 1,
+        "notes": (),
+        "runs": (),
+    }
+    return OverSeeds(name=name, method=name, share="", accuracy=found, bytes={"total": total}, **empty, **taken)
+
+
+def test_who_is_not_drawn_still_beats_who_sends_more_for_less() -> None:
+    rows = [sent("alone", 0.5, 10.0), sent("poor", 0.4, 1e6), sent("good", 0.9, 2e6)]
+    (found,) = frontier_figure(rows, "personal")
+    assert {one["method"]: one["front"] for one in found.records()} == {"poor": "no", "good": "yes"}
+    assert "alone" in found.caption

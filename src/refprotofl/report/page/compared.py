@@ -77,7 +77,7 @@ def _block(
     found = []
     if rows:
         trained = {one.name: one.trained for one in members if one.trained}
-        parts: list[Part] = [*_frontier(rows, protocol), *_tables(rows, trained)]
+        parts: list[Part] = [*frontier_figure(rows, protocol), *_tables(rows, trained)]
         found.append(Section("methods", f"{heading}Methods side by side", parts, block or None))
     figures = [
         _over_seeds(by_name, protocol, "round"),
@@ -129,7 +129,7 @@ def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table
     return [*found, *([Table("What the methods tell of themselves", ("note",), told)] if told else [])]
 
 
-def _frontier(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
+def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
     """Accuracy against bytes; who sends next to nothing has no place on a logarithmic axis, and is named."""
     known = [row for row in rows if protocol in row.accuracy]
     most = max((row.bytes["total"] for row in known), default=0.0)
@@ -137,7 +137,7 @@ def _frontier(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
     if len(placed) < 2:
         return []
     lines: list[list[Cell]] = []
-    best = -1.0
+    best = max((row.accuracy[protocol].mean for row in known if row not in placed), default=-1.0)  # they send less
     for row in sorted(placed, key=lambda row: (row.bytes["total"], -row.accuracy[protocol].mean)):
         found = row.accuracy[protocol]
         half, front = found.half_width or 0.0, found.mean > best
