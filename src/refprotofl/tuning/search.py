@@ -103,7 +103,7 @@ def check(request: Request) -> int:
         raise InputError("A search needs a method, a seed, and a key with --search.")
     for one in request.methods:
         if read_name(one)[0] != one:
-            raise InputError(f"{one}: a search has no use for a name, as what it finds is written by method.")
+            raise InputError(f"{one}: a search writes what it finds by method, so leave the name out.")
     for what, named in (("method", request.methods), ("seed", request.seeds)):
         if len({*named}) < len(named):
             raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
