@@ -105,7 +105,7 @@ def test_an_interrupt_keeps_what_was_tried_and_the_same_command_goes_on(
         (["--search", "fedprox.mu=1,2"], "--search fedprox.mu is for method 'fedprox', which is not among local"),
         (["--search", "train.lr=1", "--methods", "local,locl"], "did you mean 'local'?"),
         (["--search", "train.lr=1", "--methods", "local,local"], "A method is named twice: local, local."),
-        (["--search", "train.lr=1", "--methods", "alone = local"], "alone = local: a search writes what it finds by method, so leave the name out."),
+        (["--search", "train.lr=1", "--methods", "alone = local"], "alone = local: a search writes what it finds"),
         (["--search", "train.lr=1", "--seeds", "1,1"], "A seed is named twice: 1, 1."),
         (["--search", "train.lr=1", "--protocol", "globl"], "did you mean 'global'?"),
         (["--search", "train.lr=1", "--methods", ","], "A search needs a method"),
