@@ -10,7 +10,10 @@ import torch
 from refprotofl.basics.state import State
 from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
+from refprotofl.methods.builtin.fedgh.fedgh import FedGHClient
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.builtin.thin.client import ThinClient
+from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.fields import Received
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.draws import draw_cohort
@@ -82,6 +85,38 @@ def test_the_round_is_done_again_without_who_stands_out(
     absent = run(experiment, out=tmp_path / "absent")
     assert attacked.summary["state_digest"] == absent.summary["state_digest"]
     assert attacked.summary["accuracy"] == absent.summary["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("method", "client", "name"),
+    [({"method": "thin"}, ThinClient, "scales"), ({"method": "fedgh"}, FedGHClient, "prototypes")],
+)
+def test_who_makes_the_servers_own_training_diverge_harms_itself_alone(
+    method: dict[str, Any], client: type[Client], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = client.train
+
+    def answer(self: Client, round: int, message: Received) -> Message:
+        said: Message = honest(self, round, message)
+        return enlarged(said, name, 1e36) if (self.seat.number, round) == (CULPRIT, 2) else said
+
+    monkeypatch.setattr(client, "train", answer)
+    events = read_events(run(Experiment.parse({**TINY, **method}), out=tmp_path / "run").folder)
+    (discarded,) = [event for event in events if event["event"] == "round-discarded"]
+    (failed,) = [event for event in events if event["event"] == "client-failed"]
+    assert "at the server training diverged" in discarded["reason"]
+    assert (discarded["round"], failed["round"], failed["client"]) == (2, 2, CULPRIT)
+    assert [event["round"] for event in events if event["event"] == "round"] == [1, 2, 3]
+
+
+def test_where_the_servers_own_training_diverges_by_itself_the_run_says_what_may_help(tmp_path: Path) -> None:
+    experiment = Experiment.parse(
+        {**TINY, "method": "thin", "train": {"batch-size": 16, "lr": 1e30}, "thin": {"pretrain": 1}}
+    )
+    with pytest.raises(
+        RunError, match=r"Round 1 was not committed: at the server training diverged; a smaller train.lr"
+    ):
+        run(experiment, out=tmp_path / "run")
 
 
 def test_with_max_step_0_only_what_is_not_finite_is_stopped(attack: Callable[..., None], tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def judge(before: State, after: State, moves: Moves, norms: Norms, max_step: flo
     """`norms` are those of the clients' answers. With max-step = 0 a state need only be finite."""
     broken = next((name for name, value in after.items() if not _is_finite(value)), None)
     moved = {name: _distance(before[name], after[name]) for name in after if _is_comparable(before, after, name)}
-    outliers = tuple(sorted(_outliers(norms, max_step))) if max_step else ()
+    outliers = outliers_of(norms, max_step)
     if broken is not None:
         return Verdict(f"{broken} has numbers that are not finite", outliers)
     if outliers:
@@ -46,13 +46,14 @@ def judge(before: State, after: State, moves: Moves, norms: Norms, max_step: flo
     return Verdict(moves={name: [*moves.get(name, []), distance][-RECENT:] for name, distance in moved.items()})
 
 
-def _outliers(norms: Norms, max_step: float) -> set[int]:
-    found = set()
-    for by_client in norms.values():
+def outliers_of(norms: Norms, max_step: float) -> tuple[int, ...]:
+    """The clients whose answers stand out."""
+    found: set[int] = set()
+    for by_client in norms.values() if max_step else ():
         usual = _usual(by_client.values())
         if usual is not None:
             found |= {client for client, norm in by_client.items() if not norm <= max_step * usual}
-    return found
+    return tuple(sorted(found))
 
 
 def _usual(values: Iterable[float]) -> float | None:

@@ -15,6 +15,7 @@ from refprotofl.errors import RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.methods.core.server import Server
+from refprotofl.methods.core.training import Diverged
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.files import sha256
@@ -25,7 +26,7 @@ from refprotofl.records.rounds import write_messages, write_traffic
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation.draws import draw_cohort, draw_evaluated, draw_lost
-from refprotofl.simulation.gate import Moves, judge
+from refprotofl.simulation.gate import Moves, Verdict, judge, outliers_of
 from refprotofl.simulation.watching import Event, Watcher
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Purpose
@@ -165,9 +166,7 @@ class Loop:
         while True:
             gone = {event["client"] for event in out if event["event"] == "client-failed"}
             cohort = self.cohort(round, [client for client in asked if client not in gone])
-            before = dict(self.server.state)
-            self.server.round(cohort)
-            told = judge(before, self.server.state, self.progress.moves, cohort.norms, self.experiment.max_step)
+            told = self.judged(cohort)
             if not told.reason:
                 cohort.failures[:0] = out
                 return cohort, told.moves
@@ -180,12 +179,20 @@ class Loop:
                 )
             if not told.clients:
                 raise RunError(
-                    f"Round {round} was not committed: {told.reason}, and no client stands out; max-step = "
-                    f"{self.experiment.max_step:g} is what is out of proportion. Rounds committed so far are kept: "
-                    f"{self.engine.terms.go_on}."
+                    f"Round {round} was not committed: {told.reason}. No client stands out by more than max-step = "
+                    f"{self.experiment.max_step:g}. Rounds committed so far are kept: {self.engine.terms.go_on}."
                 )
             out.append({"event": "round-discarded", "round": round, "reason": told.reason})
             out += [self._stood_out(round, client) for client in told.clients]
+
+    def judged(self, cohort: EngineCohort) -> Verdict:
+        """The round, and whether it may be kept."""
+        before, most = dict(self.server.state), self.experiment.max_step
+        try:
+            self.server.round(cohort)
+        except Diverged as problem:  # the server's own training; that of a client is no more than its failure
+            return Verdict(f"at the server {problem}", outliers_of(cohort.norms, most))
+        return judge(before, self.server.state, self.progress.moves, cohort.norms, most)
 
     def close(self, trained: EngineCohort) -> Sequence[int]:
         """What the server has for everyone who ever joined, when the last round is over; gives who took it."""

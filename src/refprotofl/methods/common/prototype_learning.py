@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl.compute.devices import CPU
-from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.methods import erpa
@@ -20,7 +19,7 @@ from refprotofl.methods.common.prototypes import ClassMeans
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import FreshSgd, Penalty, cross_entropy, embed, train
+from refprotofl.methods.core.training import Diverged, FreshSgd, Penalty, cross_entropy, embed, train
 
 
 @dataclass(frozen=True)
@@ -152,4 +151,4 @@ def fit(
         for rows in torch.from_numpy(order.permutation(samples)).to(parameters[0].device).split(steps.batch):
             optimiser.step(loss(rows))
     if not all(torch.isfinite(parameter).all() for parameter in parameters):
-        raise RunError(f"the server's training is not finite; a smaller server-lr than {steps.lr} may help")
+        raise Diverged(f"training diverged; a smaller server-lr than {steps.lr} may help")

@@ -23,7 +23,7 @@ Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, label
 
 
 class Diverged(RefProtoFLError):
-    """A client's own training failed; the others go on."""
+    """Training came to numbers that are not finite: a client's own, and the others go on, or the server's."""
 
 
 @dataclass(frozen=True)
