@@ -13,6 +13,10 @@ class InputError(RefProtoFLError):
     exit_code = 2
 
 
+class BudgetError(InputError):
+    """Bytes that no message of an experiment's model can keep within, which is known when the model is there."""
+
+
 class DataError(RefProtoFLError):
     """A data set that is missing, truncated or corrupt."""
 

@@ -23,7 +23,7 @@ def test_from_a_budget_to_the_run_of_the_winner(refprotofl: Any, tmp_path: Path)
     assert len(by_name) == 5
     assert by_name["fedavg:share=full", 4]["share"] > 1  # whole weights do not fit
     winner = record["winner"]
-    assert winner["front"] or winner["share"] <= 1
+    assert winner["share"] <= 1
     assert winner["rounds_run"] == winner["rounds"]
     finished = [one for one in record["candidates"] if one["rounds_run"] == one["rounds"] and one["share"] <= 1]
     assert winner["accuracy"] == max(one["accuracy"] for one in finished)
@@ -32,7 +32,7 @@ def test_from_a_budget_to_the_run_of_the_winner(refprotofl: Any, tmp_path: Path)
     assert (out / "figures" / "frontier.png").exists()
     assert {path.suffix for path in (out / "tables").iterdir()} == {".md", ".tex", ".csv", ".json"}
     kept = [json.loads(path.read_text()) for path in (out / "cells").iterdir()]
-    assert {one["summary"]["experiment"]["validation"] for one in kept} == {0.1}
+    assert {one["summary"]["experiment"]["validation"] for one in kept} == {0.1} == {record["experiment"]["validation"]}
 
     stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     again = refprotofl(*command, "--json")
@@ -49,6 +49,7 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
         ((), "Say what is allowed by one of --budget"),
         (("--budget", "1 MB", "--round-budget", "1 kB"), "Say what is allowed by one of --budget"),
         (("--link", "lte"), "--link and --deadline go together"),
+        (("--link", "lte", "--deadline", "nan"), "allowed are seconds"),
         (("--budget", "much"), "allowed are sizes such as"),
         (("--budget", "1 MB", "--schedules", "6"), "rounds x epochs"),
         (("--budget", "1 MB", "--methods", "fedagv"), "did you mean 'fedavg'"),
@@ -63,5 +64,16 @@ def test_nothing_within_the_deadline_is_told(refprotofl: Any, tmp_path: Path) ->
     limit = ("--link", "lora", "--deadline", "0.5")
     outcome = refprotofl("frontier", "--methods", "thin,fedavg", *limit, "--out", tmp_path / "frontier", *TINY)
     assert outcome.code == 0
-    assert "No candidate keeps within 0.5 s on lora: allow more" in outcome.err.replace("\n", " ")
+    assert "None that was run to its end keeps within 0.5 s on lora: allow more" in outcome.err.replace("\n", " ")
     assert json.loads((tmp_path / "frontier" / "frontier.json").read_text())["command"] is None
+
+
+def test_what_cannot_be_made_small_enough_fails_by_itself(refprotofl: Any, tmp_path: Path) -> None:
+    """The bytes that a message may have are ours, not the user's: the others are searched all the same."""
+    methods = "local,thin:thin.uplink-budget=fit:thin.downlink-budget=fit"
+    outcome = refprotofl("frontier", "--methods", methods, "--budget", "1 kB", "--out", tmp_path / "frontier", *TINY)
+    assert outcome.code == 0, outcome.err
+    assert "bytes is too small" in outcome.err.replace("\n", " ")
+    record = json.loads((tmp_path / "frontier" / "frontier.json").read_text())
+    assert record["winner"]["name"] == "local"
+    assert all("too small" in one["failed"] for one in record["candidates"] if one["name"] != "local")

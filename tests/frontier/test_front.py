@@ -8,18 +8,21 @@ import pytest
 
 from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
+from refprotofl.experiment import Experiment
 from refprotofl.frontier import search as searching
 from refprotofl.frontier.candidates import METHODS, Candidate, Request, Schedule, read_schedules
 from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total, message_within
 from refprotofl.frontier.search import Found, Tried, check, front_of, plan, ranked
 from refprotofl.frontier.telling import table_of
-from refprotofl.simulation.run import Watcher
+from refprotofl.grids.cells import Cell
+from refprotofl.grids.results import result_of
+from refprotofl.simulation.run import Watcher, run
 
-SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2)
+SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2, busiest=700)
 
 
 def tried(name: str, accuracy: float, total: float) -> Tried:
-    sent = Sent(10, 20, total, 0, 0, 40, 2)
+    sent = Sent(10, 20, total, 0, 0, 40, 2, 100)
     return Tried(Candidate(name, name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
 
 
@@ -33,7 +36,7 @@ def test_the_front_is_who_nobody_beats_both_ways() -> None:
 
 def test_what_is_allowed_is_counted_by_hand() -> None:
     assert Total(21_000).share(SENT) == pytest.approx(0.5)
-    assert EachRound(1000).share(SENT) == pytest.approx(0.5)  # 10,000 bytes of 20 participations
+    assert EachRound(1000).share(SENT) == pytest.approx(0.7)
     link = Link(up=1600, down=2400, latency=0.5)
     # In each of ten rounds 200 bytes up in 1 s and 300 down in 1 s, two messages of 0.5 s; 250 bytes once in 0.8333 s.
     assert Deadline(link, "slow", 100).share(SENT) == pytest.approx((10 * 3 + 8 * 250 / 2400) / 100)
@@ -41,12 +44,13 @@ def test_what_is_allowed_is_counted_by_hand() -> None:
 
 def test_what_fits_is_counted_by_hand() -> None:
     """In 3 rounds of 2 clients: 6 messages up, 4 down, 5 at the end if all train once more; a hundredth is spared."""
-    assert message_within(Total(15_000), 3, 2, 5) == 990
-    assert message_within(Total(15_000), 3, 2, 0) == 1485
-    assert message_within(EachRound(1000), 3, 2, 5) == 396  # 5,940 bytes in 15 messages
+    assert message_within(Total(15_000), 3, 2, 5, free=True) == 990
+    assert message_within(Total(15_000), 3, 2, 0, free=True) == 1485
+    assert message_within(Total(17_000), 3, 2, 5, free=False) == 990  # two more, in the first round
+    assert message_within(EachRound(1000), 3, 2, 5, free=True) == 330  # the last round has three
     # 22 messages of 0.5 s for 6 participations in 3 rounds: 5.5 s of 99. A byte takes 24 / 1600 s up, 36 / 2400 s down.
-    assert message_within(Deadline(Link(up=1600, down=2400, latency=0.5), "slow", 100), 3, 2, 5) == 3116
-    assert message_within(Total(1), 3, 2, 5) == 1  # too little for anything, which its run will tell
+    assert message_within(Deadline(Link(up=1600, down=2400, latency=0.5), "slow", 100), 3, 2, 5, free=True) == 3116
+    assert message_within(Total(1), 3, 2, 5, free=True) == 1  # too little for anything, which its run will tell
 
 
 def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
@@ -62,12 +66,47 @@ def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
     assert [one.title for one in asked.candidates] == expected
 
 
+def test_what_is_to_fit_has_a_message_in_the_first_round_if_the_server_trained_before_it() -> None:
+    fitted = "thin:thin.pretrain=1:thin.uplink-budget=fit:thin.downlink-budget=fit"
+    asked = request(methods=(fitted,), limit=Total(1_000_000), schedules=(Schedule(20, 1),))
+    assert f"uplink-budget={990_000 // (41 * asked.base.clients)}:" in asked.candidates[0].method
+
+
+def test_what_cannot_be_made_to_fit_is_refused_and_not_among_our_own_choice() -> None:
+    both = "thin:thin.uplink-budget=fit:thin.downlink-budget=fit"
+    with pytest.raises(InputError, match="both budgets must have it"):
+        _ = request(methods=("thin:thin.uplink-budget=fit",)).candidates
+    with pytest.raises(InputError, match="does not know the bytes of the public set"):
+        _ = request(methods=(both,), settings=("public.train-on=true",)).candidates
+    handed_out = request(methods=None, settings=("public.train-on=true",))
+    assert set(METHODS) - set(handed_out.tried) == {name for name in METHODS if "=fit" in name}
+
+
 def test_more_rounds_are_like_the_last_one() -> None:
-    last = Sent(1, 2, 100, 50, 0, 4, 0)
+    last = Sent(1, 2, 100, 50, 0, 4, 0, 75)
     longer = SENT.longer(30, last)
     assert (longer.up, longer.down, longer.once) == (4000 + 20 * 100, 6000 + 20 * 50, 500)
     assert (longer.participations, longer.messages, longer.joined) == (60, 120, 2)
     assert SENT.longer(30).total == 3 * 10_000 + 500
+    joined = SENT.longer(30, last, joined=5)
+    assert (joined.once, joined.joined) == (1250, 5)
+    assert SENT.longer(30, last, joined=1).once == 500
+
+
+def test_a_run_that_was_cut_short_is_taken_to_go_on_as_in_a_usual_round(tmp_path: Path) -> None:
+    """Thin's first round has nothing down, its last one more bits up and a message to all who close."""
+    keys: dict[str, object] = {
+        **{"method": "thin", "dataset": "digits", "train-limit": 150, "clients": 4, "min-size": 10},
+        **{"model": {"name": "mlp", "norm": "none", "embedding": 8}, "public": {"per-class": 2}},
+        **{"evaluate": {"every": 9, "test-limit": 20}, "thin": {"last-up-bits": 4}},
+    }
+    sent = {}
+    for rounds in (3, 7):
+        experiment = Experiment.parse({**keys, "rounds": rounds})
+        finished = run(experiment, out=tmp_path / str(rounds))
+        cell = Cell("thin", experiment, finished.folder)
+        sent[rounds] = searching.projected(cell, result_of(finished.folder, experiment, finished.summary), 7)
+    assert vars(sent[3]) == pytest.approx(vars(sent[7]), rel=0.001)
 
 
 def test_schedules_are_rounds_times_epochs() -> None:
@@ -109,6 +148,13 @@ def test_of_our_own_choice_only_what_the_experiment_lets_is_tried() -> None:
         _ = request(methods=("thin:thin.distil=1",), settings=("public.per-class=0",)).base
 
 
+def test_of_our_own_choice_nothing_is_tried_that_a_run_would_refuse() -> None:
+    asked = request(methods=None, settings=("aggregate=median",))
+    assert "refprotofl" in asked.tried
+    assert not [name for name in asked.tried if "compress.name=stc" in name]
+    check(asked)
+
+
 def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:
     asked = request(methods=("thin:rounds=6:thin.cooling=0.7:train.local-epochs=6", "fedavg:rounds=9"))
     epochs = request().base.train.local_epochs
@@ -119,7 +165,11 @@ def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:
 
 def test_a_candidate_is_called_by_its_name_and_the_table_says_what_that_is() -> None:
     """One that fits has other bytes in each of its schedules."""
-    methods = ("whole = fedavg:share=full:rounds=9", "fits = thin:thin.uplink-budget=fit", "local")
+    methods = (
+        "whole = fedavg:share=full:rounds=9",
+        "fits = thin:thin.uplink-budget=fit:thin.downlink-budget=fit",
+        "local",
+    )
     asked = request(methods=methods, limit=Total(1_000_000))
     epochs = asked.base.train.local_epochs
     whole, long, short, _ = asked.candidates
@@ -141,7 +191,7 @@ def test_a_candidate_is_called_by_its_name_and_the_table_says_what_that_is() -> 
 def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
     """Of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
     asked = request(seeds=(0, 1))
-    sent = Sent(10, 20, 100, 0, 0, 40, 2)
+    sent = Sent(10, 20, 100, 0, 0, 40, 2, 100)
     best = Tried(Candidate("fedavg", "fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
     other = Tried(Candidate("thin", "thin", Schedule(10, 1)), 10, {0: 0.79, 1: 0.87}, sent, 0.5)
     cut = Tried(Candidate("local", "local", Schedule(10, 1)), 2, {0: 0.1, 1: 0.1}, sent, 0.5)
@@ -177,16 +227,42 @@ def test_who_begins_anew_runs_in_rungs_that_decide_and_who_sends_too_much_is_out
     assert ran[0] == [("thin", 6), ("fedavg", 6), ("local", 6)]
 
 
+def test_who_keeps_within_what_is_allowed_goes_on_before_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ran = request(methods=("fedavg", "fedproto", "fedgh"), schedules=(Schedule(18, 1),), ends=1), []
+
+    def run_rung(_: Request, pairs: Sequence[tuple[Candidate, int]], *others: object) -> Iterator[Tried]:
+        ran.append([(one.name, rounds) for one, rounds in pairs])
+        for one, rounds in pairs:
+            beyond = one.name == "fedavg"
+            yield Tried(one, rounds, {0: 0.9 if beyond else 0.5}, SENT, 1.1 if beyond else 0.9)
+
+    monkeypatch.setattr(searching, "_try", run_rung)
+    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Watcher())
+    assert ran == [[("fedavg", 6), ("fedproto", 6), ("fedgh", 6)], [("fedproto", 18)]]
+    assert found.winner is not None
+
+
 def test_candidates_that_would_be_called_alike_are_refused() -> None:
     with pytest.raises(InputError, match=r"called alike, thin 6x"):
         check(request(methods=("thin:rounds=6", "thin = fedavg:share=full:rounds=6")))
 
 
-def test_the_winners_command_says_each_key_once() -> None:
-    asked = request(settings=("rounds=20", "train.lr=0.1", "seed=3"), file=Path("my data.toml"))
-    words = asked.command(Candidate("whole", "fedavg:share=full", Schedule(6, 3)))
-    assert words[:5] == ["refprotofl", "run", "my data.toml", "--preset", "quick"]
-    assert words[6::2] == ["train.lr=0.1", "method=fedavg", "share=full", "rounds=6", "train.local-epochs=3"]
+def test_the_winners_command_says_each_key_once_and_where_data_lie(tmp_path: Path) -> None:
+    file = tmp_path / "my data.toml"
+    file.touch()
+    asked = request(settings=("rounds=20", "train.lr=0.1", "seed=3"), file=file)
+    words = asked.command(Candidate("whole", "fedavg:share=full", Schedule(6, 3)), Path("here"))
+    assert words[:7] == ["refprotofl", "run", str(file), "--preset", "quick", "--data", "here"]
+    assert words[8::2] == ["train.lr=0.1", "method=fedavg", "share=full", "rounds=6", "train.local-epochs=3"]
+
+
+def test_the_winners_command_scores_the_test_set_whatever_the_file_holds_out(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("validation = 0.2\n")
+    words = request(file=file).command(Candidate("whole", "fedavg", Schedule(6, 3)), None)
+    assert words[-1] == "validation=0"
+    assert request(file=file).searched.validation == 0.2
+    assert request().searched.validation == 0.1
 
 
 def test_runs_that_go_on_share_a_folder_unless_the_method_minds() -> None:

@@ -267,7 +267,7 @@ def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
 
 
 def test_how_good_what_clients_hold_is_stands_beside_the_accuracy(simulate_thin):
-    """In 8 bits they hold what the server has; with the last step not sent, something else."""
+    """In 8 bits they hold what the server has."""
     done = simulate_thin(thin={"down-bits": 8.0, "tune-epochs": 1})
     (scored,) = done.events("evaluation")
     assert scored["facts"]["accuracy_as_held"] == pytest.approx(scored["accuracy"]["global"], abs=0.05)
@@ -377,6 +377,15 @@ def test_drift_is_held(simulate_thin, drift):
     anchors = ["anchors" in one.message for one in held.tap.select("down", "train")]
     assert all(anchors) if drift == "anchors" else not any(anchors)
     assert not any("anchors" in one.message for one in held.tap.select("down", "finish"))  # which does not use them
+
+
+def test_the_proximal_pull_makes_changes_smaller(simulate_thin):
+    moves = []
+    for strength in (0.01, 10.0):
+        done = simulate_thin(thin={"drift": "proximal", "strength": strength})
+        first = [one.message for one in done.tap.select("up", "train") if one.round == 1]
+        moves.append([float(one.tensor("scales").float().norm()) for one in first])
+    assert all(held < free for free, held in zip(*moves, strict=True))
 
 
 def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path):

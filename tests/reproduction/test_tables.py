@@ -236,6 +236,13 @@ def test_bytes_are_set_against_the_first_fedavg_and_the_cheapest_near_it(grid_of
     assert told_rows["thin"]["total, of that of FedAvg"] == "1/200"
     assert told_rows["thin"]["total, of that of FedAvg, 10 rounds of 2 epochs"] == "1/100"
     assert told_rows["FedAvg, 10 rounds of 2 epochs"]["total, of that of FedAvg"] == "0.50"
+    short = next(row for row in block.rows if row.label == "FedAvg, 10 rounds of 1 epoch")
+    lucky, *others = (grid.cell(study, block, short, seed).experiment.hash for seed in grid.seeds)
+    results[lucky]["summary"]["accuracy"]["global"] = 0.9
+    (read,) = read_study(grid, study, {one: results[one] for one in results if one not in others}, last=3)
+    assert read.cheapest == "FedAvg, 10 rounds of 2 epochs"  # one seed of several tells nothing
+    (read,) = read_study(grid, study, {}, last=3)
+    assert not [one for one in detail(read).headings if one.startswith("total, of")]
 
 
 def test_a_table_at_equal_bytes_says_how_equal_they_are(grid_of: GridOf, run_all: RunAll) -> None:

@@ -1,6 +1,7 @@
 """The command `frontier`."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,6 +121,8 @@ def _read_limit(budget: str | None, round_budget: str | None, link: str | None, 
         return EachRound(_read_bytes("--round-budget", round_budget))
     if link is None or deadline is None:
         raise InputError("--link and --deadline go together: which link, and for how many seconds.")
+    if not math.isfinite(deadline):
+        raise InputError(f"--deadline {deadline}: allowed are seconds, such as 3600.")
     links = read_links(link)
     if links.own:
         raise InputError(f"--link {link}: a search has one link for all clients.")
@@ -151,12 +154,12 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
 
     table = table_of(request, found)
     write_table(request.out / "tables", table)
-    record = write_record(request, found)
+    record = write_record(request, found, data)
     for one in found.tried:
         if one.failed:
             warn(f"{for_terminal(one.candidate.title)}: {for_terminal(one.failed)}")
     if as_json:
-        emit(json.dumps(plain(request, found), indent=2) + "\n")
+        emit(json.dumps(plain(request, found, data), indent=2) + "\n")
     else:
         show_table(table, table.notes)
     blocks = blocks_of(found)
@@ -168,9 +171,12 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
     if len(folders) > 1:
         _draw(request, folders, blocks)
     say(f"The whole search is in {for_terminal(record)}", notes)
-    winner = command(request, found)
+    winner = command(request, found, data)
     if winner is None:
-        warn(f"No candidate keeps within {request.limit.words}: allow more, or name others with --methods.")
+        warn(
+            f"None that was run to its end keeps within {request.limit.words}: allow more, or name others with "
+            "--methods."
+        )
     elif not as_json:
         say(f"Run the best: {for_terminal(winner)}")
 

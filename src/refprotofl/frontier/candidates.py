@@ -16,6 +16,7 @@ from refprotofl.frontier.limits import Limit, message_within
 from refprotofl.grids.cells import Cell, cell_name, cell_of
 from refprotofl.grids.choices import read_name, read_switches
 from refprotofl.methods.catalogue import find_method
+from refprotofl.simulation.resolving import prepare
 from refprotofl.tuning.search import SHARE
 from refprotofl.tuning.space import spelt_key
 
@@ -95,8 +96,9 @@ class Request:
         return tuple(filter(self._lets, METHODS)) or METHODS
 
     def _lets(self, asked: str) -> bool:
+        method = read_name(asked)[1]
         try:
-            self._load(read_name(asked)[1])
+            _check_fit(method, prepare(self._load(method)))
         except InputError:
             return False
         return True
@@ -125,9 +127,11 @@ class Request:
         if not _FIT.search(method):
             return method
         experiment = self._load(method)
-        steps = find_method(experiment.method).closing_steps(experiment, experiment.train.batch_size)
-        closing = experiment.clients if steps else 0
-        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing)
+        _check_fit(method, experiment)
+        found = find_method(experiment.method)
+        closing = experiment.clients if found.closing_epochs(experiment) else 0
+        free = found.starts_free(experiment)
+        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing, free)
         return _FIT.sub(f"={length}", method)
 
     def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:
@@ -141,17 +145,25 @@ class Request:
         whole = cell.experiment.model_copy(update={"rounds": schedule.rounds})
         return replace(named, folder=self.out / "runs" / cell_name(whole))
 
-    def command(self, candidate: Candidate) -> list[str]:
-        """How the candidate is run by itself, on the test set."""
+    def command(self, candidate: Candidate, data: Path | None) -> list[str]:
+        """How the candidate is run by itself, on the test set of what lies in `data`."""
         method, switches = read_switches(candidate.method)
         schedule = candidate.schedule
         own = [f"method={method}", *switches]
         own += [f"rounds={schedule.rounds}", f"train.local-epochs={schedule.epochs}"]
         named = {_key(one) for one in own} | {"validation", "seed"}
         keys = [*(one for one in self.settings if _key(one) not in named), *own]
+        if cell_of(self.file, self.preset, keys, method, self.seeds[0], self.out).experiment.validation:
+            keys.append("validation=0")
         words = ["refprotofl", "run", *([str(self.file)] if self.file else [])]
         words += ["--preset", self.preset] if self.preset else []
+        words += ["--data", str(data)] if data else []
         return [*words, *(word for one in keys for word in ("--set", one))]
+
+    @property
+    def searched(self) -> Experiment:
+        """That of the first candidate, with data held out."""
+        return self.cell(self.candidates[0], self.candidates[0].schedule.rounds, self.seeds[0]).experiment
 
     @cached_property
     def _settings(self) -> Sequence[str]:
@@ -177,6 +189,16 @@ def _own_schedule(asked: str) -> tuple[str, dict[str, int]]:
             raise InputError(f"{asked}: {key} = {value} is no whole number of 1 or more.")
     others = [one for one in switches if _key(one) not in _SCHEDULED]
     return ":".join([method, *others]), {key: int(value) for key, value in named.items()}
+
+
+def _check_fit(method: str, experiment: Experiment) -> None:
+    """What is not a message of that length would go beyond what is allowed."""
+    if len(_FIT.findall(method)) == 1:
+        raise InputError(f"{method}: fit stands for the bytes of a message either way, so both budgets must have it.")
+    if _FIT.search(method) and experiment.public.train_on:
+        raise InputError(
+            f"{method}: fit does not know the bytes of the public set, which public.train-on hands out; say bytes."
+        )
 
 
 def _sends(method: str) -> bool:

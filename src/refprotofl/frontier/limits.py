@@ -1,13 +1,15 @@
 """What a link allows: bytes in all, bytes of a client's round, or seconds over a link; and what a run takes of it."""
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from refprotofl.basics.links import Link
 from refprotofl.basics.units import size
-from refprotofl.records.events import read_events
+from refprotofl.records.events import Event, read_events
 from refprotofl.records.rounds import read_traffic
 from refprotofl.records.summary import Summary
 
@@ -25,49 +27,66 @@ class Sent:
     once: float
     messages: float  # both ways, without those that come once
     joined: float  # clients that what comes once went to
+    busiest: float  # bytes of a client's largest round, both ways
 
     @property
     def total(self) -> float:
         return self.up + self.down + self.once
 
-    def longer(self, rounds: int, last: "Sent | None" = None) -> "Sent":
-        """With so many rounds: those to come are like the last one, or like those that were run on average."""
-        like = last or self
+    def longer(self, rounds: int, like: "Sent | None" = None, joined: float = 0) -> "Sent":
+        """With so many rounds: those to come are like that one, or like those that were run on average.
+
+        `joined` clients will have joined by then, if more than so far.
+        """
+        like = like or self
         more = (rounds - self.rounds) / like.rounds
+        newcomers = max(1.0, joined / self.joined) if self.joined else 1.0
         return Sent(
             rounds=rounds,
             participations=self.participations + like.participations * more,
             up=self.up + like.up * more,
             down=self.down + like.down * more,
-            once=self.once,
+            once=self.once * newcomers,
             messages=self.messages + like.messages * more,
-            joined=self.joined,
+            joined=self.joined * newcomers,
+            busiest=self.busiest,
         )
 
 
-def sent_by(summary: Summary) -> Sent:
+def sent_by(summary: Summary, folder: Path) -> Sent:
+    """Where the run's events are gone, its largest round is taken for a usual one."""
     told = summary["communication"]
-    up, down = told["uplink"], told["downlink"]
+    up, down, participations = told["uplink"], told["downlink"], summary["full_model"]["participations"]
+    usual = (up["payload_bytes"] + down["payload_bytes"]) / max(participations, 1)
+    every = (_sent_in(event) for event in _rounds_of(folder))
     return Sent(
         rounds=summary["rounds_done"],
-        participations=summary["full_model"]["participations"],
+        participations=participations,
         up=up["payload_bytes"],
         down=down["payload_bytes"],
         once=told["one_off"]["payload_bytes"],
         messages=up["messages"] + down["messages"],
         joined=told["one_off"]["messages"] / 2,  # a request and its answer
+        busiest=max((one.busiest for one in every), default=usual),
     )
 
 
 def sent_in(folder: Path, round: int) -> Sent | None:
     """What crossed in one round of a run; None where its events are not there."""
-    if not (folder / "events.jsonl").exists():
-        return None
-    event = next((one for one in read_events(folder) if one["event"] == "round" and one["round"] == round), None)
-    if event is None:
-        return None
+    return next((_sent_in(event) for event in _rounds_of(folder) if event["round"] == round), None)
+
+
+def _rounds_of(folder: Path) -> Iterator[Event]:
+    if (folder / "events.jsonl").exists():
+        yield from (event for event in read_events(folder) if event["event"] == "round")
+
+
+def _sent_in(event: Event) -> Sent:
     rows = [row for row in read_traffic(event) if row["purpose"] == "training"]
     up, down = ([row for row in rows if row["direction"] == way] for way in ("up", "down"))
+    by_client: Counter[int] = Counter()
+    for row in rows:
+        by_client[row["client"]] += row["payload_bytes"]
     return Sent(
         rounds=1,
         participations=len({row["client"] for row in rows}),
@@ -76,6 +95,7 @@ def sent_in(folder: Path, round: int) -> Sent | None:
         once=0,
         messages=sum(row["messages"] for row in rows),
         joined=0,
+        busiest=max(by_client.values(), default=0),
     )
 
 
@@ -103,7 +123,7 @@ class Total:
 
 @dataclass(frozen=True)
 class EachRound:
-    """Bytes of one client in a round, both ways, on average."""
+    """Bytes of one client in a round, both ways."""
 
     bytes: int
 
@@ -112,7 +132,7 @@ class EachRound:
         return f"{size(self.bytes)} a client and round"
 
     def share(self, sent: Sent) -> float:
-        return (sent.up + sent.down) / max(sent.participations, 1) / self.bytes
+        return sent.busiest / self.bytes
 
 
 @dataclass(frozen=True)
@@ -135,14 +155,17 @@ class Deadline:
         return ((a_round + waiting) * sent.rounds + once) / self.seconds
 
 
-def message_within(limit: Limit, rounds: int, participants: int, closing: int) -> int:
-    """The bytes that each message may have: one up in each round, one down in each but the first, and to who closes."""
+def message_within(limit: Limit, rounds: int, participants: int, closing: int, free: bool) -> int:
+    """The bytes that each message may have: one up and one down in each round, and one to who closes.
+
+    `free`: the first round has none down.
+    """
     up = rounds * participants
-    down = up - participants + closing
+    down = up - free * participants + closing
 
     def share(length: int) -> float:
-        messages = 2 * (up + closing)
-        return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, participants))
+        messages, busiest = 2 * (up + closing), (3 if closing else 2) * length
+        return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, participants, busiest))
 
     none = share(0)
     return max(1, math.floor((1 - SPARED - none) / (share(1) - none)))

@@ -1,7 +1,8 @@
 """Successive halving towards a front: all candidates run a few rounds, the better ones go on with three times as many.
 
 Which ones are better is not accuracy alone: those that no other beats both in accuracy and in bytes come first, then
-those that only they beat, and so on; among equals, by accuracy. What would go beyond the limit is left out.
+those that only they beat, and so on; among equals, by accuracy. What would go beyond the limit comes last, and what
+would go far beyond it is left out.
 """
 
 import math
@@ -85,7 +86,8 @@ def search(request: Request, data: Path | None, workers: Workers, watch: Watch) 
             tried[found.candidate] = found
         left = [one for one in left if one not in tried or _may_go_on(tried[one])]
         if decides:
-            left = [one.candidate for one in ranked(tried[one] for one in left)[:count]]
+            order = sorted(ranked(tried[one] for one in left), key=lambda one: one.share > 1)
+            left = [one.candidate for one in order[:count]]
     return _found(tried.values())
 
 
@@ -127,8 +129,9 @@ def _beats(one: Tried, other: Tried) -> bool:
 
 
 def _rounds(candidate: Candidate, share: float) -> int:
-    """Two at least: the first is often not like the others."""
-    return min(candidate.schedule.rounds, max(2, math.ceil(share * candidate.schedule.rounds - 1e-9)))
+    """One at least that may be like others: the first is often not, and the last is not where it is special."""
+    least = 3 if _begins_anew(candidate) else 2
+    return min(candidate.schedule.rounds, max(least, math.ceil(share * candidate.schedule.rounds - 1e-9)))
 
 
 def _is_done(before: Tried | None, rounds: int) -> bool:
@@ -168,7 +171,7 @@ def _tried(
     if not failed and len(values) < len(scores):
         failed = f"it has no {request.protocol} accuracy"
     if failed:
-        return Tried(candidate, rounds, {}, Sent(rounds, 0, 0, 0, 0, 0, 0), math.inf, failed=failed)
+        return Tried(candidate, rounds, {}, Sent(rounds, 0, 0, 0, 0, 0, 0, 0), math.inf, failed=failed)
     all_sent = [projected(cell, result, candidate.schedule.rounds) for cell, result in done]
     shares = [request.limit.share(sent) for sent in all_sent]
     folders = tuple(cell.folder for cell, _ in done)
@@ -176,11 +179,13 @@ def _tried(
 
 
 def projected(cell: Cell, result: Result, rounds: int) -> Sent:
-    """What a run would send in so many rounds: more like its last one, or like all, if a last round is special."""
-    sent = sent_by(result["summary"])
-    if sent.rounds >= rounds or find_method(cell.experiment.method).depends_on_rounds:
-        return sent.longer(rounds)
-    return sent.longer(rounds, sent_in(cell.folder, sent.rounds))
+    """What a run would send in so many rounds: more like its last one, or, if that is special, like the one before."""
+    sent, experiment = sent_by(result["summary"], cell.folder), cell.experiment
+    if sent.rounds >= rounds:
+        return sent
+    usual = sent.rounds - 1 if find_method(experiment.method).depends_on_rounds else sent.rounds
+    absent = 1 - experiment.cohort_size / experiment.clients
+    return sent.longer(rounds, sent_in(cell.folder, usual), joined=experiment.clients * (1 - absent**rounds))
 
 
 def _mean(all_sent: Sequence[Sent]) -> Sent:

@@ -85,28 +85,28 @@ def _record(one: Tried) -> dict[str, Any]:
     return {**told, "accuracy": one.accuracy, **sent, "share": one.share, "front": one.front, **values}
 
 
-def plain(request: Request, found: Found) -> dict[str, Any]:
+def plain(request: Request, found: Found, data: Path | None) -> dict[str, Any]:
     return {
         "schema": 1,
         "protocol": request.protocol,
         "seeds": list(request.seeds),
         "limit": request.limit.words,
-        "experiment": request.base.plain(),
+        "experiment": request.searched.plain(),
         "candidates": [_record(one) for one in found.tried],
         "winner": None if found.winner is None else _record(found.winner),
-        "command": command(request, found),
+        "command": command(request, found, data),
     }
 
 
-def command(request: Request, found: Found) -> str | None:
+def command(request: Request, found: Found, data: Path | None) -> str | None:
     """That runs the winner."""
-    return None if found.winner is None else shlex.join(request.command(found.winner.candidate))
+    return None if found.winner is None else shlex.join(request.command(found.winner.candidate, data))
 
 
-def write_record(request: Request, found: Found) -> Path:
+def write_record(request: Request, found: Found, data: Path | None) -> Path:
     path = request.out / "frontier.json"
     make_folders(path.parent)
-    write_whole(path, (json.dumps(plain(request, found), indent=2) + "\n").encode())
+    write_whole(path, (json.dumps(plain(request, found, data), indent=2) + "\n").encode())
     return path
 
 

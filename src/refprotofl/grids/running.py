@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from refprotofl.errors import MachineError, RunError
+from refprotofl.errors import BudgetError, MachineError, RunError
 from refprotofl.grids.cells import Cell, cell_folder
 from refprotofl.grids.results import Result, keep, read_kept, result_of
 from refprotofl.records.folder import Busy, read_experiment
@@ -22,7 +22,7 @@ class Failed:
     """A run that came to no result."""
 
     cell: Cell
-    problem: RunError
+    problem: RunError | BudgetError
 
 
 Done = tuple[Cell, Result]
@@ -58,7 +58,7 @@ def run_cells(
                 time.sleep(POLL)
                 put_off = 0
             continue
-        except RunError as problem:
+        except (RunError, BudgetError) as problem:
             if failed is None or isinstance(problem, MachineError):
                 raise
             failed(Failed(planned, problem))

@@ -95,9 +95,19 @@ class Declaration:
         return experiment.train.local_epochs
 
     @staticmethod
+    def closing_epochs(experiment: "Experiment") -> int:
+        """Passes over its own data that each client makes for itself when the last round is over."""
+        return 0
+
+    @staticmethod
     def closing_steps(experiment: "Experiment", samples: int) -> int:
         """Steps that a client with so many samples of its own takes for itself when the last round is over."""
         return 0
+
+    @staticmethod
+    def starts_free(experiment: "Experiment") -> bool:
+        """Whether clients are sent no weights in the first round, as the seed gives them."""
+        return False
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
@@ -126,7 +136,9 @@ class Method:
     releases: "Callable[[Experiment], Releases]"
     extra_outputs: "Callable[[Experiment], int]"
     local_epochs: "Callable[[Experiment], int]"
+    closing_epochs: "Callable[[Experiment], int]"
     closing_steps: "Callable[[Experiment, int], int]"
+    starts_free: "Callable[[Experiment], bool]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
     warnings: "Callable[[Experiment], tuple[str, ...]]"
@@ -183,7 +195,9 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         releases=_function(where, "releases", said("releases"), Releases),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
         local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
+        closing_epochs=_function(where, "closing_epochs", said("closing_epochs"), int),
         closing_steps=said("closing_steps"),
+        starts_free=said("starts_free"),
         feedback=said("feedback"),
         check=said("check"),
         warnings=said("warnings"),

@@ -46,7 +46,7 @@ class OverSeeds:
     last: dict[str, Estimate]  # of each run's mean over its last evaluations, by protocol
     evaluations: int  # that `last` is over; with fewer than 2 there is none
     bytes: dict[str, float]  # means: uplink, downlink, one_off and their total; evaluation is apart
-    local_epochs: float  # passes over their own data that all clients made in all rounds
+    local_epochs: float  # passes over their own data that all clients made in all rounds and after the last
     steps: float | None  # of their optimisers meanwhile; None where a run did not count them
     seconds: float
     facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
@@ -157,7 +157,8 @@ def _epochs(summary: Summary) -> int:
     ran = Experiment.parse(summary["experiment"])
     method = find_method(ran.method)
     passes = ran.rounds * ran.clients if method.pooled else summary["full_model"]["participations"]
-    return passes * method.local_epochs(ran)
+    joined = summary["communication"]["one_off"]["messages"] // 2  # a request and its answer
+    return passes * method.local_epochs(ran) + joined * method.closing_epochs(ran)
 
 
 def _steps(summaries: Collection[Summary]) -> float | None:

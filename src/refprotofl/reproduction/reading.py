@@ -1,6 +1,6 @@
 """What came of a block's runs, row by row: as rows over seeds, and as plain numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -60,11 +60,11 @@ class Read:
 
     @property
     def cheapest(self) -> str | None:
-        """Of the study's references the one with the fewest bytes that is within a point of the first."""
+        """Of the study's references the one with the fewest bytes that is within a point of the first, by its seeds."""
         known = {label: self.rows[label] for label in self.study.references if label in self.rows}
-        scores = {label: row.accuracy.get(self.study.protocol) for label, row in known.items()}
-        first = scores.get(self.study.references[0]) if self.study.references else None
-        near = [label for label, score in scores.items() if first and score and score.mean >= first.mean - NEAR]
+        scores = {label: row.values.get(self.study.protocol, {}) for label, row in known.items()}
+        first = scores.get(self.study.references[0], {}) if self.study.references else {}
+        near = [label for label, values in scores.items() if first and _is_near(values, first)]
         return min(near, key=lambda label: known[label].bytes["total"], default=None)
 
     def share_of(self, row: Row, label: str | None) -> float | None:
@@ -151,6 +151,11 @@ def _traffic(read: Read, row: Row) -> dict[str, Any]:
         "messages": fmean(sum(one[way]["messages"] for way in ("uplink", "downlink", "one_off")) for one in sent),
         "points_per_megabyte": 100 * found.mean / (total / MEGABYTE) if found and bought else None,
     }
+
+
+def _is_near(values: Mapping[int, float], first: Mapping[int, float]) -> bool:
+    """With all the seeds of the first."""
+    return values.keys() >= first.keys() and fmean(values[seed] - first[seed] for seed in first) >= -NEAR
 
 
 def _of_references(read: Read, row: Row) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def _headings(read: Read) -> list[str]:
         *("method", "shares", read.study.protocol, "seeds", f"difference to {read.baseline}", "last evaluations"),
         *("worst client", "spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
         *((f"up, of {read.baseline}'s",) if read.study.equal_bytes else ()),
-        *(f"total, of that of {label or 'FedAvg'}" for label in _references(read)),
+        *(f"total, of that of {label}" for label in _references(read)),
         *(("paper", "against the paper") if _is_printed(read) else ()),
     ]
 
@@ -87,8 +87,10 @@ def _measured(read: Read, row: Row) -> list[str]:
     ]
 
 
-def _references(read: Read) -> tuple[str | None, ...]:
-    return (read.study.references[0], read.cheapest) if read.study.references else ()
+def _references(read: Read) -> tuple[str, ...]:
+    """Those that there are, each once."""
+    named = (*read.study.references[:1], read.cheapest)
+    return tuple(dict.fromkeys(label for label in named if label in read.rows))
 
 
 def _fraction(share: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import torch
 
-from refprotofl.errors import InputError
+from refprotofl.errors import BudgetError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
@@ -26,7 +26,7 @@ def check_least_budget(experiment: Experiment, table: Options, adapter_size: int
             encode(write_prototypes(Prototypes(means[covered], means, counts), masked.DTYPES[table.prototype_type]))
         )
     if table.uplink_budget < least:
-        raise InputError(
+        raise BudgetError(
             f"refprotofl.uplink-budget = {table.uplink_budget} bytes is too small: "
             f"prototypes and one parameter take {least} bytes, which is the least that works here."
         )

@@ -100,8 +100,8 @@ class Thin(Declaration):
     client = "refprotofl.methods.builtin.thin.client:ThinClient"
     depends_on_rounds = True  # the last one ends with a tuning of each client's own
     notes = (
-        "this project's own: no paper has it. The public set stays at the server and is never handed out; the first "
-        "weights come from the seed, which both sides have",
+        "this project's own: no paper has it. The public set stays at the server unless public.train-on hands it "
+        "out; the first weights come from the seed, which both sides have",
     )
 
     @staticmethod
@@ -113,15 +113,23 @@ class Thin(Declaration):
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        """All that leaves a client is made of trained weights; a rotated change has a value everywhere."""
+        """All that leaves a client is made of trained weights."""
         table: Options = experiment.thin
         if table.distil:
             return Releases(sample=0, client="thin.distil asks each client's own model, to which no noise was added")
         return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
 
     @staticmethod
+    def starts_free(experiment: "Experiment") -> bool:
+        return not experiment.thin.pretrain
+
+    @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         return "ef" if experiment.thin.feedback else "none"
+
+    @staticmethod
+    def closing_epochs(experiment: "Experiment") -> int:
+        return int(experiment.thin.tune_epochs)
 
     @staticmethod
     def closing_steps(experiment: "Experiment", samples: int) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.basics.streams import stream
-from refprotofl.errors import InputError
+from refprotofl.errors import BudgetError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.common import entropy_coded as entropy
@@ -110,7 +110,7 @@ def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: s
     while length > 0 and len(encode(message(length))) > budget:
         length -= 1  # a longer length may take another byte to tell
     if length < least:
-        raise InputError(f"{key} = {budget} bytes is too small: a message takes {overhead + least} bytes at least.")
+        raise BudgetError(f"{key} = {budget} bytes is too small: a message takes {overhead + least} bytes at least.")
     return length
 
 
