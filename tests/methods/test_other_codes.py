@@ -123,3 +123,26 @@ def test_a_few_huge_values_do_not_silence_the_others() -> None:
         errors.append(left(vector, said))
     assert errors[1] < 0.15
     assert all(after < 1.1 * before for before, after in pairwise(errors))
+
+
+def test_more_bits_always_buy_something() -> None:
+    """A value a thousand times as large as the others takes all levels of a symbol: a second step tells the rest."""
+    vector = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+    vector[77] = 1000.0
+    errors = []
+    for bits in (2, 4, 6, 8):
+        coded = encode_entropy(vector, 2500 * bits)
+        assert decode_entropy(coded, len(vector))[77] == pytest.approx(1000.0, rel=0.01)
+        errors.append(float((decode_entropy(coded, len(vector)) - vector).square().mean()))
+    assert all(finer < coarser / 4 for coarser, finer in pairwise(errors))
+    assert errors[-1] < 1e-3
+
+
+def test_a_second_step_that_is_not_finer_is_refused() -> None:
+    vector = torch.zeros(300)
+    vector[:2] = torch.tensor([1.0, 0.001])
+    coded = encode_entropy(vector, 300)
+    assert decode_entropy(coded, 300)[1] == pytest.approx(0.001, rel=0.05)
+    coarser = Coded(coded.code, coded.scales / 1e6)
+    with pytest.raises(WireError, match="not finer"):
+        decode_entropy(coarser, 300)

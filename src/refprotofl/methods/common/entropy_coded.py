@@ -5,9 +5,15 @@ blocks of like size share their frequencies (wire/symbols.py), and values round 
 other level, which saves more length than it costs in error. The levels next to zero stand for the mean of what was
 rounded to them, which is sent: no number has to come out alike on two machines.
 
-    code      the classes of the blocks, then the levels of all values, as symbols
+A symbol has 255 levels. Where even the largest value is told by all of them and bytes are left, the same is done with
+what was rounded off.
+
+    code      the classes of the blocks, then the levels of all values, as symbols; then zeros, or a second step and the
+              levels of what was left over
     scales    the step, and the means
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,6 +32,8 @@ _CLASSES, _PER_OCTAVE = 8, 2  # how much smaller than the largest block: half a 
 _SHARE = 0.1  # of a code: more than that classes may not take, or there is one for all
 _MIDDLE = 128  # the symbol of what is rounded to zero
 _MOST = 127  # levels on either side of it
+_SIGNED = np.clip(np.arange(256) - _MIDDLE, -_MOST, _MOST)  # the level of each symbol
+_STEP_BYTES = 2  # of the step of a second code
 _DEAD_ZONE = 0.15  # of a step: so much later values round away from zero, at a bit a value; the more bits, the less
 
 Symbols = NDArray[np.uint8]
@@ -39,46 +47,82 @@ def least_entropy(size: int) -> int:
 def encode_entropy(vector: Tensor, length: int) -> Coded:
     """The vector (P,) in a code of `length` bytes; zeros if not even the coarsest fits."""
     values = vector.to(torch.float64).numpy()
-    code, scales = np.zeros(length, np.uint8), torch.zeros(SCALES, dtype=torch.bfloat16)
-    found = _finest(values, length) if values.any() else None
-    if found is not None:
-        step, symbols, written = found
-        code[: len(written)] = np.frombuffer(written, np.uint8)
-        scales = torch.tensor([step, *_means(values, symbols, step)]).to(torch.bfloat16)
-    return Coded(torch.from_numpy(code), scales)
+    written, scales = b"", torch.zeros(SCALES, dtype=torch.bfloat16)
+    if values.any():
+        told, contexts = _context(values, length)
+        found = _finest(values, contexts, length, length - len(told))
+        if found is not None:
+            scales = torch.tensor([found.step, *_means(values, found.symbols, found.step)]).to(torch.bfloat16)
+            written = told + found.written
+            if found.is_all:
+                rest = values - _levels(scales)[found.symbols]
+                written += _second(rest, contexts, length, length - len(written))
+    return Coded(torch.frombuffer(bytearray(written.ljust(length, b"\0")), dtype=torch.uint8), scales)
 
 
 def decode_entropy(coded: Coded, size: int) -> Tensor:
     """What the code says, (P,) float32; a step of zero says nothing."""
-    step, *means = coded.scales.tolist()
-    if not step:
+    if not coded.scales[0]:
         return torch.zeros(size)
-    levels = np.arange(_MOST + 1) * step
-    levels[1 : 1 + _MEANS] = means
-    if not levels.max() <= np.finfo(np.float32).max:
-        raise WireError("malformed: levels that are no numbers")
+    levels = _levels(coded.scales)
     reader = Reader(coded.code.numpy().tobytes())
     classes = decode_symbols(reader, np.zeros(_blocks(size), np.int64), 1)
     if classes.max() >= _CLASSES:
         raise WireError("malformed: a class that there is not")
-    symbols = decode_symbols(reader, _contexts(classes, size), _CLASSES).astype(np.int64) - _MIDDLE
-    return torch.from_numpy(np.sign(symbols) * levels[np.minimum(np.abs(symbols), _MOST)]).to(torch.float32)
+    contexts = _contexts(classes, size)
+    said = levels[decode_symbols(reader, contexts, _CLASSES)]
+    finer = int.from_bytes(reader.take(_STEP_BYTES), "little") if reader.left >= _STEP_BYTES else 0
+    if finer:
+        if not _step(finer) <= float(coded.scales[0]):
+            raise WireError("malformed: a second step that is not finer")
+        said = said + _step(finer) * _SIGNED[decode_symbols(reader, contexts, _CLASSES)]
+    if not np.abs(said).max() <= np.finfo(np.float32).max:
+        raise WireError("malformed: levels that are no numbers")
+    return torch.from_numpy(said).to(torch.float32)
 
 
-def _finest(values: NDArray[np.float64], length: int) -> tuple[float, Symbols, bytes] | None:
-    """The smallest step whose code fits into `length` bytes, the symbols, and that code.
+def _levels(scales: Tensor) -> NDArray[np.float64]:
+    """What each symbol stands for, (256,)."""
+    step, *means = scales.tolist()
+    sizes = np.abs(_SIGNED) * step
+    for level, mean in enumerate(means, 1):
+        sizes[np.abs(_SIGNED) == level] = mean
+    return np.sign(_SIGNED) * sizes
 
-    Steps are the positive floats of 16 bits, whose patterns are in their order.
-    """
+
+@dataclass(frozen=True)
+class _Found:
+    step: float
+    symbols: Symbols
+    written: bytes
+    is_all: bool  # no smaller step has levels enough
+
+
+def _context(values: NDArray[np.float64], length: int) -> tuple[bytes, NDArray[np.int64]]:
+    """The classes of the blocks as they are told, and the context of each value."""
     classes = _classes(values)
     told = _told(classes)
     if len(told) > _SHARE * length:
         classes = np.zeros_like(classes)
         told = _told(classes)
-    contexts = _contexts(classes, len(values))
-    most, left = float(np.abs(values).max()), length - len(told)
+    return told, _contexts(classes, len(values))
+
+
+def _second(rest: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int) -> bytes:
+    """What a first code of the finest step left over, in the bytes that it left over; none if that says nothing."""
+    found = _finest(rest, contexts, length, left - _STEP_BYTES) if rest.any() else None
+    return b"" if found is None else _pattern(found.step).to_bytes(_STEP_BYTES, "little") + found.written
+
+
+def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int) -> _Found | None:
+    """The smallest step whose code fits into what is `left` of the whole `length`.
+
+    Steps are the positive floats of 16 bits, whose patterns are in their order.
+    """
+    most = float(np.abs(values).max())
     late = _DEAD_ZONE * min(1.0, len(values) / (8 * length))
     low, high = _pattern(most / _MOST), _pattern(2 * most) + 1
+    least = low
     while low < high:
         middle = (low + high) // 2
         if about_bytes(_rounded(values, _step(middle), late), contexts, _CLASSES) <= left:
@@ -89,7 +133,7 @@ def _finest(values: NDArray[np.float64], length: int) -> tuple[float, Symbols, b
         symbols = _rounded(values, _step(pattern), late)
         written = encode_symbols(symbols, contexts, _CLASSES)
         if len(written) <= left:
-            return _step(pattern), symbols, told + written
+            return _Found(_step(pattern), symbols, written, pattern == least)
     return None
 
 
