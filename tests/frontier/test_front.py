@@ -76,7 +76,7 @@ def test_what_cannot_be_made_to_fit_is_refused_and_not_among_our_own_choice() ->
     both = "thin:thin.uplink-budget=fit:thin.downlink-budget=fit"
     with pytest.raises(InputError, match="both budgets must have it"):
         _ = request(methods=("thin:thin.uplink-budget=fit",)).candidates
-    with pytest.raises(InputError, match="does not know the bytes of the public set"):
+    with pytest.raises(InputError, match="does not know the bytes of what a client is sent"):
         _ = request(methods=(both,), settings=("public.train-on=true",)).candidates
     handed_out = request(methods=None, settings=("public.train-on=true",))
     assert set(METHODS) - set(handed_out.tried) == {name for name in METHODS if "=fit" in name}

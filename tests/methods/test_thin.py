@@ -63,6 +63,19 @@ def test_nothing_is_sent_before_the_first_training(simulate_thin):
     assert "images" not in next(iter(done.tap.select("down", "join"))).message  # the public set stays at the server
 
 
+@pytest.mark.parametrize("over", [{}, {"clients": 6, "fraction": 0.5}])
+def test_first_weights_that_are_sent_cost_their_bytes_once_and_change_nothing_else(simulate_thin, over):
+    free, sent = (simulate_thin(thin={"first-weights": one}, **over) for one in ("seed", "sent"))
+    assert sent.server_state()["exact"].equal(free.server_state()["exact"])
+    assert sent.finished.summary["accuracy"] == free.finished.summary["accuracy"]
+    told = [one.finished.summary["communication"] for one in (free, sent)]
+    assert told[0]["uplink"] == told[1]["uplink"]
+    assert told[0]["downlink"] == told[1]["downlink"]
+    joined = told[0]["one_off"]["messages"] / 2
+    more = told[1]["one_off"]["payload_bytes"] - told[0]["one_off"]["payload_bytes"]
+    assert more == pytest.approx(4 * parameters(sent) * joined, abs=30 * joined)
+
+
 def coded_bytes(message):
     """Of code and scales together, which is the same whatever the code."""
     return len(message.tensor("code")) + 2 * len(message.tensor("scales"))

@@ -195,9 +195,10 @@ def _check_fit(method: str, experiment: Experiment) -> None:
     """What is not a message of that length would go beyond what is allowed."""
     if len(_FIT.findall(method)) == 1:
         raise InputError(f"{method}: fit stands for the bytes of a message either way, so both budgets must have it.")
-    if _FIT.search(method) and experiment.public.train_on:
+    if _FIT.search(method) and find_method(experiment.method).hands_out(experiment):
         raise InputError(
-            f"{method}: fit does not know the bytes of the public set, which public.train-on hands out; say bytes."
+            f"{method}: fit does not know the bytes of what a client is sent when it joins, such as the public set "
+            "with public.train-on; say bytes."
         )
 
 

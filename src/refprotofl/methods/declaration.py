@@ -105,6 +105,11 @@ class Declaration:
         return 0
 
     @staticmethod
+    def hands_out(experiment: "Experiment") -> bool:
+        """Whether a client that joins is sent more than a few bytes."""
+        return experiment.public.train_on
+
+    @staticmethod
     def starts_free(experiment: "Experiment") -> bool:
         """Whether clients are sent no weights in the first round, as the seed gives them."""
         return False
@@ -138,6 +143,7 @@ class Method:
     local_epochs: "Callable[[Experiment], int]"
     closing_epochs: "Callable[[Experiment], int]"
     closing_steps: "Callable[[Experiment, int], int]"
+    hands_out: "Callable[[Experiment], bool]"
     starts_free: "Callable[[Experiment], bool]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
@@ -197,6 +203,7 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
         closing_epochs=_function(where, "closing_epochs", said("closing_epochs"), int),
         closing_steps=said("closing_steps"),
+        hands_out=said("hands_out"),
         starts_free=said("starts_free"),
         feedback=said("feedback"),
         check=said("check"),

@@ -32,14 +32,13 @@ STONES: dict[str, str] = {
     "no server passes": f":thin.server-epochs=0{_UNTAUGHT}",
     "clients train on the public images instead": f":thin.server-epochs=0{_UNTAUGHT}{TRAIN_ON}",
     "pre-trained at the server": ":thin.pretrain=3",
-    "12 rounds of 3 epochs": ":rounds=12:train.local-epochs=3",
     "6 rounds of 3 epochs": ":train.local-epochs=3",
     "no cooling": ":thin.cooling=1.0",
-    "learning rate 0.02": ":train.lr=0.02",
     "proximal pull": ":thin.drift=proximal",
     "anchors": ":thin.drift=anchors:thin.strength=0.1",
     "tuning at the full rate": ":thin.tune-rate=1.0",
     "no tuning for oneself": ":thin.tune-epochs=0",
+    "first weights sent": ":thin.first-weights=sent",
 }
 
 BESIDE: dict[str, str] = {
@@ -119,5 +118,5 @@ def _studies(
 
 
 def _searched(asked: str) -> frozenset[str]:
-    """The recommended learning rate is what one data set chose; a row of another rate is about that."""
-    return frozenset({_RATE} if asked.startswith(THIN) and _RATE not in asked.removeprefix(THIN) else ())
+    """The recommended learning rate is what one data set chose."""
+    return frozenset({_RATE} if asked.startswith(THIN) else ())

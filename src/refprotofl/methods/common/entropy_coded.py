@@ -87,7 +87,7 @@ def _levels(scales: Tensor) -> NDArray[np.float64]:
     sizes = np.abs(_SIGNED) * step
     for level, mean in enumerate(means, 1):
         sizes[np.abs(_SIGNED) == level] = mean
-    return np.sign(_SIGNED) * sizes
+    return np.asarray(np.sign(_SIGNED) * sizes)
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,17 @@ def class_ids(classes: Tensor, num_classes: int) -> Tensor:
 
 
 def declare(
-    scope: Scope, *, evaluate: Fields | None = None, join: Fields | None = None, **verbs: Exchange
+    scope: Scope,
+    *,
+    evaluate: Fields | None = None,
+    greeting: Fields | None = None,
+    join: Fields | None = None,
+    **verbs: Exchange,
 ) -> dict[str, Exchange]:
     """A method's verbs beside those that all methods have: joining and being scored.
 
-    `evaluate` is what a client is sent to be scored with; `join` what it tells beside its number of samples.
+    `evaluate` is what a client is sent to be scored with; `greeting` what it is sent beside the public set when it
+    joins, and `join` what it tells then beside its number of samples.
     """
     images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
@@ -58,7 +64,9 @@ def declare(
     loss = Real(low=0, high=LARGEST_LOSS, optional=True)  # of `personal`
     scores = {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted, "confusion": matrix, "loss": loss}
     return {
-        "join": Exchange({"images": images, "labels": labels}, {"samples": Whole(low=1), **(join or {})}),
+        "join": Exchange(
+            {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}
+        ),
         **verbs,
         "evaluate": Exchange(evaluate or {}, scores),
     }

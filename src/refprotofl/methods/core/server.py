@@ -160,13 +160,16 @@ class Server(ABC):
         return self.experiment.public.train_on
 
     def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
-        """Once a client: it gets the public set, if the method wants it to, and tells how many samples it has."""
-        greeting: Message = {}
-        if self.public is not None and self.ships_public_set:
-            labels = class_ids(self.public.own_labels, self.num_classes)
-            greeting = {"images": self.public.images[self.public.rows], "labels": labels}
-        for client, answer in self.ask_once(cohort, "join", greeting, clients, self._read_joined):
+        """Once a client: it is greeted, and tells how many samples it has."""
+        for client, answer in self.ask_once(cohort, "join", self.greeting(), clients, self._read_joined):
             self.welcome(client, answer)
+
+    def greeting(self) -> Message:
+        """What a client gets when it joins: the public set, if the method wants it to."""
+        if self.public is None or not self.ships_public_set:
+            return {}
+        labels = class_ids(self.public.own_labels, self.num_classes)
+        return {"images": self.public.images[self.public.rows], "labels": labels}
 
     def join_newcomers(self, cohort: Cohort) -> None:
         self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])

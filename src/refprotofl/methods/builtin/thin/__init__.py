@@ -37,6 +37,9 @@ class Options(Table):
         "fixed length, or its largest values alone",
     )
     feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
+    first_weights: Literal["seed", "sent"] = key(
+        "seed", "where clients have the initial weights from: the seed, or the server, in full", enters="changed"
+    )
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
     server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
     distil: Weight = key(
@@ -118,6 +121,10 @@ class Thin(Declaration):
         if table.distil:
             return Releases(sample=0, client="thin.distil asks each client's own model, to which no noise was added")
         return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
+
+    @staticmethod
+    def hands_out(experiment: "Experiment") -> bool:
+        return experiment.public.train_on or experiment.thin.first_weights == "sent"
 
     @staticmethod
     def starts_free(experiment: "Experiment") -> bool:

@@ -34,6 +34,11 @@ class ThinClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "finish", "evaluate")
     options: Options
 
+    def join(self, round: int, message: Received) -> Message:
+        if "initial" in message:
+            self.state["initial"] = message.tensor("initial")
+        return super().join(round, message)
+
     def train(self, round: int, message: Received) -> Message:
         held = self.receive(message)
         samples, order = self.training_samples(), self.stream("batches", round)
@@ -108,7 +113,9 @@ class ThinClient(Client):
         return tensor_of(self.state, "held")
 
     def initial(self) -> Tensor:
-        """The weights that everyone began with: they follow from the seed."""
+        """The weights that everyone began with: those that were sent, or they follow from the seed."""
+        if self.options.first_weights == "sent":
+            return tensor_of(self.state, "initial").clone()  # which the state holds once
         if INITIAL not in self.seat.memo:
             model = build_model(self.experiment, client=self.seat.number)
             self.seat.memo[INITIAL] = model.read(self.parts)

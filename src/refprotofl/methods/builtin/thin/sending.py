@@ -1,7 +1,7 @@
 """How the newest model comes to clients in few bits, whatever they hold: steps for all, or each one's own difference.
 
-`shared` is what a client holds that was sent all so far: the initial weights, which follow from the seed, moved by the
-codes' words. What a code left out is owed with the next one.
+`shared` is what a client holds that was sent all so far: the initial weights moved by the codes' words. What a code
+left out is owed with the next one.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ class Sending(Protocol):
     """Takes clients on to the server's own vector, as near as the bits allow."""
 
     names: ClassVar[tuple[str, ...]]  # the attributes that must outlive a round
+    initial: Tensor  # (P,), at first the same at every client
     shared: Tensor
     version: int
 
@@ -46,7 +47,7 @@ class Steps:
 
     def __init__(self, scope: Scope, initial: Tensor) -> None:
         self._scope = scope
-        self._initial = self.shared = initial  # (P,)
+        self.initial = self.shared = initial  # (P,)
         self.version = 0  # of `shared`: the number of steps so far
         self.holds = torch.zeros(scope.experiment.clients, dtype=torch.int64)  # the version that each client has
         self._most = codes.most_steps(scope)  # that are worth to be kept
@@ -86,7 +87,7 @@ class Steps:
 
     def _whole(self) -> Message:
         draw, length = codes.sign_draw(self._scope.experiment, "whole", self.version), codes.whole_length(self._scope)
-        return codes.write(codes.encode_change(self._scope.options, self.shared - self._initial, length, draw)[0])
+        return codes.write(codes.encode_change(self._scope.options, self.shared - self.initial, length, draw)[0])
 
     def took(self, client: int) -> None:
         self.holds[client] = self.version
@@ -109,7 +110,7 @@ class Differences:
 
     def __init__(self, scope: Scope, initial: Tensor) -> None:
         self._scope = scope
-        self._initial = self.shared = self._exact = initial  # (P,)
+        self.initial = self.shared = self._exact = initial  # (P,)
         self.version = 0
         self.vectors = initial.unsqueeze(0)  # (rows, P)
         self.versions = torch.zeros(1, dtype=torch.int64)  # at which each of them came to be
@@ -157,7 +158,7 @@ class Differences:
 
     def forget(self, client: int) -> None:
         first = (self.versions == 0).nonzero().flatten().tolist()
-        self.holds[client] = first[0] if first else self._put(self._initial, 0)
+        self.holds[client] = first[0] if first else self._put(self.initial, 0)
 
     def held_by(self, client: int) -> Tensor:
         return self.vectors[self.holds[client]]

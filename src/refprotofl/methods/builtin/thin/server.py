@@ -43,6 +43,7 @@ class ThinServer(Server):
         return declare(
             scope,
             evaluate={"shared": weights.shared_vector(scope)},
+            greeting={"initial": weights.shared_vector(scope)} if scope.options.first_weights == "sent" else None,
             train=Exchange({**steps, **codes.anchor_fields(scope)}, codes.change_fields(scope)),
             finish=Exchange(steps),
         )
@@ -59,6 +60,10 @@ class ThinServer(Server):
         super().restore(state)
         for name in self.sending.names:
             setattr(self.sending, name, state[name])
+
+    def greeting(self) -> Message:
+        first = {"initial": self.sending.initial} if self.options.first_weights == "sent" else {}
+        return {**super().greeting(), **first}
 
     def welcome(self, client: int, answer: Received) -> None:
         """Who joins, or lost its store, has the initial weights alone."""
