@@ -35,7 +35,9 @@ def part_moved(before: Tensor, after: Tensor, part: str) -> None:
 def something_said(change: Tensor, said: Tensor, length: int) -> None:
     """What a code of `length` bytes stands for must not be nothing, unless nothing changed."""
     if bool(change.any()) and not bool(said.any()):
-        raise GuardError(f"a code of {length} bytes says nothing of a change that is not zero: it needs more of them")
+        raise GuardError(
+            f"a code of {length} bytes says nothing of a change that is not zero: it takes more bits, or a larger budget"
+        )
 
 
 def announced_number_sent(mask: Tensor, keep: int) -> None:

@@ -25,7 +25,7 @@ class Options(Table):
     up_bits: Bits | None = key(1.0, "bits a weight that a client sends, above 0 and up to 8", rival="uplink-budget")
     last_up_bits: Bits | None = key(
         None,
-        "bits a weight that it sends in the last round, if others; uplink-budget rules there too",
+        "bits a weight that it sends in the last round, up to 8, if others; uplink-budget rules there too",
         enters="changed",
     )
     down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
