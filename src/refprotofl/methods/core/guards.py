@@ -36,7 +36,7 @@ def something_said(change: Tensor, said: Tensor, length: int) -> None:
     """What a code of `length` bytes stands for must not be nothing, unless nothing changed."""
     if bool(change.any()) and not bool(said.any()):
         raise GuardError(
-            f"a code of {length} bytes says nothing of a change that is not zero: it takes more bits, or a larger budget"
+            f"a code of {length} bytes says nothing of a change that is not zero: it takes more bits or a larger budget"
         )
 
 
