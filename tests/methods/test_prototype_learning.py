@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from refprotofl.errors import InputError, RunError
+from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
@@ -19,7 +19,7 @@ from refprotofl.methods import Refused
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
 from refprotofl.methods.core.fields import Exchange, kinds, read_answer
-from refprotofl.methods.core.training import embed
+from refprotofl.methods.core.training import Diverged, embed
 from refprotofl.simulation import assembly
 from refprotofl.simulation.resolving import check_compressor
 from refprotofl.simulation.run import Watcher, run
@@ -208,7 +208,7 @@ def test_the_server_steps_down_without_momentum() -> None:
 
 def test_a_server_whose_training_explodes_says_so() -> None:
     x = nn.Parameter(torch.ones(1))
-    with pytest.raises(RunError, match="a smaller server-lr than 1000"):
+    with pytest.raises(Diverged, match="a smaller server-lr than 1000"):
         learning.fit([x], lambda rows: x.pow(4).sum(), 3, np.random.default_rng(0), learning.Steps(1000.0, 20, 8))
 
 

@@ -157,8 +157,9 @@ def _epochs(summary: Summary) -> int:
     ran = Experiment.parse(summary["experiment"])
     method = find_method(ran.method)
     passes = ran.rounds * ran.clients if method.pooled else summary["full_model"]["participations"]
-    joined = summary["communication"]["one_off"]["messages"] // 2  # a request and its answer
-    return passes * method.local_epochs(ran) + joined * method.closing_epochs(ran)
+    alone = method.closing_epochs(ran)
+    joined = summary["communication"]["one_off"]["messages"] // 2 if alone else 0  # a request and its answer
+    return passes * method.local_epochs(ran) + joined * alone
 
 
 def _steps(summaries: Collection[Summary]) -> float | None:
