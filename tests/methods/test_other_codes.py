@@ -125,6 +125,17 @@ def test_a_few_huge_values_do_not_silence_the_others() -> None:
     assert all(after < 1.1 * before for before, after in pairwise(errors))
 
 
+def test_more_bits_buy_the_sparse_code_more_values_and_then_finer_ones() -> None:
+    """A model that is sent whole, in 8 bits a weight, is not to stay a hundredth away."""
+    vector = gaussian(25 * BLOCK)
+    errors = []
+    for bits in range(1, 9):
+        coded = encode_sparse(vector, code_bytes(len(vector), bits))
+        errors.append(left(vector, decode_sparse(coded, len(vector))))
+    assert all(after < before / 2 for before, after in pairwise(errors[1:]))
+    assert errors[-1] < 3e-4
+
+
 def test_more_bits_always_buy_something() -> None:
     """A value a thousand times as large as the others takes all levels of a symbol: a second step tells the rest."""
     vector = torch.randn(20_000, generator=torch.Generator().manual_seed(0))

@@ -11,7 +11,7 @@ import torch
 from refprotofl.basics.parts import ALL
 from refprotofl.basics.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import GuardError, InputError, RunError
+from refprotofl.errors import BudgetError, GuardError, InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Train
 from refprotofl.handover.trained import load_trained
@@ -141,7 +141,7 @@ def test_the_whole_model_is_sent_where_that_is_shorter(simulate_thin):
 def test_as_many_steps_are_kept_as_take_no_longer_than_the_whole(scope_of, bits, code):
     """Scales and all: at a hundredth of a bit a step is as much of them as of code."""
     scope = scope_of({"down-bits": bits, "code": code})
-    most, length, scales = codes.most_steps(scope), codes.down_length(scope), codes.number_of_scales(scope)
+    most, length, scales = codes.most_steps(scope), down_length(scope), codes.number_of_scales(scope)
 
     def message(codes_: int, scales_: int, **told: int) -> int:
         tensors = {"code": torch.zeros(codes_, dtype=torch.uint8), "scales": torch.zeros(scales_, dtype=torch.bfloat16)}
@@ -163,12 +163,12 @@ def test_within_a_budget_who_missed_rounds_comes_nearer_with_every_message(scope
     exact = initial + torch.randn(len(initial), generator=torch.Generator().manual_seed(0))
     sending = Differences(scope, initial)
     for _ in range(3):
-        sending.advance(exact)
+        sending.advance(exact, anchored=False)
         sending.requests({})(0)
         sending.took(0)  # who is there in every round
     errors = []
     for _ in range(4):
-        sending.advance(exact)
+        sending.advance(exact, anchored=False)
         message = sending.requests({})(1)
         sending.took(1)
         assert len(encode(message)) <= budget
@@ -252,6 +252,10 @@ def test_a_rounds_code_has_that_rounds_length(scope_of):
         codes.read_change(scope, message, first, draw)
 
 
+def down_length(scope):
+    return codes.down_length(scope, anchored=False)
+
+
 @pytest.mark.parametrize(("budget", "code"), [(300, "rotated"), (777, "levels"), (2001, "rotated"), (901, "sparse")])
 def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
     done = simulate_thin(thin={"uplink-budget": budget, "downlink-budget": budget, "code": code})
@@ -262,14 +266,27 @@ def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
     assert budget - max(down) <= 2  # the numbers of version and base may be longer
 
 
+def test_a_last_step_without_anchors_uses_the_budget_up(simulate_thin):
+    done = simulate_thin(thin={"downlink-budget": 2001, "drift": "anchors", "strength": 0.1})
+    for phase in ("train", "finish"):
+        longest = max(len(one.data) for one in done.tap.select("down", phase))
+        assert 1999 <= longest <= 2001
+
+
+@pytest.mark.parametrize("key", ["up-bits", "down-bits", "last-up-bits"])
+def test_bits_too_few_for_any_code_are_refused_before_anyone_trains(simulate_thin, key):
+    with pytest.raises(BudgetError, match=rf"thin.{key} = 0.001 is too little: of [\d,]+ weights that is \d+ bytes"):
+        simulate_thin(thin={key: 0.001})
+
+
 @pytest.mark.parametrize("code", ["levels", "rotated", "sparse"])
 def test_a_budget_buys_eight_bits_a_weight_at_most(scope_of, code):
     whole = scope_of({"code": code, "up-bits": 8.0, "down-bits": 8.0})
     rich = scope_of({"code": code, "uplink-budget": 10_000_000, "downlink-budget": 10_000_000})
-    assert (codes.up_length(rich, 1), codes.down_length(rich)) == (codes.up_length(whole, 1), codes.down_length(whole))
+    assert (codes.up_length(rich, 1), down_length(rich)) == (codes.up_length(whole, 1), down_length(whole))
 
 
-@pytest.mark.parametrize("code", ["levels", "sparse"])
+@pytest.mark.parametrize("code", ["rotated", "sparse"])
 def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
     done = simulate_thin(thin={"code": code})
     plain = simulate_thin()
@@ -401,13 +418,14 @@ def test_the_proximal_pull_makes_changes_smaller(simulate_thin):
     assert all(held < free for free, held in zip(*moves, strict=True))
 
 
-def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path):
+@pytest.mark.parametrize("options", [{}, {"downlink-budget": 2001, "drift": "anchors"}], ids=["steps", "differences"])
+def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path, options):
     class Kill(Watcher):
         def committed(self, event, accuracy):
             if event["round"] == 2:
                 raise KeyboardInterrupt
 
-    done = simulate_thin(clients=6, fraction=0.5)
+    done = simulate_thin(clients=6, fraction=0.5, thin=options)
     experiment = Experiment.parse(done.experiment.plain())
     with pytest.raises(KeyboardInterrupt):
         run(experiment, out=tmp_path / "killed", watcher=Kill())

@@ -29,7 +29,7 @@ class Options(Table):
         enters="changed",
     )
     down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
-    uplink_budget: Bytes | None = key(None, "most bytes a client sends in a round, such as '20 kB'", rival="up-bits")
+    uplink_budget: Bytes | None = key(None, "most bytes of a client's upload, such as '20 kB'", rival="up-bits")
     downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
     code: Literal["levels", "rotated", "sparse"] = Field(
         "levels",

@@ -58,20 +58,21 @@ def up_length(scope: Scope, round: int) -> int:
     table: Options = scope.options
     if table.uplink_budget is not None:
         return longest(scope, table.uplink_budget, lambda length: _change(scope, length), "thin.uplink-budget")
-    last = table.last_up_bits if round == scope.experiment.rounds else None
-    return bits_length(scope, last or table.up_bits or 0.0)
+    if table.last_up_bits and round == scope.experiment.rounds:
+        return bits_length(scope, table.last_up_bits, "thin.last-up-bits")
+    return bits_length(scope, table.up_bits or 0.0, "thin.up-bits")
 
 
-def down_length(scope: Scope) -> int:
-    """Bytes of the code of a step."""
+def down_length(scope: Scope, *, anchored: bool) -> int:
+    """Bytes of the code of a step; within a budget, what anchors that go along take is not to be had."""
     table: Options = scope.options
     if table.downlink_budget is None:
-        return bits_length(scope, table.down_bits or 0.0)
+        return bits_length(scope, table.down_bits or 0.0, "thin.down-bits")
 
     def message(length: int) -> Message:
         anchors = {"anchors": torch.zeros(scope.classes, scope.width, dtype=torch.bfloat16)}
         most = scope.experiment.rounds + 1  # steps: one a round, and the last
-        told: Message = {"base": most, "version": most, **(anchors if table.drift == "anchors" else {})}
+        told: Message = {"base": most, "version": most, **(anchors if anchored else {})}
         return {**_change(scope, length), **told}
 
     return longest(scope, table.downlink_budget, message, "thin.downlink-budget")
@@ -79,21 +80,32 @@ def down_length(scope: Scope) -> int:
 
 def whole_length(scope: Scope) -> int:
     """Bytes of the code of the whole model, for who missed much."""
-    return bits_length(scope, MOST_BITS)
+    return _length(scope, MOST_BITS)
 
 
 def most_steps(scope: Scope) -> int:
     """How many steps in one message take no longer than a message with the whole model."""
     whole = len(encode({**_change(scope, whole_length(scope)), "version": 0}))
-    length = down_length(scope)
+    length = down_length(scope, anchored=False)
     count = max(1, whole // (length + 2 * number_of_scales(scope)))
     while count > 1 and len(encode({**_change(scope, length, count), "base": 0, "version": 0})) > whole:
         count -= 1
     return count
 
 
-def bits_length(scope: Scope, bits: float) -> int:
-    """Of so many bits a weight; a code with fewer scales than blocks is longer by what they would take."""
+def bits_length(scope: Scope, bits: float, key: str) -> int:
+    """Of so many bits a weight, which must be enough for a code that says anything."""
+    length, least = _length(scope, bits), CODES[scope.options.code].least(scope.shared)
+    if length < least:
+        raise BudgetError(
+            f"{key} = {bits:g} is too little: of {scope.shared:,} weights that is {length} bytes, and a code takes "
+            f"{least} at least."
+        )
+    return length
+
+
+def _length(scope: Scope, bits: float) -> int:
+    """A code with fewer scales than blocks is longer by what they would take."""
     spared = number_of_blocks(scope.shared) - number_of_scales(scope)
     return max(1, code_bytes(scope.shared, bits) + 2 * spared)
 
@@ -106,7 +118,7 @@ def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: s
     """The longest code of use whose message keeps within the budget."""
     least = CODES[scope.options.code].least(scope.shared)
     overhead = len(encode(message(least))) - least
-    length = min(budget - overhead, max(least, bits_length(scope, MOST_BITS)))
+    length = min(budget - overhead, max(least, _length(scope, MOST_BITS)))
     while length > 0 and len(encode(message(length))) > budget:
         length -= 1  # a longer length may take another byte to tell
     if length < least:
@@ -178,7 +190,8 @@ def read_change(
 def read_steps(scope: Scope, message: Received, held: Tensor) -> Tensor:
     """The newest broadcast: what is held, moved by each of the steps in the message; within a budget there is one."""
     code, scales, version = message.tensor("code"), message.tensor("scales"), message.whole("version")
-    length, blocks, base = down_length(scope), number_of_scales(scope), message.whole("base")
+    length, blocks = down_length(scope, anchored="anchors" in message), number_of_scales(scope)
+    base = message.whole("base")
     count = version - base if scope.options.downlink_budget is None else 1
     if len(code) != count * length or len(scales) != count * blocks:
         raise Refused(f"the code is not that of {count} steps")

@@ -24,8 +24,8 @@ class Sending(Protocol):
     shared: Tensor
     version: int
 
-    def advance(self, exact: Tensor) -> None:
-        """The next version, if there is anything to tell."""
+    def advance(self, exact: Tensor, *, anchored: bool) -> None:
+        """The next version, if there is anything to tell; with anchors beside it or not."""
 
     def requests(self, extra: Message) -> Callable[[int], Message]:
         """What each client is sent to have the newest version."""
@@ -51,11 +51,11 @@ class Steps:
         self.version = 0  # of `shared`: the number of steps so far
         self.holds = torch.zeros(scope.experiment.clients, dtype=torch.int64)  # the version that each client has
         self._most = codes.most_steps(scope)  # that are worth to be kept
-        self._length = codes.down_length(scope)
+        self._length = codes.down_length(scope, anchored=False)  # no budget: whatever goes along
         self.step_codes = torch.zeros(0, self._length, dtype=torch.uint8)
         self.step_scales = torch.zeros(0, codes.number_of_scales(scope), dtype=torch.bfloat16)
 
-    def advance(self, exact: Tensor) -> None:
+    def advance(self, exact: Tensor, *, anchored: bool) -> None:
         if exact.equal(self.shared):
             return
         self.version += 1
@@ -115,10 +115,11 @@ class Differences:
         self.vectors = initial.unsqueeze(0)  # (rows, P)
         self.versions = torch.zeros(1, dtype=torch.int64)  # at which each of them came to be
         self.holds = torch.zeros(scope.experiment.clients, dtype=torch.int64)  # the row that each client has
-        self._length = codes.down_length(scope)
+        self._length = codes.down_length(scope, anchored=scope.options.drift == "anchors")  # of the newest version
         self._after: dict[int, int] = {}  # the row that follows on a row in this version
 
-    def advance(self, exact: Tensor) -> None:
+    def advance(self, exact: Tensor, *, anchored: bool) -> None:
+        self._length = codes.down_length(self._scope, anchored=anchored)
         rows, self.holds = self.holds.unique(return_inverse=True)  # what nobody holds any more goes
         self.vectors, self.versions, self._after = self.vectors[rows], self.versions[rows], {}
         self._exact = exact

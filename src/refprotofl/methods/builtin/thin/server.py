@@ -74,7 +74,7 @@ class ThinServer(Server):
         self.join_newcomers(cohort)
         if cohort.round == 1:
             self.exact = self.trained(self.exact, "pretrain", 0, self.options.pretrain)
-        self.sending.advance(self.exact)
+        self.sending.advance(self.exact, anchored=self.options.drift == "anchors")
         requests = self.sending.requests(self.anchors())
         changes = self.ask(cohort, "train", requests, lambda client, answer: self.read(cohort, client, answer))
         lesson = self.lesson(cohort.round)
@@ -135,7 +135,7 @@ class ThinServer(Server):
         """Everyone gets what came of the last round, and tunes it for itself."""
         if not self.options.tune_epochs:
             return
-        self.sending.advance(self.exact)
+        self.sending.advance(self.exact, anchored=False)
         for client, _ in self.ask(cohort, "finish", self.sending.requests({}), lambda client, answer: None):
             self.sending.took(client)
 
