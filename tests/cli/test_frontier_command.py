@@ -50,7 +50,9 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
         (("--budget", "1 MB", "--round-budget", "1 kB"), "Say what is allowed by one of --budget"),
         (("--link", "lte"), "--link and --deadline go together"),
         (("--link", "lte", "--deadline", "nan"), "allowed are seconds"),
+        (("--link", "wifi;3:lte", "--deadline", "9"), 'latency=50ms", for all clients'),
         (("--budget", "much"), "allowed are sizes such as"),
+        (("--budget", "9" * 5000), "allowed are sizes such as"),
         (("--budget", "1 MB", "--schedules", "6"), "rounds x epochs"),
         (("--budget", "1 MB", "--methods", "fedagv"), "did you mean 'fedavg'"),
     ):

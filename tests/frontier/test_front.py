@@ -10,14 +10,15 @@ from refprotofl.basics.links import Link
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.frontier import search as searching
-from refprotofl.frontier.candidates import METHODS, Candidate, Request, Schedule, read_schedules
-from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total, message_within
+from refprotofl.frontier.candidates import Candidate, Request, Schedule, our_choice, read_schedules
+from refprotofl.frontier.limits import Deadline, EachRound, Sent, Total, message_within, sent_by
 from refprotofl.frontier.search import Found, Tried, check, front_of, plan, ranked
 from refprotofl.frontier.telling import table_of
 from refprotofl.grids.cells import Cell
 from refprotofl.grids.results import result_of
 from refprotofl.simulation.run import Watcher, run
 
+METHODS = our_choice("personal", with_schedules=False)
 SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2, busiest=700)
 
 
@@ -51,6 +52,27 @@ def test_what_fits_is_counted_by_hand() -> None:
     # 22 messages of 0.5 s for 6 participations in 3 rounds: 5.5 s of 99. A byte takes 24 / 1600 s up, 36 / 2400 s down.
     assert message_within(Deadline(Link(up=1600, down=2400, latency=0.5), "slow", 100), 3, 2, 5, free=True) == 3116
     assert message_within(Total(1), 3, 2, 5, free=True) == 1  # too little for anything, which its run will tell
+
+
+def test_a_round_with_joining_in_it_fits_too() -> None:
+    """Two messages of 483 bytes and 32 for joining, where the first round has one down: 998 of 999.9."""
+    assert message_within(EachRound(1010), 3, 2, 0, free=False) == 483
+    assert message_within(EachRound(1010), 3, 2, 0, free=True) == 499
+
+
+def test_what_a_client_is_sent_when_it_joins_counts_for_its_largest_round(tmp_path: Path) -> None:
+    """Whoever has events tells by them; else it is a usual round in which it joins."""
+    experiment = Experiment.parse(
+        {
+            **{"method": "local", "dataset": "digits", "train-limit": 150, "clients": 4, "min-size": 10, "rounds": 2},
+            **{"model": {"name": "mlp", "norm": "none", "embedding": 8}, "evaluate": {"every": 9, "test-limit": 20}},
+            **{"public": {"per-class": 2, "train-on": True}},
+        }
+    )
+    finished = run(experiment, out=tmp_path / "run")
+    told = sent_by(finished.summary, finished.folder)
+    assert told.busiest >= told.once / 4 > 20 * 64  # 20 public images of 8 x 8 pixels
+    assert sent_by(finished.summary, tmp_path / "gone").busiest == pytest.approx(told.busiest, rel=0.05)
 
 
 def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
@@ -111,7 +133,7 @@ def test_a_run_that_was_cut_short_is_taken_to_go_on_as_in_a_usual_round(tmp_path
 
 def test_schedules_are_rounds_times_epochs() -> None:
     assert read_schedules("20x1, 6x3") == (Schedule(20, 1), Schedule(6, 3))
-    for wrong in ("", "20", "0x1", "6x", "axb"):
+    for wrong in ("", "20", "0x1", "6x", "axb", f"1x{'9' * 5000}"):
         with pytest.raises(InputError, match="rounds x epochs"):
             read_schedules(wrong)
 
@@ -146,6 +168,30 @@ def test_of_our_own_choice_only_what_the_experiment_lets_is_tried() -> None:
     assert set(METHODS) - set(without.tried) == {name for name in METHODS if "thin.distil=1" in name}
     with pytest.raises(InputError, match="public set: it must not be empty"):
         _ = request(methods=("thin:thin.distil=1",), settings=("public.per-class=0",)).base
+
+
+def test_schedules_that_were_named_are_those_of_all_methods_of_our_own_choice() -> None:
+    named = request(methods=None, schedules=(Schedule(3, 1), Schedule(2, 2)))
+    assert {str(one.schedule) for one in named.candidates if one.name != "local"} == {"3x1", "2x2"}
+    usual = request(methods=None)
+    assert {one.name for one in usual.candidates if str(one.schedule) == "6x6"} >= {
+        "thin distilling",
+        "FedAvg in long rounds",
+        "STC 5 % in long rounds",
+    }
+
+
+def test_by_own_accuracy_private_parts_are_tried_and_thin_is_tuned_for_oneself() -> None:
+    by_own, by_all = (request(methods=None, protocol=protocol) for protocol in ("own", "personal"))
+    assert {one.name for one in by_own.candidates} - {one.name for one in by_all.candidates} == {
+        *("fedper", "fedrep", "fedpac")
+    }
+    for asked, tuned in ((by_own, 3), (by_all, 0)):
+        thin = [one for one in asked.candidates if one.method.startswith("thin")]
+        assert {asked.cell(one, 6, 0).experiment.thin.tune_epochs for one in thin} == {tuned}
+        assert {asked.epochs(one) for one in thin if str(one.schedule) == "6x6"} == {36 + tuned}
+    fedrep = next(one for one in by_own.candidates if one.name == "fedrep")
+    assert by_own.epochs(fedrep) > fedrep.schedule.rounds * fedrep.schedule.epochs  # its head has passes of its own
 
 
 def test_of_our_own_choice_nothing_is_tried_that_a_run_would_refuse() -> None:

@@ -33,9 +33,10 @@ PROFILES: Final[Mapping[str, Link]] = {
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit/s|bps|B/s)", re.ASCII)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)", re.ASCII)
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-_ALLOWED = (
-    f'allowed are {", ".join(PROFILES)} or "up=1Mbit/s,down=5Mbit/s,latency=50ms"; a client of its own is 3:lte, '
-    'more of them with semicolons between: "wifi;3:lte;4:up=1Mbit/s,down=5Mbit/s,latency=50ms"'
+_ALLOWED = f'allowed are {", ".join(PROFILES)} or "up=1Mbit/s,down=5Mbit/s,latency=50ms"'
+_ALLOWED_FOR_SOME = (
+    f"{_ALLOWED}; a client of its own is 3:lte, more of them with semicolons between: "
+    '"wifi;3:lte;4:up=1Mbit/s,down=5Mbit/s,latency=50ms"'
 )
 
 
@@ -56,31 +57,42 @@ def read_links(text: str, option: str = "--link") -> Links:
     common: list[Link] = []
     own: dict[int, Link] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
-        client, colon, link = part.partition(":")
-        if colon and client.strip().isdecimal():
-            own[int(client)] = _read_link(link.strip(), f"{option} {text}")
+        client, colon, words = part.partition(":")
+        for_one = bool(colon) and client.strip().isdecimal()
+        link = _known_link(words.strip() if for_one else part)
+        if link is None:
+            raise InputError(f"{option} {text}: {_ALLOWED_FOR_SOME}.")
+        if for_one:
+            own[int(client)] = link
         else:
-            common.append(_read_link(part, f"{option} {text}"))
+            common.append(link)
     if len(common) != 1:
-        raise InputError(f"{option} {text}: it takes one link for all clients that have none of their own; {_ALLOWED}.")
+        raise InputError(
+            f"{option} {text}: it takes one link for all clients that have none of their own; {_ALLOWED_FOR_SOME}."
+        )
     return Links(text, common[0], own)
 
 
-def _read_link(text: str, whole: str) -> Link:
+def read_link(text: str, option: str = "--link") -> Link:
+    """One for all clients."""
+    link = _known_link(text.strip())
+    if link is None:
+        raise InputError(f"{option} {text}: {_ALLOWED}, for all clients.")
+    return link
+
+
+def _known_link(text: str) -> Link | None:
+    """That of a name, or of its numbers."""
     if text in PROFILES:
         return PROFILES[text]
     given = dict(one.strip().partition("=")[::2] for one in text.split(","))
-    rates = {name: _RATE.fullmatch(given.get(name, "").strip()) for name in ("up", "down")}
+    up, down = (_bits(_RATE.fullmatch(given.get(name, "").strip())) for name in ("up", "down"))
     latency = _TIME.fullmatch(given.get("latency", "0s").strip())
-    if not set(given) <= {"up", "down", "latency"} or latency is None:
-        raise InputError(f"{whole}: {_ALLOWED}.")
-    up, down = (_bits(rates[name], whole) for name in ("up", "down"))
+    if not set(given) <= {"up", "down", "latency"} or latency is None or not (up and down):
+        return None
     return Link(up, down, float(latency[1]) * (1e-3 if latency[2] == "ms" else 1))
 
 
-def _bits(found: "re.Match[str] | None", whole: str) -> float:
-    """A second."""
-    bits = 0.0 if found is None else float(found[1]) * _PREFIXES[found[2]] * (8 if found[3] == "B/s" else 1)
-    if bits <= 0:
-        raise InputError(f"{whole}: {_ALLOWED}.")
-    return bits
+def _bits(found: "re.Match[str] | None") -> float:
+    """A second; none where the text is no rate."""
+    return 0.0 if found is None else float(found[1]) * _PREFIXES[found[2]] * (8 if found[3] == "B/s" else 1)

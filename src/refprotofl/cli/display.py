@@ -175,7 +175,7 @@ def print_summary(console: Console, summary: Summary, folder: Path, beside: tupl
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]
     say(
-        f"Once, beside this: {size(one_off)} to hand out the public set and let clients join. "
+        f"Once, beside this: {size(one_off)} to let clients join, with what they are handed out. "
         f"Took {summary['seconds']['total']:.1f} s.",
         console,
     )

@@ -45,7 +45,7 @@ def frontier(
         str | None, typer.Option(help="Most bytes of all clients, both ways and once: '10 MB'.", show_default=False)
     ] = None,
     round_budget: Annotated[
-        str | None, typer.Option(help="Most bytes of one client in a round, both ways: '50 kB'.", show_default=False)
+        str | None, typer.Option(help="Most bytes of one client in any round, both ways: '50 kB'.", show_default=False)
     ] = None,
     link: Annotated[
         str | None,
@@ -110,7 +110,7 @@ def frontier(
 
 def _read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> "Limit":
     """The one of three that was given."""
-    from refprotofl.basics.links import read_links
+    from refprotofl.basics.links import read_link
     from refprotofl.frontier.limits import Deadline, EachRound, Total
 
     if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:
@@ -123,20 +123,17 @@ def _read_limit(budget: str | None, round_budget: str | None, link: str | None, 
         raise InputError("--link and --deadline go together: which link, and for how many seconds.")
     if not math.isfinite(deadline):
         raise InputError(f"--deadline {deadline}: allowed are seconds, such as 3600.")
-    links = read_links(link)
-    if links.own:
-        raise InputError(f"--link {link}: a search has one link for all clients.")
-    return Deadline(links.common, link, deadline)
+    return Deadline(read_link(link), link, deadline)
 
 
 def _read_bytes(option: str, text: str) -> int:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
     from refprotofl.keys.values import Bytes
 
     try:
         return TypeAdapter(Bytes).validate_python(int(text) if text.isdecimal() else text)
-    except ValidationError:
+    except ValueError:  # pydantic's, and that of a number with thousands of digits
         raise InputError(f"{option} {text}: allowed are sizes such as '10 MB', '900 B' or '64 KiB'.") from None
 
 

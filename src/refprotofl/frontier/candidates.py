@@ -21,28 +21,49 @@ from refprotofl.tuning.search import SHARE
 from refprotofl.tuning.space import spelt_key
 
 _FULL = "fedavg:share=full"
-_THIN = "thin:thin.tune-epochs=0"  # tuned for oneself it is another model, which `own` is for
-_LONG = f"{_THIN}:thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:thin.balance=on:rounds=6:train.local-epochs=6"
+_STC = f"{_FULL}:compress.name=stc:compress.keep=0.05"
+_DISTILLING = "thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:thin.balance=on"
 _FITTED = "thin.uplink-budget=fit:thin.downlink-budget=fit"
-METHODS = (
-    "refprotofl",
-    f"thin = {_THIN}",
-    f"thin 2 bits = {_THIN}:thin.up-bits=2:thin.down-bits=2",
-    f"thin that fits = {_THIN}:{_FITTED}",
-    f"thin in long rounds = {_LONG}:thin.last-up-bits=1.7",
-    f"thin in long rounds, that fits = {_LONG}:{_FITTED}",
+_LONG = ":rounds=6:train.local-epochs=6"
+_WHOLE = (
     f"FedAvg = {_FULL}",
-    f"FedAvg + STC 5 % = {_FULL}:compress.name=stc:compress.keep=0.05",
+    f"FedAvg + STC 5 % = {_STC}",
     f"FedAvg + QSGD 4 bits = {_FULL}:compress.name=qsgd:compress.bits=4",
     f"FedAvg + top-k-ef 5 % = {_FULL}:compress.name=top-k-ef:compress.keep=0.05",
     f"FedAvg + EF21 5 % = {_FULL}:compress.name=ef21:compress.keep=0.05",
-    *("fedproto", "fedgh", "local"),
 )
+_PERSONAL = ("fedper", "fedrep", "fedpac")  # whose private part is for a client's own mix of classes
+
+
+def our_choice(protocol: str, with_schedules: bool) -> tuple[str, ...]:
+    """The methods that are tried where the user names none.
+
+    Tuned for oneself thin is another model, good for `own` alone. Long rounds, which are recommended for it, are tried
+    with FedAvg, too; not so where the user says which schedules.
+    """
+    own = protocol.startswith("own")
+    thin = f"thin:{'thin.tune-rate=0.1' if own else 'thin.tune-epochs=0'}"
+    long = "" if with_schedules else _LONG
+    whole_in_long = (f"FedAvg in long rounds = {_FULL}{_LONG}", f"STC 5 % in long rounds = {_STC}{_LONG}")
+    return (
+        "refprotofl",
+        f"thin = {thin}",
+        f"thin 2 bits = {thin}:thin.up-bits=2:thin.down-bits=2",
+        f"thin that fits = {thin}:{_FITTED}",
+        f"thin distilling = {thin}:{_DISTILLING}:thin.last-up-bits=1.7{long}",
+        f"thin distilling that fits = {thin}:{_DISTILLING}:{_FITTED}{long}",
+        *_WHOLE,
+        *(() if with_schedules else whole_in_long),
+        *(_PERSONAL if own else ()),
+        *("fedproto", "fedgh", "local"),
+    )
+
 
 _ANY_LENGTH = 1_000_000  # stands for bytes that are not computed yet
 _SCHEDULED = ("rounds", "train.local-epochs")
 _FIT = re.compile(r"=\s*fit(?=:|$)")
-_SCHEDULE = re.compile(r"([1-9]\d*)\s*x\s*([1-9]\d*)", re.ASCII)
+_NUMBER = r"[1-9]\d{0,8}"
+_SCHEDULE = re.compile(rf"({_NUMBER})\s*x\s*({_NUMBER})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -93,7 +114,8 @@ class Request:
         """Methods with their switches. Where none is left, the first one tells what is wrong."""
         if self.methods is not None:
             return self.methods
-        return tuple(filter(self._lets, METHODS)) or METHODS
+        ours = our_choice(self.protocol, with_schedules=bool(self.schedules))
+        return tuple(filter(self._lets, ours)) or ours
 
     def _lets(self, asked: str) -> bool:
         method = read_name(asked)[1]
@@ -145,6 +167,12 @@ class Request:
         whole = cell.experiment.model_copy(update={"rounds": schedule.rounds})
         return replace(named, folder=self.out / "runs" / cell_name(whole))
 
+    def epochs(self, candidate: Candidate) -> int:
+        """Passes over its samples of a client that takes part in every round, with those after the last one."""
+        whole = self.cell(candidate, candidate.schedule.rounds, self.seeds[0]).experiment
+        method = find_method(whole.method)
+        return whole.rounds * method.local_epochs(whole) + method.closing_epochs(whole)
+
     def command(self, candidate: Candidate, data: Path | None) -> list[str]:
         """How the candidate is run by itself, on the test set of what lies in `data`."""
         method, switches = read_switches(candidate.method)
@@ -185,7 +213,7 @@ def _own_schedule(asked: str) -> tuple[str, dict[str, int]]:
     method, switches = read_switches(asked)
     named = {_key(one): one.partition("=")[2].strip() for one in switches if _key(one) in _SCHEDULED}
     for key, value in named.items():
-        if not re.fullmatch(r"[1-9]\d*", value, re.ASCII):
+        if not re.fullmatch(_NUMBER, value, re.ASCII):
             raise InputError(f"{asked}: {key} = {value} is no whole number of 1 or more.")
     others = [one for one in switches if _key(one) not in _SCHEDULED]
     return ":".join([method, *others]), {key: int(value) for key, value in named.items()}

@@ -14,6 +14,7 @@ from refprotofl.records.rounds import read_traffic
 from refprotofl.records.summary import Summary
 
 SPARED = 0.01  # of a limit, for what joining takes and what messages say beside their code
+JOINING = 32  # bytes of who is handed out nothing when it joins, at most
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Sent:
     once: float
     messages: float  # both ways, without those that come once
     joined: float  # clients that what comes once went to
-    busiest: float  # bytes of a client's largest round, both ways
+    busiest: float  # bytes of a client's largest round, both ways, with what it is sent when it joins
 
     @property
     def total(self) -> float:
@@ -54,9 +55,10 @@ class Sent:
 
 
 def sent_by(summary: Summary, folder: Path) -> Sent:
-    """Where the run's events are gone, its largest round is taken for a usual one."""
+    """Where the run's events are gone, its largest round is taken for a usual one in which a client joins."""
     told = summary["communication"]
     up, down, participations = told["uplink"], told["downlink"], summary["full_model"]["participations"]
+    once, joined = told["one_off"]["payload_bytes"], told["one_off"]["messages"] / 2  # a request and its answer
     usual = (up["payload_bytes"] + down["payload_bytes"]) / max(participations, 1)
     every = (_sent_in(event) for event in _rounds_of(folder))
     return Sent(
@@ -64,10 +66,10 @@ def sent_by(summary: Summary, folder: Path) -> Sent:
         participations=participations,
         up=up["payload_bytes"],
         down=down["payload_bytes"],
-        once=told["one_off"]["payload_bytes"],
+        once=once,
         messages=up["messages"] + down["messages"],
-        joined=told["one_off"]["messages"] / 2,  # a request and its answer
-        busiest=max((one.busiest for one in every), default=usual),
+        joined=joined,
+        busiest=max((one.busiest for one in every), default=usual + once / max(joined, 1)),
     )
 
 
@@ -82,11 +84,12 @@ def _rounds_of(folder: Path) -> Iterator[Event]:
 
 
 def _sent_in(event: Event) -> Sent:
-    rows = [row for row in read_traffic(event) if row["purpose"] == "training"]
-    up, down = ([row for row in rows if row["direction"] == way] for way in ("up", "down"))
+    crossed = [row for row in read_traffic(event) if row["purpose"] != "evaluation"]
     by_client: Counter[int] = Counter()
-    for row in rows:
+    for row in crossed:
         by_client[row["client"]] += row["payload_bytes"]
+    rows = [row for row in crossed if row["purpose"] == "training"]
+    up, down = ([row for row in rows if row["direction"] == way] for way in ("up", "down"))
     return Sent(
         rounds=1,
         participations=len({row["client"] for row in rows}),
@@ -123,7 +126,7 @@ class Total:
 
 @dataclass(frozen=True)
 class EachRound:
-    """Bytes of one client in a round, both ways."""
+    """Bytes of one client in any round, both ways, with what it is sent when it joins."""
 
     bytes: int
 
@@ -164,7 +167,7 @@ def message_within(limit: Limit, rounds: int, participants: int, closing: int, f
     down = up - free * participants + closing
 
     def share(length: int) -> float:
-        messages, busiest = 2 * (up + closing), (3 if closing else 2) * length
+        messages, busiest = 2 * (up + closing), (3 if closing else 2) * length + (0 if free else JOINING)
         return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, participants, busiest))
 
     none = share(0)

@@ -77,10 +77,11 @@ def check(request: Request) -> int:
 
 def search(request: Request, data: Path | None, workers: Workers, watch: Watch) -> Found:
     left = list(request.candidates)
+    least = 3 if any(map(_begins_anew, left)) else 2  # for all of them: nobody is judged by more rounds than others
     tried: dict[Candidate, Tried] = {}
     for share, count in plan(request):
         decides = share == 1 or count < len(left)
-        rung = [(one, _rounds(one, share)) for one in left if decides or not _begins_anew(one)]
+        rung = [(one, _rounds(one, share, least)) for one in left if decides or not _begins_anew(one)]
         new = [(one, rounds) for one, rounds in rung if not _is_done(tried.get(one), rounds)]
         for found in _try(request, new, data, workers, watch):
             tried[found.candidate] = found
@@ -128,9 +129,8 @@ def _beats(one: Tried, other: Tried) -> bool:
     return better and (one.accuracy, one.sent.total) != (other.accuracy, other.sent.total)
 
 
-def _rounds(candidate: Candidate, share: float) -> int:
+def _rounds(candidate: Candidate, share: float, least: int) -> int:
     """One at least that may be like others: the first is often not, and the last is not where it is special."""
-    least = 3 if _begins_anew(candidate) else 2
     return min(candidate.schedule.rounds, max(least, math.ceil(share * candidate.schedule.rounds - 1e-9)))
 
 

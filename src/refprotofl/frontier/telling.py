@@ -25,15 +25,18 @@ def table_of(request: Request, found: Found) -> Table:
         *(("to the best",) if _is_paired(request, found) else ()),
         "bytes",
         "of what is allowed",
+        "epochs",
         "rounds run",
     )
     notes = (
         "On the front: beaten by no other both in accuracy and in bytes. Bold: the best within what is allowed.",
         "Bytes are those of all clients, both ways and once; of who was left behind, what all its rounds would take.",
+        "Epochs are those of a client that takes part in every round, with all its rounds: who has more trains more.",
         *(f"{name}: {method}" for name, method in _named(request)),
     )
-    rows = tuple(_row(one, found.winner, _is_paired(request, found)) for one in found.tried)
-    return Table("frontier", title, headings, rows, tuple(map(_record, found.tried)), notes, left=3)
+    rows = tuple(_row(request, one, found.winner, _is_paired(request, found)) for one in found.tried)
+    records = tuple(_record(request, one) for one in found.tried)
+    return Table("frontier", title, headings, rows, records, notes, left=3)
 
 
 def _named(request: Request) -> dict[tuple[str, str], None]:
@@ -46,14 +49,14 @@ def _is_paired(request: Request, found: Found) -> bool:
     return found.winner is not None and len(request.seeds) > 1
 
 
-def _row(one: Tried, best: Tried | None, with_difference: bool) -> tuple[Entry, ...]:
+def _row(request: Request, one: Tried, best: Tried | None, with_difference: bool) -> tuple[Entry, ...]:
     schedule = one.candidate.schedule
     front = "-" if one.failed else "yes" if one.front else "no" if one.finished else "left behind"
     sent = ("-", "-") if one.failed else (size(one.sent.total), f"{100 * one.share:.0f} %")
     words = (
         *(one.candidate.name, str(schedule), front, "failed" if one.failed else _accuracy(one)),
         *((_to_best(one, best),) if with_difference else ()),
-        *(*sent, f"{one.rounds} of {schedule.rounds}"),
+        *(*sent, str(request.epochs(one.candidate)), f"{one.rounds} of {schedule.rounds}"),
     )
     return tuple(Entry(text, "best" if one is best and place == 3 else "behind") for place, text in enumerate(words))
 
@@ -70,12 +73,13 @@ def _accuracy(one: Tried) -> str:
     return percent(found.mean) + spread
 
 
-def _record(one: Tried) -> dict[str, Any]:
+def _record(request: Request, one: Tried) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": one.candidate.name,
         "method": one.candidate.method,
         "rounds": one.candidate.schedule.rounds,
         "local_epochs": one.candidate.schedule.epochs,
+        "epochs": request.epochs(one.candidate),
         "rounds_run": one.rounds,
     }
     if one.failed:
@@ -92,8 +96,8 @@ def plain(request: Request, found: Found, data: Path | None) -> dict[str, Any]:
         "seeds": list(request.seeds),
         "limit": request.limit.words,
         "experiment": request.searched.plain(),
-        "candidates": [_record(one) for one in found.tried],
-        "winner": None if found.winner is None else _record(found.winner),
+        "candidates": [_record(request, one) for one in found.tried],
+        "winner": None if found.winner is None else _record(request, found.winner),
         "command": command(request, found, data),
     }
 
@@ -117,5 +121,6 @@ def blocks_of(found: Found) -> Blocks:
 
 
 def effort(request: Request) -> str:
-    count = counted(len(request.candidates), "candidate")
-    return f"{count} with {counted(len(request.seeds), 'seed')}, {request.ends} or more of them to their end"
+    count = len(request.candidates)
+    to_their_end = "all" if request.ends >= count else f"{request.ends} or more"
+    return f"{counted(count, 'candidate')} with {counted(len(request.seeds), 'seed')}; to their end: {to_their_end}"
