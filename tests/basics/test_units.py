@@ -1,6 +1,6 @@
 import pytest
 
-from refprotofl.basics.units import counted
+from refprotofl.basics.units import counted, read_whole
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,14 @@ from refprotofl.basics.units import counted
 )
 def test_one_is_not_many(number: int, noun: str, words: str) -> None:
     assert counted(number, noun) == words
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("9" * 18, 10**18 - 1)])
+def test_digits_are_a_number(text: str, number: int) -> None:
+    assert read_whole(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", " 1", "1e3", "٣", "²", "9" * 19, "9" * 5000])
+def test_anything_else_is_none(text: str) -> None:
+    """Digits of other scripts, and so many that Python refuses to read them, among them."""
+    assert read_whole(text) is None

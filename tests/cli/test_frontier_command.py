@@ -53,6 +53,7 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
         (("--link", "wifi;3:lte", "--deadline", "9"), 'latency=50ms", for all clients'),
         (("--budget", "much"), "allowed are sizes such as"),
         (("--budget", "9" * 5000), "allowed are sizes such as"),
+        (("--budget", "9" * 18 + " kB"), "allowed are sizes such as"),
         (("--budget", "1 MB", "--schedules", "6"), "rounds x epochs"),
         (("--budget", "1 MB", "--methods", "fedagv"), "did you mean 'fedavg'"),
     ):

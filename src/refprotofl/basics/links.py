@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from refprotofl.basics.units import read_whole
 from refprotofl.errors import InputError
 
 
@@ -58,14 +59,14 @@ def read_links(text: str, option: str = "--link") -> Links:
     own: dict[int, Link] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         client, colon, words = part.partition(":")
-        for_one = bool(colon) and client.strip().isdecimal()
-        link = _known_link(words.strip() if for_one else part)
+        number = read_whole(client.strip()) if colon else None
+        link = _known_link(part if number is None else words.strip())
         if link is None:
             raise InputError(f"{option} {text}: {_ALLOWED_FOR_SOME}.")
-        if for_one:
-            own[int(client)] = link
-        else:
+        if number is None:
             common.append(link)
+        else:
+            own[number] = link
     if len(common) != 1:
         raise InputError(
             f"{option} {text}: it takes one link for all clients that have none of their own; {_ALLOWED_FOR_SOME}."

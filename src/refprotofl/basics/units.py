@@ -1,4 +1,8 @@
-"""Numbers as a person reads them."""
+"""Numbers as a person reads and types them."""
+
+import re
+
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def percent(share: float | None) -> str:
@@ -25,6 +29,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def read_whole(text: str) -> int | None:
+    """A number of digits alone, up to 18 of them; None for anything else."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def counted(number: int, noun: str) -> str:

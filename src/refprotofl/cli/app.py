@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from refprotofl.basics.units import read_whole
 from refprotofl.cli.printing import complain
 from refprotofl.errors import InputError
 
@@ -41,10 +42,11 @@ def read_path(text: str) -> Path:
 
 
 def read_seeds(text: str) -> list[int]:
-    seeds = [seed.strip() for seed in text.split(",") if seed.strip()]
-    if not seeds or not all(seed.isdecimal() for seed in seeds):
+    typed = [read_whole(seed.strip()) for seed in text.split(",") if seed.strip()]
+    seeds = [seed for seed in typed if seed is not None]
+    if not seeds or len(seeds) < len(typed):
         raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
-    return [int(seed) for seed in seeds]
+    return seeds
 
 
 File = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.basics.units import counted
+from refprotofl.basics.units import counted, read_whole
 from refprotofl.cli.app import DataDir, File, Preset, Settings, read_path
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
 from refprotofl.cli.printing import say
@@ -111,7 +111,7 @@ def bench_start(repeats: Repeats = 5, as_json: AsJson = False) -> None:
 
 
 def _counts(option: str, text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    counts = [read_whole(part.strip()) or 0 for part in text.split(",")]
+    if not all(counts):
         raise InputError(f"{option} {text}: whole numbers of at least 1 are allowed.")
-    return [int(part) for part in parts]
+    return counts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.basics.escapes import for_terminal
+from refprotofl.basics.units import read_whole
 from refprotofl.cli.app import (
     DataDir,
     Device,
@@ -127,13 +128,14 @@ def _read_limit(budget: str | None, round_budget: str | None, link: str | None, 
 
 
 def _read_bytes(option: str, text: str) -> int:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
     from refprotofl.keys.values import Bytes
 
     try:
-        return TypeAdapter(Bytes).validate_python(int(text) if text.isdecimal() else text)
-    except ValueError:  # pydantic's, and that of a number with thousands of digits
+        number = read_whole(text)
+        return TypeAdapter(Bytes).validate_python(text if number is None else number)
+    except ValidationError:
         raise InputError(f"{option} {text}: allowed are sizes such as '10 MB', '900 B' or '64 KiB'.") from None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.basics.escapes import for_file_name, for_terminal
-from refprotofl.basics.units import counted
+from refprotofl.basics.units import counted, read_whole
 from refprotofl.cli.app import (
     INTERRUPTED,
     NOTHING_KEPT,
@@ -195,9 +195,10 @@ def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
 def read_workers(text: str) -> "Count":
     if text == "auto":
         return "auto"
-    if not text.isdecimal() or int(text) < 1:
+    number = read_whole(text)
+    if not number:
         raise InputError(f"--workers {text}: allowed are auto or a whole number of at least 1.")
-    return int(text)
+    return number
 
 
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":

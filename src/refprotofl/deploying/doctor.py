@@ -71,7 +71,7 @@ def read_config(kit: Path) -> NodeConfig:
         told = tomllib.loads((kit / "node.toml").read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"{kit} has no node.toml: give the folder of a node's kit.") from None
-    except tomllib.TOMLDecodeError as problem:
+    except ValueError as problem:
         raise InputError(f"{kit / 'node.toml'} is not valid TOML: {problem}.") from None
     return NodeConfig.read(told, kit.absolute())
 

@@ -94,7 +94,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read the experiment file {file}: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of numbers with thousands of digits
         raise InputError(f"{file} is not valid TOML: {error}.") from None
 
 
@@ -104,7 +104,7 @@ def _read_setting(setting: str) -> dict[str, Any]:
         raise InputError(f"--set {setting!r} is not of the form key=value, such as --set train.lr=0.05.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # also of numbers with thousands of digits
         value = text.strip()
     for part in reversed(key.strip().split(".")):
         value = {part: value}

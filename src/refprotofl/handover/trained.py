@@ -8,6 +8,7 @@ from typing import Any
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.state import State
+from refprotofl.basics.units import read_whole
 from refprotofl.engines.local.store import read_if_here
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
@@ -61,8 +62,9 @@ def find_clients(run_folder: Path, wanted: str) -> list[int]:
     names = [experiment.client_name(client) for client in range(experiment.clients)]
     if wanted in names:
         return [names.index(wanted)]
-    if wanted.isdecimal() and int(wanted) < experiment.clients:
-        return [int(wanted)]
+    number = read_whole(wanted)
+    if number is not None and number < experiment.clients:
+        return [number]
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     named = f", called {shown}" if experiment.known_input.client_names else ""
     raise InputError(

@@ -24,7 +24,7 @@ def _read_size(value: object) -> object:
     """'20 kB' is 20,000 bytes, '20 KiB' 20,480; a bare number is bytes."""
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value)
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]+)\s*", value)
     unit = match[2] if match else ""
     bits = re.fullmatch("b|[A-Z]b", unit)  # Mb is a megabit to many
     if match is None or bits or unit.lower() not in _UNITS:
@@ -70,5 +70,5 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]  # of a term in a loss; 0 is without it
 Rate = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
-Bytes = Annotated[PositiveInt, BeforeValidator(_read_size)]
+Bytes = Annotated[PositiveInt, BeforeValidator(_read_size), at_most(10**15)]
 Text = Annotated[str, AfterValidator(_read_text)]

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from refprotofl.basics.units import read_whole
 from refprotofl.live.address import in_address, page_address
 from refprotofl.live.following import Following
 from refprotofl.report.page.html import as_live, live_policy
@@ -150,5 +151,4 @@ class _Handler(BaseHTTPRequestHandler):
             return  # nobody reads on
 
     def _after(self) -> int:
-        told = self.headers.get("Last-Event-ID", "0")
-        return int(told) if told.isascii() and told.isdecimal() and len(told) < 12 else 0
+        return read_whole(self.headers.get("Last-Event-ID", "0")) or 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from refprotofl.basics.hosts import read_host
 from refprotofl.basics.links import Link, read_links
+from refprotofl.basics.units import read_whole
 from refprotofl.errors import InputError, MachineError
 from refprotofl.records.crossed import Crossed, write_crossed
 from refprotofl.records.files import make_folders
@@ -26,10 +27,11 @@ class Cut:
 
 
 def read_address(text: str, option: str) -> Address:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    host, _, typed = text.rpartition(":")
+    port = read_whole(typed)
+    if not host or port is None or port > 65_535:
         raise InputError(f"{option} {text}: it should be host:port, such as 127.0.0.1:8443.")
-    return Address(read_host(host, option), int(port))
+    return Address(read_host(host, option), port)
 
 
 def read_profile(text: str) -> Link:
