@@ -58,6 +58,12 @@ def test_a_round_with_joining_in_it_fits_too() -> None:
     """Two messages of 483 bytes and 32 for joining, where the first round has one down: 998 of 999.9."""
     assert message_within(EachRound(1010), 3, 2, 0, free=False) == 483
     assert message_within(EachRound(1010), 3, 2, 0, free=True) == 499
+    assert message_within(EachRound(1010), 3, 2, 0, free=True, late=True) == 483  # who joins in the second round
+
+
+def test_where_waiting_alone_takes_all_the_time_nothing_fits() -> None:
+    assert message_within(Deadline(Link(up=1e6, down=1e6, latency=1e11), "slow", 10), 3, 2, 0, free=True) == 1
+    assert message_within(Deadline(Link(up=1e6, down=1e6, latency=9.0), "slow", 10), 3, 2, 0, free=True) == 1
 
 
 def test_what_a_client_is_sent_when_it_joins_counts_for_its_largest_round(tmp_path: Path) -> None:
@@ -173,12 +179,20 @@ def test_of_our_own_choice_only_what_the_experiment_lets_is_tried() -> None:
 def test_schedules_that_were_named_are_those_of_all_methods_of_our_own_choice() -> None:
     named = request(methods=None, schedules=(Schedule(3, 1), Schedule(2, 2)))
     assert {str(one.schedule) for one in named.candidates if one.name != "local"} == {"3x1", "2x2"}
-    usual = request(methods=None)
+    usual = request(methods=None, settings=("rounds=20", "train.local-epochs=1"))
     assert {one.name for one in usual.candidates if str(one.schedule) == "6x6"} >= {
         "thin distilling",
         "FedAvg in long rounds",
         "STC 5 % in long rounds",
     }
+
+
+def test_of_our_own_choice_the_same_run_is_tried_once() -> None:
+    """FedAvg in long rounds is FedAvg where the experiment has such rounds."""
+    asked = request(methods=None, settings=("rounds=6", "train.local-epochs=6"))
+    hashes = [asked.cell(one, one.schedule.rounds, 0).experiment.hash for one in asked.candidates]
+    assert len({*hashes}) == len(hashes)
+    assert [one.name for one in asked.candidates if one.method == "fedavg:share=full"] == ["FedAvg", "FedAvg"]
 
 
 def test_by_own_accuracy_private_parts_are_tried_and_thin_is_tuned_for_oneself() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refprotofl.methods.common import lloyd_max
-from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy
+from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy, least_entropy
 from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.common.rotation import BLOCK, Coded
-from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse
+from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse, least_sparse
 from refprotofl.wire.error import WireError
 
 
@@ -134,6 +134,20 @@ def test_more_bits_buy_the_sparse_code_more_values_and_then_finer_ones() -> None
         errors.append(left(vector, decode_sparse(coded, len(vector))))
     assert all(after < before / 2 for before, after in pairwise(errors[1:]))
     assert errors[-1] < 3e-4
+
+
+@pytest.mark.parametrize("size", [60, 255, 256, 1_000, 4_000, 50_658, 160_074])
+def test_the_least_code_says_something_of_any_vector(size: int) -> None:
+    """What an error names as enough is: of even vectors, of ones with heavy tails, of a single value anywhere."""
+    draw_of = np.random.default_rng(size)
+    for number in range(6):
+        vector = torch.from_numpy(draw_of.standard_normal(size).astype(np.float32))
+        if number % 3 == 1:
+            vector = vector * torch.from_numpy(np.exp(2 * draw_of.standard_normal(size)).astype(np.float32))
+        elif number % 3 == 2:
+            vector = torch.zeros(size).index_fill(0, torch.tensor([int(draw_of.integers(size))]), 1.0)
+        assert decode_sparse(encode_sparse(vector, least_sparse(size)), size).any()
+        assert decode_entropy(encode_entropy(vector, least_entropy(size)), size).any()
 
 
 def test_more_bits_always_buy_something() -> None:

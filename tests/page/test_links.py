@@ -45,6 +45,7 @@ def test_clients_may_have_their_own() -> None:
             "up=-1bit/s,down=1bit/s",
         ),
         *("up=1bit/s,down=1bit/s,latency=1", "up=1bit/s,down=1bit/s,speed=3", "up=nanbit/s,down=1bit/s"),
+        *(f"wifi;{'9' * 5000}:lte", "wifi;٣:lte", f"up={'9' * 400}bit/s,down=1bit/s"),
     ],
 )
 def test_what_is_no_link_is_a_sentence(text: str) -> None:

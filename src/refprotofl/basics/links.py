@@ -31,8 +31,8 @@ PROFILES: Final[Mapping[str, Link]] = {
     "lora": Link(up=5.47e3, down=5.47e3, latency=1.0),  # LoRaWAN SF7 at 125 kHz, with no limit on its duty cycle
 }
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit/s|bps|B/s)", re.ASCII)
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)", re.ASCII)
+_RATE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([kMG]?)(bit/s|bps|B/s)", re.ASCII)
+_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(ms|s)", re.ASCII)
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _ALLOWED = f'allowed are {", ".join(PROFILES)} or "up=1Mbit/s,down=5Mbit/s,latency=50ms"'
 _ALLOWED_FOR_SOME = (

@@ -143,6 +143,8 @@ class Request:
             fitted = [self._fitted(method, one) for one in own_or_all]
             names = fitted if name == asked else [name] * len(fitted)
             found += list(map(Candidate, names, fitted, own_or_all))
+        if self.methods is None:  # one of ours in its own schedule may be another in the user's
+            found = list({(one.method, one.schedule): one for one in reversed(found)}.values())[::-1]
         return tuple(dict.fromkeys(found))
 
     def _fitted(self, method: str, schedule: Schedule) -> str:
@@ -152,8 +154,8 @@ class Request:
         _check_fit(method, experiment)
         found = find_method(experiment.method)
         closing = experiment.clients if found.closing_epochs(experiment) else 0
-        free = found.starts_free(experiment)
-        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing, free)
+        free, late = found.starts_free(experiment), experiment.cohort_size < experiment.clients
+        length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing, free, late)
         return _FIT.sub(f"={length}", method)
 
     def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:

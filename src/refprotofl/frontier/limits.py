@@ -158,17 +158,19 @@ class Deadline:
         return ((a_round + waiting) * sent.rounds + once) / self.seconds
 
 
-def message_within(limit: Limit, rounds: int, participants: int, closing: int, free: bool) -> int:
+def message_within(limit: Limit, rounds: int, participants: int, closing: int, free: bool, late: bool = False) -> int:
     """The bytes that each message may have: one up and one down in each round, and one to who closes.
 
-    `free`: the first round has none down.
+    `free`: the first round has none down. `late`: some clients join later, in rounds that do.
     """
     up = rounds * participants
     down = up - free * participants + closing
 
     def share(length: int) -> float:
-        messages, busiest = 2 * (up + closing), (3 if closing else 2) * length + (0 if free else JOINING)
+        messages, busiest = 2 * (up + closing), (3 if closing else 2) * length + (0 if free and not late else JOINING)
         return limit.share(Sent(rounds, up, up * length, down * length, 0, messages, participants, busiest))
 
-    none = share(0)
-    return max(1, math.floor((1 - SPARED - none) / (share(1) - none)))
+    none, each = share(0), share(1) - share(0)
+    if each <= 0 or not math.isfinite(none):
+        return 1  # a link beside whose waiting no byte counts
+    return max(1, math.floor((1 - SPARED - none) / each))

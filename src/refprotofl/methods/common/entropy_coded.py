@@ -34,14 +34,15 @@ _MIDDLE = 128  # the symbol of what is rounded to zero
 _MOST = 127  # levels on either side of it
 _SIGNED = np.clip(np.arange(256) - _MIDDLE, -_MOST, _MOST)  # the level of each symbol
 _STEP_BYTES = 2  # of the step of a second code
+_SPARED = 16  # bytes for the first levels that are not zero
 _DEAD_ZONE = 0.15  # of a step: so much later values round away from zero, at a bit a value; the more bits, the less
 
 Symbols = NDArray[np.uint8]
 
 
 def least_entropy(size: int) -> int:
-    """Bytes that no code of a vector of `size` is shorter than, if it is to say anything."""
-    return least_bytes(_blocks(size), 1) + least_bytes(size, _CLASSES) + 1
+    """Bytes in which a code of any vector of `size` says something: one with next to nothing in it, and some spared."""
+    return least_bytes(_blocks(size), 1) + least_bytes(size, _CLASSES) + _SPARED
 
 
 def encode_entropy(vector: Tensor, length: int) -> Coded:
