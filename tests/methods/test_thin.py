@@ -273,10 +273,27 @@ def test_a_last_step_without_anchors_uses_the_budget_up(simulate_thin):
         assert 1999 <= longest <= 2001
 
 
+def found_in(problem, pattern):
+    found = re.search(pattern, str(problem))
+    assert found is not None
+    return found[1]
+
+
 @pytest.mark.parametrize("key", ["up-bits", "down-bits", "last-up-bits"])
 def test_bits_too_few_for_any_code_are_refused_before_anyone_trains(simulate_thin, key):
-    with pytest.raises(BudgetError, match=rf"thin.{key} = 0.001 is too little: of [\d,]+ weights that is \d+ bytes"):
+    with pytest.raises(BudgetError, match=rf"thin.{key} = 0.001 is too little: of [\d,]+ weights") as told:
         simulate_thin(thin={key: 0.001})
+    enough = float(found_in(told.value, r"use ([\d.]+) or more"))
+    assert simulate_thin(thin={key: enough}).events("client-failed") == []
+
+
+@pytest.mark.parametrize("code", ["levels", "sparse"])
+@pytest.mark.parametrize("key", ["uplink-budget", "downlink-budget"])
+def test_the_bytes_that_an_error_names_suffice(simulate_thin, key, code):
+    with pytest.raises(BudgetError, match=rf"thin.{key} = 5 bytes is too small") as told:
+        simulate_thin(thin={key: 5, "code": code})
+    enough = int(found_in(told.value, r"takes (\d+) bytes at least"))
+    assert simulate_thin(thin={key: enough, "code": code}).events("client-failed") == []
 
 
 @pytest.mark.parametrize("code", ["levels", "rotated", "sparse"])

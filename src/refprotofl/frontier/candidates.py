@@ -5,11 +5,12 @@ A switch that is `fit` becomes the bytes that one message may have, so that the 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from refprotofl.basics.units import read_whole
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.frontier.limits import Limit, message_within
@@ -62,8 +63,6 @@ def our_choice(protocol: str, with_schedules: bool) -> tuple[str, ...]:
 _ANY_LENGTH = 1_000_000  # stands for bytes that are not computed yet
 _SCHEDULED = ("rounds", "train.local-epochs")
 _FIT = re.compile(r"=\s*fit(?=:|$)")
-_NUMBER = r"[1-9]\d{0,8}"
-_SCHEDULE = re.compile(rf"({_NUMBER})\s*x\s*({_NUMBER})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,13 @@ class Schedule:
 
 def read_schedules(text: str) -> tuple[Schedule, ...]:
     """`20x1,6x3`: rounds and the local epochs of each."""
-    found = [_SCHEDULE.fullmatch(one.strip()) for one in text.split(",")]
-    if not all(found):
-        raise InputError(f"--schedules {text}: allowed are rounds x epochs with commas between, such as 20x1,6x3.")
-    return tuple(dict.fromkeys(Schedule(int(one[1]), int(one[2])) for one in found if one))
+    found = []
+    for one in text.split(","):
+        rounds, epochs = (read_whole(word.strip()) for word in one.partition("x")[::2])
+        if not rounds or not epochs:
+            raise InputError(f"--schedules {text}: allowed are rounds x epochs with commas between, such as 20x1,6x3.")
+        found.append(Schedule(rounds, epochs))
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,7 @@ class Request:
             fitted = [self._fitted(method, one) for one in own_or_all]
             names = fitted if name == asked else [name] * len(fitted)
             found += list(map(Candidate, names, fitted, own_or_all))
-        if self.methods is None:  # one of ours in its own schedule may be another in the user's
-            found = list({(one.method, one.schedule): one for one in reversed(found)}.values())[::-1]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found) if self.methods is not None else _each_run_once(found))
 
     def _fitted(self, method: str, schedule: Schedule) -> str:
         if not _FIT.search(method):
@@ -206,6 +206,14 @@ class Request:
         return cell_of(self.file, self.preset, self.settings, any_length, self.seeds[0], self.out).experiment
 
 
+def _each_run_once(found: Iterable[Candidate]) -> Iterable[Candidate]:
+    """Under the first of its names: long rounds may be those of the experiment."""
+    once: dict[tuple[str, Schedule], Candidate] = {}
+    for one in found:
+        once.setdefault((one.method, one.schedule), one)
+    return once.values()
+
+
 def _key(setting: str) -> str:
     return spelt_key(setting.partition("=")[0].strip())
 
@@ -213,12 +221,15 @@ def _key(setting: str) -> str:
 def _own_schedule(asked: str) -> tuple[str, dict[str, int]]:
     """The method without the rounds and epochs among its switches, and these by key."""
     method, switches = read_switches(asked)
-    named = {_key(one): one.partition("=")[2].strip() for one in switches if _key(one) in _SCHEDULED}
-    for key, value in named.items():
-        if not re.fullmatch(_NUMBER, value, re.ASCII):
-            raise InputError(f"{asked}: {key} = {value} is no whole number of 1 or more.")
+    named: dict[str, int] = {}
+    for one in switches:
+        key, value = _key(one), one.partition("=")[2].strip()
+        if key in _SCHEDULED:
+            named[key] = read_whole(value) or 0
+            if not named[key]:
+                raise InputError(f"{asked}: {key} = {value} is no whole number of 1 or more.")
     others = [one for one in switches if _key(one) not in _SCHEDULED]
-    return ":".join([method, *others]), {key: int(value) for key, value in named.items()}
+    return ":".join([method, *others]), named
 
 
 def _check_fit(method: str, experiment: Experiment) -> None:

@@ -97,9 +97,10 @@ def bits_length(scope: Scope, bits: float, key: str) -> int:
     """Of so many bits a weight, which must be enough for a code that says anything."""
     length, least = _length(scope, bits), CODES[scope.options.code].least(scope.shared)
     if length < least:
+        enough = math.ceil(1000 * (bits + 8 * (least - length) / scope.shared)) / 1000
         raise BudgetError(
             f"{key} = {bits:g} is too little: of {scope.shared:,} weights that is {length} bytes, and a code takes "
-            f"{least} at least."
+            f"{least} at least: " + (f"use {enough:g} or more." if enough <= MOST_BITS else "the model is too small.")
         )
     return length
 
