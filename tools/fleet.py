@@ -109,7 +109,7 @@ class LightNodes:
         )
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 
-        from refprotofl.engines.flower.parcels import unwrap, wrap
+        from refprotofl.engines.flower.messages import unwrap, wrap
 
         pull, push, confirm = objects
         received = receive()
@@ -131,16 +131,16 @@ class LightNodes:
                 push(run, session, one, parts[one].deflate())
         return True
 
-    def _answer(self, action: str, parcel: Any) -> Any:
-        from refprotofl.engines.flower.parcels import Parcel
-        from refprotofl.engines.flower.routes import PROTOCOL, Answered, Route
+    def _answer(self, action: str, envelope: Any) -> Any:
+        from refprotofl.engines.flower.messages import Envelope
+        from refprotofl.deploy.routes import PROTOCOL, Answered, Route
 
         if action == "hello":
-            return Parcel({"protocol": PROTOCOL, "client": None})
+            return Envelope({"protocol": PROTOCOL, "client": None})
         if action == "run":
-            return Parcel({"code": None})
-        route = Route.read(parcel.header)
-        return Parcel(Answered.to(route, state="0" * 64).header(), self._answers[route.verb])
+            return Envelope({"code": None})
+        route = Route.read(envelope.header)
+        return Envelope(Answered.to(route, state="0" * 64).header(), self._answers[route.verb])
 
 
 def usage(process: int) -> dict[str, float]:
@@ -178,7 +178,7 @@ def rounds_in(out: Path) -> list[dict[str, Any]]:
 
 def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, port: int) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "src"))
-    from refprotofl.deploying.kits import QUIET
+    from refprotofl.deploy.kits import QUIET
     from refprotofl.records.rounds import read_traffic
 
     home, out, address = folder / f"home-{count}", folder / f"run-{count}", f"127.0.0.1:{port}"

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from refprotofl.engines.flower.node_store import LAST, runs_in
-from refprotofl.engines.flower.parcels import Parcel
-from refprotofl.engines.flower.routes import Answered, Route
+from refprotofl.deploy.node_store import LAST, runs_in
+from refprotofl.engines.flower.messages import Envelope
+from refprotofl.deploy.routes import Answered, Route
 from refprotofl.engines.flower.worker import _receive, _send
 from refprotofl.relay.relay import Address, Relay
 
@@ -118,9 +118,9 @@ def garbage(store: Path) -> Iterator[list[str]]:
                 one, _ = door.accept()
                 with one:
                     one.settimeout(10)
-                    told, parcel = _receive(one)
+                    told, envelope = _receive(one)
                     asked.append(told["action"])
-                    _send(one, {"here": True}, _nonsense(told["action"], parcel, len(asked)))
+                    _send(one, {"here": True}, _nonsense(told["action"], envelope, len(asked)))
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -133,23 +133,23 @@ def garbage(store: Path) -> Iterator[list[str]]:
         place.unlink(missing_ok=True)
 
 
-def _nonsense(action: str, parcel: Parcel, turn: int) -> Parcel:
+def _nonsense(action: str, envelope: Envelope, turn: int) -> Envelope:
     if action == "run":
-        return Parcel({"code": None})
-    return NONSENSE[turn % len(NONSENSE)](Answered.to(Route.read(parcel.header), state="f" * 64).header())
+        return Envelope({"code": None})
+    return NONSENSE[turn % len(NONSENSE)](Answered.to(Route.read(envelope.header), state="f" * 64).header())
 
 
 # What a node may say in place of an answer, of whose header all else is right.
-NONSENSE: list[Callable[[dict[str, Any]], Parcel]] = [
-    lambda header: Parcel({"round": "x"}, b"?"),
-    lambda header: Parcel(header, os.urandom(20_000)),
-    lambda header: Parcel({**header, "round": 99}),
-    lambda header: Parcel({**header, "state": "no digest"}),
-    lambda header: Parcel({**header, "state": "f" * 1_000_000}),
-    lambda header: Parcel({**header, "state": ["f" * 64]}),
-    lambda header: Parcel({**header, "phase": 10**400}),
-    lambda header: Parcel({**header, "run": {"run": header["run"]}}),
-    lambda header: Parcel({}),
+NONSENSE: list[Callable[[dict[str, Any]], Envelope]] = [
+    lambda header: Envelope({"round": "x"}, b"?"),
+    lambda header: Envelope(header, os.urandom(20_000)),
+    lambda header: Envelope({**header, "round": 99}),
+    lambda header: Envelope({**header, "state": "no digest"}),
+    lambda header: Envelope({**header, "state": "f" * 1_000_000}),
+    lambda header: Envelope({**header, "state": ["f" * 64]}),
+    lambda header: Envelope({**header, "phase": 10**400}),
+    lambda header: Envelope({**header, "run": {"run": header["run"]}}),
+    lambda header: Envelope({}),
 ]
 
 

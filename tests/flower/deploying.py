@@ -7,9 +7,9 @@ from typing import Any
 from flwr.app import Message
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
-from refprotofl.engines.flower.courier import Courier
-from refprotofl.engines.flower.deployed import deploy
-from refprotofl.engines.flower.parcels import unwrap
+from refprotofl.engines.flower.transport import Courier
+from refprotofl.deploy.run import deploy
+from refprotofl.engines.flower.messages import unwrap
 from refprotofl.engines.flower.settings import read_run_config
 from refprotofl.records.events import read_events
 from refprotofl.simulation.run import Finished, run

@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from refprotofl.engines.flower import node
 from refprotofl.engines.flower.client_app import app
-from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap
+from refprotofl.engines.flower.messages import Envelope, unwrap, wrap
 
 GONE = 5  # Flower's code for a node that is not there
 
@@ -28,7 +28,7 @@ class MemoryGrid(Grid):
     nodes: dict[int, dict[str, Any]]
     names: dict[int, str] = field(default_factory=dict)
     fate: Fate = lambda number, message: ""
-    told: Callable[[int, Parcel, Parcel], Parcel] = lambda number, request, answer: answer  # what a node says instead
+    told: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: answer  # what a node says instead
     replies: dict[str, Message] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
     valid: list[float] = field(default_factory=list)  # the seconds that each message may wait

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from refprotofl.deploying.server import superlink
+from refprotofl.deploy.server import superlink
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -14,8 +14,8 @@ from tests.flower.breaking import Link, processes, signal_all
 from tests.flower.conftest import CLIENTS
 from tests.flower.loopback import BIN, ROOT, free_port
 
-from refprotofl.deploying.kits import QUIET, Deployment, read_deployment
-from refprotofl.deploying.server import ask_flower, environment
+from refprotofl.deploy.kits import QUIET, Deployment, read_deployment
+from refprotofl.deploy.server import ask_flower, environment
 
 PATIENCE = 400.0  # seconds; on two busy cores every message takes its time
 

@@ -12,9 +12,9 @@ from flwr.common.constant import ErrorCode
 from tests.flower.deploying import Configs, deployed, simulated
 from tests.flower.inmemory import GONE, MemoryGrid
 
-from refprotofl.engines.flower import courier, engine, parcels
-from refprotofl.engines.flower.courier import Courier, Sending
-from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap
+from refprotofl.engines.flower import courier, engine, envelopes
+from refprotofl.engines.flower.transport import Courier, Sending
+from refprotofl.engines.flower.messages import Envelope, unwrap, wrap
 from refprotofl.errors import MachineError
 from refprotofl.records.verify import first_difference
 
@@ -43,12 +43,12 @@ class Echo(MemoryGrid):
         number = message.metadata.dst_node_id
         identity = f"to-{number}"
         message.metadata.__dict__["_message_id"] = identity
-        self.replies[identity] = Message(wrap(Parcel({"node": number})), reply_to=message)
+        self.replies[identity] = Message(wrap(Envelope({"node": number})), reply_to=message)
         return identity
 
 
 def sendings(count: int) -> list[Sending]:
-    return [Sending(number, "ask", Parcel({}, b"the same for all")) for number in range(1, count + 1)]
+    return [Sending(number, "ask", Envelope({}, b"the same for all")) for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("count", [0, 1, courier.AT_ONCE, courier.AT_ONCE + 1, 7 * courier.AT_ONCE - 3])
@@ -57,7 +57,7 @@ def test_every_message_is_pushed_once_and_its_reply_found(count: int) -> None:
     ids = carrying.push(sendings(count))
     assert ids == [f"to-{number}" for number in range(1, count + 1)]
     replies = carrying.pull(ids)
-    assert {identity: reply.parcel and reply.parcel.header["node"] for identity, reply in replies.items()} == {
+    assert {identity: reply.envelope and reply.envelope.header["node"] for identity, reply in replies.items()} == {
         f"to-{number}": number for number in range(1, count + 1)
     }
     assert carrying.pull(ids) == {}
@@ -83,7 +83,7 @@ def test_a_part_that_was_not_taken_whole_costs_no_other_part() -> None:
     assert ids[courier.AT_ONCE : 2 * courier.AT_ONCE] == [""] * courier.AT_ONCE
 
 
-@pytest.mark.parametrize("size", [10, parcels.WHOLE + 1])
+@pytest.mark.parametrize("size", [10, envelopes.WHOLE + 1])
 def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
     class Keeps(Echo):
         kept: ClassVar[list[Message]] = []
@@ -94,9 +94,9 @@ def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
             return super().push_messages(some)
 
     payload = bytes(size)
-    Courier(Keeps({})).push([Sending(number, "ask", Parcel({}, payload)) for number in range(1, 100)])
+    Courier(Keeps({})).push([Sending(number, "ask", Envelope({}, payload)) for number in range(1, 100)])
     assert len(Keeps.kept) == 99
-    assert len({id(message.content[parcels.PAYLOAD]) for message in Keeps.kept}) == 1
+    assert len({id(message.content[envelopes.PAYLOAD]) for message in Keeps.kept}) == 1
     assert {unwrap(message.content).payload for message in Keeps.kept} == {payload}
 
 

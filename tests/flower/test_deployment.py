@@ -106,9 +106,9 @@ def test_a_node_keeps_its_store_to_itself_and_no_more_states_than_it_needs(
 ) -> None:
     there = deployed(grid, settings(), tmp_path / "there")
     manifest = json.loads((there.folder / "checkpoint" / "manifest.json").read_text())
-    roster = json.loads((there.folder / "nodes.json").read_text())
+    registry = json.loads((there.folder / "nodes.json").read_text())
     for number in range(CLIENTS):
-        store = tmp_path / f"store-{number}" / "runs" / roster["run"]
+        store = tmp_path / f"store-{number}" / "runs" / registry["run"]
         assert stat.S_IMODE((tmp_path / f"store-{number}").stat().st_mode) == 0o700
         held = json.loads((store / "states.json").read_text())
         assert list(held)[-1] == manifest["clients"][str(number)]["digest"]
@@ -126,8 +126,8 @@ def test_nodes_without_a_wish_become_clients_by_their_names_and_stay_so(
     grid = MemoryGrid({7: configs[2], 8: configs[0], 9: configs[1]}, {7: "node-10", 8: "node-2", 9: "node-9"})
     there, here = deployed(grid, settings(), tmp_path / "there"), simulated(settings(), tmp_path / "here")
     assert first_difference(here.folder, there.folder) is None
-    roster = json.loads((there.folder / "nodes.json").read_text())
-    assert roster["clients"] == {"node-2": 0, "node-9": 1, "node-10": 2}
+    registry = json.loads((there.folder / "nodes.json").read_text())
+    assert registry["clients"] == {"node-2": 0, "node-9": 1, "node-10": 2}
 
 
 def test_two_nodes_for_one_client_are_told(

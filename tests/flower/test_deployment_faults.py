@@ -11,8 +11,8 @@ from tests.flower.deploying import Configs, Once, Stop, deployed, failures, kind
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
 from refprotofl.engines.flower import courier, engine, gathering
-from refprotofl.engines.flower.parcels import Parcel, unwrap
-from refprotofl.engines.flower.routes import Answered, Route
+from refprotofl.engines.flower.messages import Envelope, unwrap
+from refprotofl.deploy.routes import Answered, Route
 from refprotofl.engines.flower.settings import read_run_config
 from refprotofl.errors import InputError, MachineError, RunError
 from refprotofl.records.events import read_events
@@ -81,8 +81,8 @@ def test_a_node_that_stays_silent_is_reminded_and_the_request_sent_again_only_if
 def test_a_node_that_never_has_what_it_was_sent_costs_itself_its_turn(
     grid: MemoryGrid, settings: Configs, tmp_path: Path
 ) -> None:
-    def told(number: int, request: Parcel, answer: Parcel) -> Parcel:
-        return Parcel({"needs-request": True}) if number == 101 and request.header.get("round") == 2 else answer
+    def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
+        return Envelope({"needs-request": True}) if number == 101 and request.header.get("round") == 2 else answer
 
     grid.told = told
     there = deployed(grid, settings(), tmp_path / "there")
@@ -204,9 +204,9 @@ def test_a_node_that_lost_its_disk_joins_anew(
 
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_whatever_a_node_says_costs_itself_its_turn(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, nonsense: Callable[[dict[str, Any]], Parcel]
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, nonsense: Callable[[dict[str, Any]], Envelope]
 ) -> None:
-    def told(number: int, request: Parcel, answer: Parcel) -> Parcel:
+    def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
         if number != 101 or (request.header.get("round"), request.header.get("verb")) != (2, "train"):
             return answer
         return nonsense(Answered.to(Route.read(request.header), state="f" * 64).header())
@@ -220,8 +220,8 @@ def test_whatever_a_node_says_costs_itself_its_turn(
 def test_a_node_with_an_impossible_wish_is_left_out(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, wish: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told(number: int, request: Parcel, answer: Parcel) -> Parcel:
-        return Parcel({**answer.header, "client": wish}) if number == 101 and "protocol" in answer.header else answer
+    def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
+        return Envelope({**answer.header, "client": wish}) if number == 101 and "protocol" in answer.header else answer
 
     grid.told = told
     there = deployed(grid, settings(deadline=0.2, min_replies=2, rounds=1), tmp_path / "there")

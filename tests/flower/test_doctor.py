@@ -19,10 +19,10 @@ import uvicorn
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 
 from refprotofl.cli.entry import main
-from refprotofl.deploying import doctor, reach
-from refprotofl.deploying.certificates import write_certificates
-from refprotofl.deploying.doctor import examine
-from refprotofl.deploying.findings import Finding
+from refprotofl.deploy import doctor, reach
+from refprotofl.deploy.certificates import write_certificates
+from refprotofl.deploy.doctor import examine
+from refprotofl.deploy.reach import Finding
 from refprotofl.experiment import Experiment
 from refprotofl.records.folder import read_experiment
 

@@ -11,7 +11,7 @@ import pytest
 from tests.flower.loopback import BIN, ROOT
 from tests.flower.site import wait_for
 
-from refprotofl.deploying.kits import INSECURE, QUIET, Deployment, write_deployment
+from refprotofl.deploy.kits import INSECURE, QUIET, Deployment, write_deployment
 from refprotofl.errors import InputError
 
 TOOLS = ("sh", "dirname", "mkdir", "sleep", "touch")

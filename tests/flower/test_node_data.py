@@ -13,8 +13,8 @@ from tests.flower.conftest import CLIENTS
 from tests.flower.deploying import Configs, deployed, failures
 from tests.flower.inmemory import MemoryGrid
 
-from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.engines.flower.node_data import load_images
+from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.node_data import load_images
 from refprotofl.handover import predict
 from refprotofl.handover.on_node import load_own
 from refprotofl.records.events import read_events

@@ -9,8 +9,8 @@ from tests.flower.deploying import Configs, Once, deployed, failures
 from tests.flower.inmemory import MemoryGrid
 
 from refprotofl.engines.flower import client_app
-from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.engines.flower.node_store import EXPERIMENT, runs_in
+from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.node_store import EXPERIMENT, runs_in
 from refprotofl.errors import InputError
 from refprotofl.records.verify import first_difference
 
@@ -46,8 +46,8 @@ def test_what_fails_on_the_way_to_an_answer_is_a_failure_of_the_node(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def broken(config: NodeConfig, action: str, parcel: Any) -> None:
-        if action == "ask" and parcel.header["verb"] == "train":
+    def broken(config: NodeConfig, action: str, envelope: Any) -> None:
+        if action == "ask" and envelope.header["verb"] == "train":
             raise ValueError("a secret of this node")
 
     monkeypatch.setattr(client_app, "hand_over", broken)

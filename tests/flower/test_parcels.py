@@ -3,9 +3,9 @@
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from refprotofl.engines.flower import parcels
-from refprotofl.engines.flower.parcels import Parcel, Unreadable, unwrap, wrap
-from refprotofl.engines.flower.routes import Answered, Greeted, Route
+from refprotofl.engines.flower import envelopes
+from refprotofl.engines.flower.messages import Envelope, Unreadable, unwrap, wrap
+from refprotofl.deploy.routes import Answered, Greeted, Route
 
 ROUTE = Route("a" * 32, 1, 2, 3, 0, "train", True, "b" * 64, ["c" * 64])
 
@@ -19,10 +19,10 @@ def made(data: bytes) -> Array:
     return Array(dtype="uint8", shape=(1,), stype="numpy.ndarray", data=data)
 
 
-@pytest.mark.parametrize("size", [0, 10, parcels.WHOLE, parcels.WHOLE + 1])
+@pytest.mark.parametrize("size", [0, 10, envelopes.WHOLE, envelopes.WHOLE + 1])
 def test_a_parcel_comes_back_as_it_was(size: int) -> None:
-    parcel = Parcel({"round": 3, "keeps": True, "verb": "train"}, bytes(size))
-    assert unwrap(wrap(parcel)) == parcel
+    envelope = Envelope({"round": 3, "keeps": True, "verb": "train"}, bytes(size))
+    assert unwrap(wrap(envelope)) == envelope
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_parcel_comes_back_as_it_was(size: int) -> None:
         RecordDict({"header": ConfigRecord({"json": "{}"})}),
         RecordDict({"header": ConfigRecord({"json": "[" * 100_000})}),
         RecordDict({"header": ConfigRecord({"json": f'{{"round": {"1" * 5_000}}}'})}),
-        RecordDict({"header": ConfigRecord({"json": f'"{"x" * parcels.WHOLE}"'})}),
+        RecordDict({"header": ConfigRecord({"json": f'"{"x" * envelopes.WHOLE}"'})}),
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"")})}),
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"PK\3\4")})}),
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(HUGE)})}),

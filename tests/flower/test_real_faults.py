@@ -23,7 +23,7 @@ from tests.flower.deploying import Configs, failures, participants, simulated
 from tests.flower.loopback import free_port
 from tests.flower.site import PATIENCE, Site, wait_for
 
-from refprotofl.deploying.server import ask_flower, names_of_nodes, process_of
+from refprotofl.deploy.server import ask_flower, names_of_nodes, process_of
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference

@@ -13,8 +13,8 @@ from tests.flower.loopback import free_port
 from tests.flower.site import Site
 
 from refprotofl.cli import main
-from refprotofl.deploying import server
-from refprotofl.deploying.kits import Deployment, write_deployment
+from refprotofl.deploy import server
+from refprotofl.deploy.kits import Deployment, write_deployment
 from refprotofl.errors import DataError, InputError, MachineError
 
 Programs = Callable[[str], None]

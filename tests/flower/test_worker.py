@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from tests.flower.deploying import node
 
-from refprotofl.engines.flower.node import take_run
-from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.engines.flower.node_store import NodeStore
-from refprotofl.engines.flower.parcels import Parcel
-from refprotofl.engines.flower.routes import Route
+from refprotofl.deploy.node import take_run
+from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.node_store import NodeStore
+from refprotofl.engines.flower.messages import Envelope
+from refprotofl.deploy.routes import Route
 from refprotofl.engines.flower.worker import LONGEST_LOG, hand_over
 from refprotofl.records.folder import read_experiment
 from refprotofl.wire import decode, encode
@@ -33,7 +33,7 @@ def config(apart: Path, undisturbed: Path, tmp_path: Path) -> Iterator[NodeConfi
     """A node that knows of a run; its worker, if it gets one, is ended by its id."""
     config = NodeConfig.read(node(apart, tmp_path, 0, worker=True))
     told = {"run": RUN, "client": 0, "experiment": read_experiment(undisturbed).plain()}
-    assert take_run(config, Parcel(told)).header == {"code": None}
+    assert take_run(config, Envelope(told)).header == {"code": None}
     yield config
     for number in workers(config):
         os.kill(number, signal.SIGKILL)
@@ -52,8 +52,8 @@ def workers(config: NodeConfig) -> list[int]:
     return found
 
 
-def request(phase: int) -> Parcel:
-    return Parcel(Route(RUN, 0, 1, phase, 0, "join", True, "", []).header(), encode({}))
+def request(phase: int) -> Envelope:
+    return Envelope(Route(RUN, 0, 1, phase, 0, "join", True, "", []).header(), encode({}))
 
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -98,10 +98,10 @@ def test_a_worker_that_computes_for_long_is_waited_for(
     slow = config.model_copy(update={"data_path": "slow_images:images"})
     told = NodeStore(config.folder, RUN).told
     assert told is not None
-    again = Parcel({"run": RUN, "client": 0, "experiment": told.experiment.plain()})
+    again = Envelope({"run": RUN, "client": 0, "experiment": told.experiment.plain()})
     with ThreadPoolExecutor() as asking:
         given = list(asking.map(lambda _: hand_over(slow, "run", again, silent=6), range(2)))
-    assert given == [Parcel({"code": None})] * 2
+    assert given == [Envelope({"code": None})] * 2
     assert len(workers(config)) == 1
 
 
@@ -128,10 +128,10 @@ def test_a_client_app_whose_worker_answers_never_imports_torch(config: NodeConfi
         "from flwr.app import Context, Message, RecordDict\n"
         "from flwr.supercore.task_identity import TaskIdentity\n"
         "from refprotofl.engines.flower.client_app import app\n"
-        "from refprotofl.engines.flower.parcels import Parcel, unwrap, wrap\n"
+        "from refprotofl.engines.flower.messages import Envelope, unwrap, wrap\n"
         "TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1\n"
         "config, header = map(json.loads, sys.argv[1:])\n"
-        "message = Message(wrap(Parcel(header, bytes.fromhex(sys.stdin.read()))), 1, 'query.ask')\n"
+        "message = Message(wrap(Envelope(header, bytes.fromhex(sys.stdin.read()))), 1, 'query.ask')\n"
         "message.metadata.__dict__['_message_id'] = '1'\n"
         "reply = app(message, Context(1, 1, config, RecordDict(), {}))\n"
         "print(unwrap(reply.content).header['code'], 'torch' in sys.modules)\n"
@@ -148,11 +148,11 @@ def test_a_worker_goes_when_the_supernode_has_gone(config: NodeConfig) -> None:
     told: dict[str, Any] = {name: value for name, value in config.plain().items() if value is not None}
     code = (
         "import json, sys\n"
-        "from refprotofl.engines.flower.node_config import NodeConfig\n"
-        "from refprotofl.engines.flower.parcels import Parcel\n"
+        "from refprotofl.deploy.node_config import NodeConfig\n"
+        "from refprotofl.engines.flower.messages import Envelope\n"
         "from refprotofl.engines.flower.worker import hand_over\n"
         "config, header = map(json.loads, sys.argv[1:])\n"
-        "assert hand_over(NodeConfig.read(config), 'ask', Parcel(header)) is not None\n"
+        "assert hand_over(NodeConfig.read(config), 'ask', Envelope(header)) is not None\n"
     )
     inner = [sys.executable, "-c", code, json.dumps(told), json.dumps(dict(request(1).header))]
     outer = "import subprocess, sys; raise SystemExit(subprocess.call(sys.argv[1:]))"

@@ -20,7 +20,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     bench_runs,
     comparing,
     data,
-    deploying,
+    deploy,
     frontier,
     relaying,
     reporting,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from refprotofl.basics.state import State, digest_state
-from refprotofl.engines.flower.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
+from refprotofl.deploy.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
 from refprotofl.engines.local.store import ClientStore
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment

@@ -28,6 +28,16 @@ def _write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def create_file(path: Path, data: bytes, mode: int) -> None:
+    """Write a new file that has its mode from the first moment; an existing one is never replaced."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+        path.chmod(mode)  # whatever the umask says
+    except OSError as problem:
+        raise write_error(path, problem) from None
+
+
 def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> None:
     """`write_whole` for a file that `write` makes; without `sync` a power cut may spoil it until `sync_files`."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -60,7 +70,7 @@ def remove_parts(folder: Path) -> None:
 def write_error(path: Path, problem: OSError) -> MachineError:
     if problem.errno in FULL:
         return MachineError(
-            f"The disk is full: cannot write {path}. Free some space; a run then goes on with --resume."
+            f"The disk is full: cannot write {path}. Free some space, then start again: what was committed is kept."
         )
     return MachineError(f"Cannot write {path}: {problem.strerror or problem}.")
 

@@ -7,8 +7,8 @@ folder. So the run is the same for any number of nodes.
 import time
 from collections.abc import Sequence
 
-from refprotofl.engines.flower.courier import Courier, Reply, Sending
-from refprotofl.engines.flower.parcels import Parcel
+from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.transport import Reply, Sending, Transport
 from refprotofl.engines.local.executor import too_late
 from refprotofl.engines.local.host import Outcome, Task
 from refprotofl.engines.local.pipes import pack_task, unpack_outcome
@@ -24,9 +24,9 @@ class GridExecutor:
     """
 
     def __init__(
-        self, courier: Courier, nodes: Sequence[int], specifications: Sequence[bytes], sizes: Sequence[int]
+        self, transport: Transport, nodes: Sequence[int], specifications: Sequence[bytes], sizes: Sequence[int]
     ) -> None:
-        self._courier = courier
+        self._transport = transport
         self._nodes = nodes
         self._specifications = [specification.decode() for specification in specifications]
         self._sizes = sizes
@@ -46,14 +46,14 @@ class GridExecutor:
         while ticket not in self._outcomes:
             if not self._hear(deadline):
                 self._find_late(deadline)
-                self._courier.rest()
+                self._transport.rest()
         return self._outcomes.pop(ticket)
 
     def forget(self) -> None:
         self._waiting.clear()
         while self._sent:
             if not self._hear(None):
-                self._courier.rest()
+                self._transport.rest()
         self._outcomes.clear()
 
     def close(self) -> None:
@@ -62,17 +62,17 @@ class GridExecutor:
     def _send(self) -> None:
         tickets = sorted(self._waiting, key=lambda ticket: (-self._sizes[self._waiting[ticket].client], ticket))
         sendings = [self._sending(ticket % len(self._nodes), self._waiting[ticket]) for ticket in tickets]
-        for identity, ticket in zip(self._courier.push(sendings), tickets, strict=True):
+        for identity, ticket in zip(self._transport.push(sendings), tickets, strict=True):
             if not identity:
                 raise MachineError("Flower did not take a message; its log tells why. Go on with the same run folder.")
             self._sent[identity] = ticket, self._waiting.pop(ticket)
 
     def _sending(self, place: int, task: Task) -> Sending:
         header = {"specification": self._specifications[place]}
-        return Sending(self._nodes[place], TASK, Parcel(header, pack_task(task)), str(task.round))
+        return Sending(self._nodes[place], TASK, Envelope(header, pack_task(task)), str(task.round))
 
     def _hear(self, deadline: float | None) -> bool:
-        replies = self._courier.pull(self._sent)
+        replies = self._transport.pull(self._sent)
         for identity, reply in replies.items():
             ticket, task = self._sent.pop(identity)
             self._outcomes[ticket] = _read(task, reply, deadline)
@@ -87,9 +87,9 @@ class GridExecutor:
 
 
 def _read(task: Task, reply: Reply, deadline: float | None) -> Outcome:
-    if reply.parcel is None or "trouble" in reply.parcel.header:
-        told = reply.reason if reply.parcel is None else str(reply.parcel.header["trouble"])
+    if reply.envelope is None or "trouble" in reply.envelope.header:
+        told = reply.reason if reply.envelope is None else str(reply.envelope.header["trouble"])
         raise MachineError(f"Round {task.round}, client {task.client}: Flower's node failed: {told.rstrip('.')}.")
-    if deadline is not None and float(reply.parcel.header["seconds"]) > deadline:
+    if deadline is not None and float(reply.envelope.header["seconds"]) > deadline:
         raise too_late(task, deadline)
-    return unpack_outcome(reply.parcel.payload)
+    return unpack_outcome(reply.envelope.payload)

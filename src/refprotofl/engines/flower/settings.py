@@ -1,55 +1,55 @@
-"""Flower's run config as an experiment: dotted keys as for --set, and a few that only say where things are."""
+"""Flower's run config as an experiment: a preset or a file, settings as for --set, and where things are."""
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_data_path
 
 from refprotofl.data.loading import is_relative
+from refprotofl.deploy.run import Settings
+from refprotofl.engines.flower.app import KEYS
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-
-PLACES = ("preset", "file", "out", "data")  # the app's own keys; every other is the experiment's
+from refprotofl.simulation.run import default_folder
 
 Value = bool | int | float | str | bytes
 
 
-@dataclass(frozen=True)
-class Settings:
-    experiment: Experiment
-    out: Path | None  # None for a new folder
-    data: Path | None
-
-
 def read_run_config(config: Mapping[str, Value]) -> Settings:
-    """A key with an empty text is not set: Flower wants every key that may be given to be there before."""
-    given = {name: value for name, value in config.items() if value != ""}
-    places = {name: str(given.pop(name)) for name in PLACES if name in given}
-    file, out, data = (_place(name, places) for name in ("file", "out", "data"))
-    settings = [f"{name}={_as_setting(value)}" for name, value in given.items()]
-    experiment = load_experiment(file, places.get("preset"), settings)
+    given = {name: str(value) for name, value in config.items() if value != ""}
+    if unknown := [name for name in given if name not in KEYS]:
+        raise InputError(
+            f"There is no run config key {unknown[0]}. The keys are {', '.join(KEYS)}; the experiment's own go into "
+            f'set, as in set="{unknown[0]}={given[unknown[0]]}".'
+        )
+    file, out, data = (_path(name, given.get(name)) for name in ("file", "out", "data"))
+    experiment = load_experiment(file, given.get("preset"), read_settings(given.get("set", "")))
     _refuse_relative_sets(experiment)
-    return Settings(experiment, out, data)
+    return Settings(experiment, out or user_data_path("refprotofl") / "runs" / default_folder(experiment).name, data)
 
 
-def _as_setting(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def read_settings(text: str) -> list[str]:
+    """Return the settings of a text such as "rounds=20 train.lr=0.05"; quotes work as in a shell."""
+    try:
+        return shlex.split(text)
+    except ValueError as problem:
+        raise InputError(f"set = {text!r}: {problem}.") from None
 
 
-def _place(name: str, places: Mapping[str, str]) -> Path | None:
-    """A ServerApp runs where the SuperLink was started, which need not be where the user is."""
-    if name not in places:
+def _path(name: str, text: str | None) -> Path | None:
+    """Return an absolute path: a ServerApp does not run where the user is."""
+    if text is None:
         return None
-    path = Path(places[name]).expanduser()
+    path = Path(text).expanduser()
     if not path.is_absolute():
-        raise _relative(name, places[name])
+        raise _relative(name, text)
     return path
 
 
 def _refuse_relative_sets(experiment: Experiment) -> None:
-    """One word as `dataset` is a name that was meant, and the nearest is told later."""
+    """One word as `dataset` is a misspelt name, for which the nearest is suggested later."""
     sets = {"public.dataset": experiment.public.dataset, "test.dataset": experiment.test.dataset}
     if len(Path(experiment.dataset).parts) > 1 or Path(experiment.dataset).suffix:
         sets["dataset"] = experiment.dataset
@@ -60,11 +60,6 @@ def _refuse_relative_sets(experiment: Experiment) -> None:
 
 def _relative(name: str, path: str) -> InputError:
     return InputError(
-        f"{name} = {path!r} is relative, but the ServerApp does not run where you call flwr: give the whole path, "
-        f"such as {name}='\"{Path.home() / path}\"'."
+        f"{name} = {path!r} is relative, but the server does not run in your folder: give the absolute path, such as "
+        f"{Path.home() / path}."
     )
-
-
-def runs_folder() -> Path:
-    """Where runs go that nobody gave a folder."""
-    return user_data_path("refprotofl") / "runs"

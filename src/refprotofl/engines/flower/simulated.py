@@ -5,10 +5,10 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from refprotofl.engines.flower.courier import Courier
+from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.run import Settings
+from refprotofl.deploy.transport import Transport
 from refprotofl.engines.flower.executor import GridExecutor
-from refprotofl.engines.flower.parcels import Parcel
-from refprotofl.engines.flower.settings import Settings
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.pipes import pack_outcome, unpack_task
@@ -18,19 +18,19 @@ from refprotofl.simulation.run import Finished, run
 from refprotofl.simulation.watching import Watcher
 
 
-def simulate(courier: Courier, nodes: list[int], settings: Settings, out: Path, watcher: Watcher) -> Finished:
+def simulate(transport: Transport, nodes: list[int], settings: Settings, watcher: Watcher) -> Finished:
     """The ServerApp's part. It goes on with the run in the folder, if there is one."""
 
     def open_engine(site: Site) -> LocalEngine:
         sizes = [len(indices) for indices in site.federation.data.client_indices]
         places, specifications = nodes[: site.workers], worker_specifications(site)
         return LocalEngine(
-            lambda: GridExecutor(courier, places, specifications, sizes), site.folder, site.records, site.kept
+            lambda: GridExecutor(transport, places, specifications, sizes), site.folder, site.records, site.kept
         )
 
     return run(
         settings.experiment,
-        out=out,
+        out=settings.out,
         data=settings.data,
         workers=len(nodes),
         resume=True,
@@ -39,15 +39,15 @@ def simulate(courier: Courier, nodes: list[int], settings: Settings, out: Path, 
     )
 
 
-def do_task(parcel: Parcel) -> Parcel:
+def do_task(envelope: Envelope) -> Envelope:
     """The ClientApp's part, in whichever process Flower runs it."""
     try:
-        host = _host(str(parcel.header["specification"]))
+        host = _host(str(envelope.header["specification"]))
         begin = time.monotonic()
-        outcome = host.do(unpack_task(parcel.payload))
+        outcome = host.do(unpack_task(envelope.payload))
     except RefProtoFLError as problem:
-        return Parcel({"trouble": str(problem)})
-    return Parcel({"seconds": time.monotonic() - begin}, pack_outcome(outcome))
+        return Envelope({"trouble": str(problem)})
+    return Envelope({"seconds": time.monotonic() - begin}, pack_outcome(outcome))
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +55,7 @@ def _host(specification: str) -> ClientHost:
     folder = Path(json.loads(specification)["folder"])
     if not folder.is_dir():
         raise InputError(
-            f"This node does not see the run folder {folder.parent}, so it is on another machine than the server: a "
-            "node with data of its own needs data-path in its --node-config."
+            f"This node does not see the run folder {folder.parent}, so it is on another machine than the server. "
+            "For devices with their own data, see refprotofl deploy."
         )
     return build_worker_host(specification.encode())

@@ -1,5 +1,6 @@
-"""What a node is told by its owner, in --node-config: where its data and its store are, and what it allows."""
+"""A node's settings, which its owner writes into node.toml: its data, its store, and what it allows."""
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -13,49 +14,55 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
 from refprotofl.keys.complaints import explain, keys, no_such_key
 from refprotofl.keys.table import Table
-from refprotofl.keys.values import Bytes, Count, Switch, Text
+from refprotofl.keys.values import Bytes, Count, Text
 
-OF_FLOWER = ("partition-id", "num-partitions")  # what Flower itself may put into a node's config
+FILE = "node.toml"
 CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment whose code would run on a node
 
 
 class NodeConfig(Table):
+    server: str = Field("", description="the server's address, as host:port")
+    name: str = Field("", description="the name under which the node's key is admitted")
     data_path: Text = Field(description="the node's images: a .npz file, a folder of class folders or module:function")
     store: str = Field("", description="the folder that the node keeps its private state in")
-    client: Count | None = Field(None, description="which client of the experiment the node is, 0 or more")
+    client: Count | None = Field(None, description="the client that the node must be; without it, as it is admitted")
     modules: str = Field("", description="code that the node may import, as module:name, separated by commas")
     hold_out: Annotated[float, Field(ge=0, le=0.9)] = Field(
         0.2, description="share of the images kept for testing if they come without test images, 0 to 0.9"
     )
     uplink_budget: Bytes | None = Field(None, description="bytes that the node sends in a round at most")
     keep_runs: Annotated[int, Field(ge=1)] = Field(3, description="runs whose state the node keeps, 1 or more")
-    look_every: Annotated[float, Field(ge=3, le=600)] = Field(
-        3.0, description="seconds between two looks for work, 3 to 600: more where over fifty nodes share a server"
+    look_every: Annotated[float, Field(ge=0.1, le=600)] = Field(
+        3.0, description="longest pause in seconds between two looks for work, 0.1 to 600"
     )
-    worker: Switch = Field(True, description="whether a process of its own keeps data and model between messages")
 
     @classmethod
-    def read(cls, config: Mapping[str, Any], seen_from: Path | None = None) -> Self:
-        """A key that nobody knows is refused: a limit that was misspelt would not hold. Flower's own are passed over.
+    def read(cls, config: Mapping[str, Any], kit: Path | None = None) -> Self:
+        """Return the settings, checked. An unknown key is refused: a misspelt limit would not hold.
 
-        Relative paths start at `seen_from`, else where this process stands, and are whole from now on.
+        Relative paths start at the kit, else at the current folder, and are made absolute.
         """
-        given = {name: value for name, value in config.items() if name not in OF_FLOWER and value != ""}
-        known = keys(cls)
+        given, known = dict(config), keys(cls)
         if unknown := [name for name in given if name not in known]:
-            raise InputError(f"--node-config: {no_such_key(unknown[0], known)}")
+            raise InputError(f"{FILE}: {no_such_key(unknown[0], known)}")
         if "data-path" not in given:
-            raise InputError(
-                "This node has no data-path in its --node-config: give it the .npz file or the folder with its images."
-            )
-        here = seen_from or Path.cwd()
+            raise InputError(f"{FILE} has no data-path: give it the .npz file or the folder with this node's images.")
+        here = kit or Path.cwd()
         for name in ("data-path", "store"):
-            if isinstance(given.get(name), str) and not is_reference(given[name]):
+            if isinstance(given.get(name), str) and given[name] and not is_reference(given[name]):
                 given[name] = str(here / Path(given[name]).expanduser())
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            raise InputError(f"--node-config: {explain(error, cls)}") from None
+            raise InputError(f"{FILE}: {explain(error, cls)}") from None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The server's host and port."""
+        host, _, port = self.server.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise InputError(f'{FILE}: server = {self.server!r} is not an address such as "server.example:8443".')
+        return host.strip("[]"), int(port)
 
     @property
     def folder(self) -> Path:
@@ -73,3 +80,13 @@ class NodeConfig(Table):
                 f"The experiment names code that this node does not allow: {', '.join(unknown)}. If you trust it, "
                 "name it in modules of the node's config."
             )
+
+
+def read_node_config(kit: Path) -> NodeConfig:
+    try:
+        found = tomllib.loads((kit / FILE).read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"{kit} has no {FILE}: give the folder of a node's kit.") from None
+    except ValueError as problem:
+        raise InputError(f"{kit / FILE} is not valid TOML: {problem}.") from None
+    return NodeConfig.read(found, kit.absolute())

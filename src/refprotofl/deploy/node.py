@@ -5,67 +5,72 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.routes import PROTOCOL, Answered, Route
 from refprotofl.engines.engine import Code
-from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.engines.flower.parcels import Parcel, Unreadable
-from refprotofl.engines.flower.routes import PROTOCOL, Answered, Route
 from refprotofl.errors import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.experiment import Experiment
 
 if TYPE_CHECKING:
-    from refprotofl.engines.flower.node_store import NodeStore, Sent
+    from refprotofl.deploy.node_store import NodeStore, Sent
     from refprotofl.engines.local.host import ClientHost
 
 NEEDS_RUN = "needs-run"  # the answer of a node that has not been told of the run, or has lost it
 NEEDS_REQUEST = "needs-request"  # of one that is reminded of a request that it has not answered
 
 
-def greet(config: NodeConfig) -> Parcel:
-    """Which client the node would be; nothing of its data."""
-    return Parcel({"protocol": PROTOCOL, "client": config.client})
+def greet(config: NodeConfig) -> Envelope:
+    """Answer a greeting: the version of the protocol and the node's name; nothing of its data."""
+    return Envelope({"protocol": PROTOCOL, "name": config.name})
 
 
-def take_run(config: NodeConfig, parcel: Parcel) -> Parcel:
+def take_run(config: NodeConfig, envelope: Envelope) -> Envelope:
     """Keeps the experiment, and the test set if one is sent along; refused if the node cannot or will not take part."""
-    from refprotofl.engines.flower.node_store import NodeStore, remove_old
+    from refprotofl.deploy.node_store import NodeStore, remove_old
 
     try:
-        run, client = str(parcel.header["run"]), int(parcel.header["client"])
-        experiment, store = Experiment.parse(parcel.header["experiment"]), NodeStore(config.folder, run)
+        run, client = str(envelope.header["run"]), int(envelope.header["client"])
+        if config.client not in (None, client):
+            raise InputError(
+                f"The server made this node client {client}, but client = {config.client} in node.toml: remove it, or "
+                "ask the operator to admit the node as that client."
+            )
+        experiment, store = Experiment.parse(envelope.header["experiment"]), NodeStore(config.folder, run)
         # What does not fit shows before anything is asked.
-        build_side(config, client, experiment, parcel.payload, store.states)
-        store.take(client, experiment, parcel.payload)
+        build_side(config, client, experiment, envelope.payload, store.states)
+        store.take(client, experiment, envelope.payload)
         remove_old(config.folder, config.keep_runs)
     except Exception as problem:  # why is told here, and only what kind it is to the server
-        return failure(parcel, problem)
-    return Parcel({"code": None})
+        return failure(envelope, problem)
+    return Envelope({"code": None})
 
 
-def answer(config: NodeConfig, parcel: Parcel) -> Parcel:
+def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
     """The client's answer; the same bytes again if it gave it before."""
-    from refprotofl.engines.flower.node_store import NodeStore
+    from refprotofl.deploy.node_store import NodeStore
 
-    route = Route.read(parcel.header)
+    route = Route.read(envelope.header)
     store = NodeStore(config.folder, route.run)
     told = store.told
     if told is None or told.client != route.client:
-        return Parcel({NEEDS_RUN: True})
-    key = route.key(parcel.payload)
+        return Envelope({NEEDS_RUN: True})
+    key = route.key(envelope.payload)
     before = store.remembered(key)
     if before is not None:
         return before
     if route.reminds:
-        return Parcel({NEEDS_REQUEST: True})
+        return Envelope({NEEDS_REQUEST: True})
     try:
-        given = _do(config, store, route, parcel.payload, told.digest)
+        given = _do(config, store, route, envelope.payload, told.digest)
         if given.header["code"] is None:
             store.remember(key, given, _sent(config, store, route, given))
     except Exception as problem:
-        return failure(parcel, problem)
+        return failure(envelope, problem)
     return given
 
 
-def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: str) -> Parcel:
+def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: str) -> Envelope:
     from refprotofl.basics.state import digest_state
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
@@ -81,19 +86,19 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
     result, state = outcome.result, route.base
     if result.trouble is not None:
         print(f"Round {route.round}, {route.verb}: {result.trouble}", flush=True)
-        return Parcel(Answered.to(route, code="data" if result.kind == "DataError" else "machine").header())
+        return Envelope(Answered.to(route, code="data" if result.kind == "DataError" else "machine").header())
     if result.code is not None:
         print(f"Round {route.round}, {route.verb}: {store.logs.last(route.client)}", flush=True)
-        return Parcel(Answered.to(route, code=result.code).header())
+        return Envelope(Answered.to(route, code=result.code).header())
     if outcome.location is not None:
         state = digest_state(host.store.load(route.client, outcome.location).state)
         store.put(state, outcome.location, {*route.retain, route.base})
     if verb == "evaluate":
         store.keep_newest(state, route.round, payload)
-    return Parcel(Answered.to(route, state=state).header(), result.payload)
+    return Envelope(Answered.to(route, state=state).header(), result.payload)
 
 
-def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Parcel) -> "Sent":
+def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope) -> "Sent":
     """What the round's answers take with this one, joining and scores apart; more than the owner allows is refused."""
     from refprotofl.methods.core.refusal import Refused
 
@@ -134,7 +139,7 @@ def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
 @lru_cache(maxsize=1)
 def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     """The client's side; kept as long as the process lives. `told` is the digest of what the node knows of the run."""
-    from refprotofl.engines.flower.node_store import TEST, NodeStore
+    from refprotofl.deploy.node_store import TEST, NodeStore
 
     store = NodeStore(config.folder, run)
     known = store.told
@@ -149,7 +154,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
 
     from refprotofl.compute.devices import choose, make_repeatable
     from refprotofl.compute.process import keep_freed_memory
-    from refprotofl.engines.flower.node_data import client_data, load_images
+    from refprotofl.deploy.node_data import client_data, load_images
     from refprotofl.methods.catalogue import with_options
     from refprotofl.methods.core.fields import Received
     from refprotofl.sides.client import build_client_side
@@ -174,14 +179,14 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
         raise InputError(f"This node's uplink-budget = {budget} bytes cannot be kept: {problem}") from None
 
 
-def failure(parcel: Parcel, problem: Exception) -> Parcel:
+def failure(envelope: Envelope, problem: Exception) -> Envelope:
     """The answer to a message that nothing came of: a code, with the route of what was asked. The words stay here."""
     tell(problem)
     code = code_for(problem)
     try:
-        return Parcel(Answered.to(Route.read(parcel.header), code=code).header())
-    except Unreadable:  # news of a run has none
-        return Parcel({"code": code})
+        return Envelope(Answered.to(Route.read(envelope.header), code=code).header())
+    except Unreadable:  # a greeting and the experiment have no route
+        return Envelope({"protocol": PROTOCOL, "code": code})
 
 
 def code_for(problem: Exception) -> Code:
@@ -203,4 +208,12 @@ def tell(problem: Exception) -> None:
         print("".join(traceback.format_exception(problem)), flush=True)
 
 
-ANSWERS = {"run": take_run, "ask": answer}  # by the ClientApp's action
+def handle(config: NodeConfig, action: str, envelope: Envelope) -> Envelope:
+    """Answer a message of the server, whatever is in it; what goes wrong is told in the node's own log."""
+    try:
+        return ANSWERS[action](config, envelope)
+    except Exception as problem:
+        return failure(envelope, problem)
+
+
+ANSWERS = {"hello": lambda config, _: greet(config), "run": take_run, "ask": answer}

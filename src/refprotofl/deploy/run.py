@@ -1,9 +1,10 @@
-"""A run over nodes with data of their own: the server's part, which sees none of them."""
+"""A run over nodes that keep their data: the server's part."""
 
 import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,12 +14,11 @@ from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.apart import Apart, load_apart, overlaps
 from refprotofl.data.federated import limited
 from refprotofl.data.public_set import covered_classes, draw_from_own
-from refprotofl.engines.flower.courier import Courier
-from refprotofl.engines.flower.engine import DeploymentEngine
-from refprotofl.engines.flower.gathering import Fleet
-from refprotofl.engines.flower.roster import Roster
-from refprotofl.engines.flower.settings import Settings
-from refprotofl.engines.flower.telling import say
+from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
+from refprotofl.deploy.fleet import Fleet
+from refprotofl.deploy.progress import Progress
+from refprotofl.deploy.registry import NodeRegistry, Place
+from refprotofl.deploy.transport import Transport
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.tables import Input
@@ -34,19 +34,25 @@ from refprotofl.simulation.loop import Loop
 from refprotofl.simulation.origin import origin_of
 from refprotofl.simulation.resolving import fill_in, prepare, resolve_apart
 from refprotofl.simulation.run import Finished, enter, restore, stand
-from refprotofl.simulation.watching import Watcher
 from refprotofl.wire import encode
 
 
-def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
-    """It goes on with the run in the folder, if there is one, after the last committed round."""
-    started = time.perf_counter()
+@dataclass(frozen=True)
+class Settings:
+    experiment: Experiment
+    out: Path
+    data: Path | None = None
+
+
+def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> Finished:
+    """Run an experiment over nodes; a run that is in the folder already is resumed after its last committed round."""
+    started, out = time.perf_counter(), settings.out
     experiment = prepare(settings.experiment)
     refuse_undeployable(experiment)
     folder = RunFolder(out)
     keep_freed_memory()
     with ExitStack() as cleanup, one_compute_thread():
-        cleanup.callback(watcher.close)
+        cleanup.callback(progress.close)
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         cleanup.callback(folder.close)
@@ -55,22 +61,22 @@ def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) ->
             return finished
         apart = load_apart(experiment, settings.data, seen_from(out))
         for note in overlaps(apart):
-            watcher.noted(note)
+            progress.noted(note)
         experiment, side = server_side(experiment, apart, device)
         planned = folder.take(experiment)
-        stand(folder, experiment, None, watcher)
+        stand(folder, experiment, None, progress)
         checkpoint = Checkpoint(folder.checkpoint, side.initial_digests, experiment.keep_checkpoints)
         restore(side, checkpoint)
-        roster = Roster(out, experiment.clients)
-        roster.keep()
-        checkpoint.marks.setdefault("run", {"id": roster.run, "experiment": experiment.hash, "rounds": planned})
-        fleet = Fleet(courier, roster, experiment.plain(), shared_test(apart, experiment), say)
-        engine = DeploymentEngine(courier, fleet, checkpoint.records, checkpoint.kept_records)
+        registry = NodeRegistry(out, experiment.clients, place)
+        registry.keep()
+        checkpoint.marks.setdefault("run", {"id": registry.run, "experiment": experiment.hash, "rounds": planned})
+        fleet = Fleet(transport, registry, experiment.plain(), shared_test(apart, experiment), progress.noted)
+        engine = DeploymentEngine(transport, fleet, progress, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
-        loop = Loop(side, engine, checkpoint, folder, watcher, lambda *clients: steps(loop.server, *clients))
+        loop = Loop(side, engine, checkpoint, folder, progress, lambda *clients: steps(loop.server, *clients))
         origin = origin_of(experiment, settings.data, seen_from(out))
         loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
-        fleet.gather(experiment.deadline or None, experiment.min_replies)
+        fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies)
         return Finished(loop.run(started), out)
 
 

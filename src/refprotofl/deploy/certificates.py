@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from refprotofl.basics.hosts import LOOPBACK
-from refprotofl.deploying.files import write_new
+from refprotofl.records.files import create_file
 
 DAYS = 825  # as long as most systems take a server's certificate for valid
 SLACK = datetime.timedelta(hours=1)  # for clocks that are behind
@@ -41,8 +41,29 @@ def write_certificates(folder: Path, host: str) -> None:
     )
     for name, certificate, key in (("ca", root, root_key), ("server", server, server_key)):
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        write_new(folder / f"{name}.crt", certificate.public_bytes(Encoding.PEM), 0o644)
-        write_new(folder / f"{name}.key", secret, 0o600)
+        create_file(folder / f"{name}.crt", certificate.public_bytes(Encoding.PEM), 0o644)
+        create_file(folder / f"{name}.key", secret, 0o600)
+
+
+def validity_problem(path: Path) -> str:
+    """Return what is wrong with a certificate's dates, with the remedy; "" while it is valid."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        return f"{path} cannot be read as a certificate: make a new site with refprotofl deploy init."
+    now, begins, ends = (
+        datetime.datetime.now(datetime.UTC),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
+    if now < begins:
+        return (
+            f"{path.name} is not valid before {begins:%Y-%m-%d %H:%M} UTC, and this clock says "
+            f"{now:%Y-%m-%d %H:%M} UTC: set it."
+        )
+    if now > ends:
+        return f"{path.name} expired on {ends:%Y-%m-%d}: make a new site with refprotofl deploy init, and new kits."
+    return ""
 
 
 def _started(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from refprotofl.deploy.envelope import Unreadable
 from refprotofl.engines.engine import CODES, Code
-from refprotofl.engines.flower.parcels import Unreadable
 from refprotofl.records.files import sha256
 
 Kind = TypeVar("Kind")
@@ -16,9 +16,10 @@ Kind = TypeVar("Kind")
 Number = Annotated[int, Field(ge=0, le=999_999_999)]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]  # of a state; empty for the initial one
+Name = Annotated[str, Field(max_length=63)]
 Verb = Annotated[str, Field(min_length=1, max_length=100)]
 
-PROTOCOL = 2  # raised when a node of an older version could no longer be talked to
+PROTOCOL = 3  # raised when a node of an older version could no longer be talked to
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,11 @@ class Answered:
 
 @dataclass(frozen=True)
 class Greeted:
-    """What a node says when it is greeted. `client`: which it would be. `code`: why it cannot take part."""
+    """A node's answer to a greeting. `name`: what it calls itself. `code`: why it cannot take part."""
 
     protocol: int
-    client: Number | None = None
+    name: Name = ""
     code: Code | None = None
-    simulated: bool = False
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Self:

@@ -1,36 +1,23 @@
-"""What crosses between our ServerApp and ClientApp: a header in JSON and one byte string."""
+"""Envelopes as the content of Flower messages."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from refprotofl.errors import RefProtoFLError
+from refprotofl.deploy.envelope import Envelope, Unreadable
 
-Header = Mapping[str, Any]
 Packed: TypeAlias = ConfigRecord | ArrayRecord
 
 HEADER, PAYLOAD = "header", "payload"  # the records of a message; equal payloads are one object on the SuperLink
 WHOLE = 4_000_000  # bytes that Flower can send in one piece; it sends a longer array in parts
 
 
-class Unreadable(RefProtoFLError):
-    """A message of Flower's that is none of ours."""
-
-
-@dataclass(frozen=True)
-class Parcel:
-    header: Header
-    payload: bytes = b""
-
-
-def wrap(parcel: Parcel, packed: Packed | None = None) -> RecordDict:
-    """`packed`: the payload as `pack` gives it, for who has it already."""
-    header = ConfigRecord({"json": json.dumps(parcel.header)})
-    return RecordDict({HEADER: header, PAYLOAD: pack(parcel.payload) if packed is None else packed})
+def wrap(envelope: Envelope, packed: Packed | None = None) -> RecordDict:
+    """Return the content of a message; `packed` is the payload as `pack` returns it, where it is at hand."""
+    header = ConfigRecord({"json": json.dumps(envelope.header)})
+    return RecordDict({HEADER: header, PAYLOAD: pack(envelope.payload) if packed is None else packed})
 
 
 def pack(payload: bytes) -> Packed:
@@ -39,8 +26,8 @@ def pack(payload: bytes) -> Packed:
     return ArrayRecord({"bytes": Array(np.frombuffer(payload, np.uint8))})
 
 
-def unwrap(content: RecordDict) -> Parcel:
-    """Whoever sent it may have put anything into it."""
+def unwrap(content: RecordDict) -> Envelope:
+    """Return the envelope of a received message, which may hold anything; raise Unreadable if it is not ours."""
     try:
         text = content.config_records[HEADER]["json"]
         header = json.loads(text) if isinstance(text, str) and len(text) <= WHOLE else None
@@ -49,7 +36,7 @@ def unwrap(content: RecordDict) -> Parcel:
         raise Unreadable(f"it is no message of ours ({type(problem).__name__})") from None
     if not isinstance(header, dict) or not isinstance(payload, bytes):
         raise Unreadable("it is no message of ours")
-    return Parcel(header, payload)
+    return Envelope(header, payload)
 
 
 def _payload(content: RecordDict) -> object:

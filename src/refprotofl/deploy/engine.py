@@ -1,7 +1,7 @@
-"""The engine of a deployment: every client is a node with data and a store of its own, somewhere else.
+"""The engine of a deployment: every client is a node with its own data and its own store, somewhere else.
 
-The server knows of a client's states their digests alone. A request names the one to go on from, and those that may be
-come back to; so nothing more is sent when a round is committed, given up or done again.
+The server knows only the digests of a client's states. A request names the state to continue from and those that may be
+returned to, so nothing more is sent when a round is committed, given up or repeated.
 """
 
 import time
@@ -9,19 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.deploy.fleet import LOST, Fleet
+from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
+from refprotofl.deploy.progress import Progress, Wait
+from refprotofl.deploy.routes import Answered, Route
+from refprotofl.deploy.transport import SLACK, Reply, Sending, Transport
 from refprotofl.engines.engine import Record, Request, Result, Terms
-from refprotofl.engines.flower.courier import FINAL, SLACK, VALID, Courier, Reply, Sending
-from refprotofl.engines.flower.gathering import LOST, Fleet
-from refprotofl.engines.flower.node import NEEDS_REQUEST, NEEDS_RUN
-from refprotofl.engines.flower.parcels import Parcel, Unreadable
-from refprotofl.engines.flower.routes import Answered, Route
 from refprotofl.errors import InputError, MachineError
 
 ASK = "ask"
-TRIES = 4  # how often a request is sent to a node whose process dies of it, or that Flower has and does not know
+DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
+TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
-CRASHED = 8
+SHOWN_AFTER = 10.0  # seconds after which a node that is waited for is shown
 AHEAD = 256  # requests whose answers are fetched, so that no more wait here for those before them
 FETCHED = 0.5  # seconds that the answers before it may take to be fetched, for each request under way
 
@@ -31,12 +33,12 @@ class _Asked:
     route: Route
     payload: bytes
     begun: float = field(default_factory=time.monotonic)
-    messages: list[str] = field(default_factory=list)  # Flower's ids, while they are under way
-    node: int = 0  # whom they were sent to
+    messages: list[str] = field(default_factory=list)  # the transport's ids, while they are under way
+    node: int = 0  # the node they were sent to
+    since: float = field(default_factory=time.time)
     remind: float = 0.0  # when the node is reminded of it
-    crashes: int = 0
     refusals: int = 0  # how often its node said that it has not got it
-    unknown: int = 0  # how often Flower did not know its node, and had it among those online
+    unknown: int = 0  # attempts for which the transport did not know its node, and listed it as online
     not_before: float = 0.0  # when it may be sent again
     result: Result | None = None
     state: str = ""  # the digest of the client's state with the answer
@@ -46,19 +48,23 @@ class _Asked:
 
 
 class DeploymentEngine:
-    """`records` are those of the last committed round, `kept` by round those that may be gone back to."""
+    """`records` are those of the last committed round, `kept` by round those that may be returned to."""
 
-    terms = Terms(ahead=None, go_on="go on with flwr run and the same out", logs="The nodes' logs tell more.")
+    terms = Terms(
+        ahead=None, go_on="continue with refprotofl deploy run and the same --out", logs="The nodes' logs say more."
+    )
 
     def __init__(
         self,
-        courier: Courier,
+        transport: Transport,
         fleet: Fleet,
+        progress: Progress,
         records: Mapping[int, Record],
         kept: Mapping[int, Mapping[int, Record]] | None = None,
     ) -> None:
-        self._courier = courier
+        self._transport = transport
         self._fleet = fleet
+        self._progress = progress
         self._committed = _digests(records)
         self._kept = {round: _digests(records) for round, records in (kept or {}).items()}
         self._newest = dict(self._committed)
@@ -94,7 +100,7 @@ class DeploymentEngine:
         return self._issued
 
     def result(self, ticket: int, deadline: float | None) -> Result:
-        asked = self._asked[ticket]
+        asked, deadline = self._asked[ticket], deadline or DEADLINE
         while asked.result is None:
             self._send(deadline)
             heard = self._hear(asked)
@@ -106,6 +112,9 @@ class DeploymentEngine:
         if asked.result.code is None and asked.route.keeps:
             self._newest[asked.route.client] = asked.state
             self._moved.add(asked.route.client)
+        if asked.result.code is not None:
+            client = asked.route.client
+            self._progress.absent(client, self._fleet.label_of(client), asked.route.round, asked.result.code)
         return asked.result
 
     def discard(self, client: int) -> None:
@@ -129,14 +138,15 @@ class DeploymentEngine:
     def close(self) -> None:
         self._asked.clear()
 
-    def _send(self, deadline: float | None) -> None:
-        """Every request that waits and whose node is online; one whose node came back as another is sent anew.
+    def _send(self, deadline: float) -> None:
+        """Send every request that waits and whose node is online; one whose node reconnected as another is sent anew.
 
-        A node that has it and is silent is reminded now and then: Flower may have lost the request or its answer.
+        A node that has it and is silent is reminded now and then: the transport may have lost the request or its
+        answer.
         """
         due = [(asked, node) for asked in self._asked.values() if (node := self._due(asked)) is not None]
         sendings = [self._sending(asked, node, deadline) for asked, node in due]
-        pushed = self._courier.push(sendings)
+        pushed = self._transport.push(sendings)
         now, unknown = time.monotonic(), list[_Asked]()
         for (asked, node), message in zip(due, pushed, strict=True):
             if not asked.is_with(node):
@@ -160,14 +170,14 @@ class DeploymentEngine:
         node = self._fleet.ready(asked.route.client)
         return None if asked.is_with(node) and now < asked.remind else node
 
-    def _sending(self, asked: _Asked, node: int, deadline: float | None) -> Sending:
+    def _sending(self, asked: _Asked, node: int, deadline: float) -> Sending:
         """When nobody waits for its answer any more, a node that comes to it late need not do the work."""
-        parcel = Parcel(asked.route.header(), asked.payload)
+        envelope = Envelope(asked.route.header(), asked.payload)
         if asked.is_with(node):
-            parcel = Parcel(replace(asked.route, reminds=asked.route.key(asked.payload)).header())
-        left = 0.0 if deadline is None else max(0.0, deadline - (time.monotonic() - asked.begun))
-        valid = VALID if deadline is None else left + SLACK + FETCHED * len(self._asked)
-        return Sending(node, ASK, parcel, str(asked.route.round), valid)
+            envelope = Envelope(replace(asked.route, reminds=asked.route.key(asked.payload)).header())
+        left = max(0.0, deadline - (time.monotonic() - asked.begun))
+        valid = left + SLACK + FETCHED * len(self._asked)
+        return Sending(node, ASK, envelope, str(asked.route.round), valid)
 
     def _look_for(self, unknown: list[_Asked]) -> None:
         """Nodes that Flower does not know any more are not there, unless it says that they are online."""
@@ -177,14 +187,14 @@ class DeploymentEngine:
             asked.unknown += self._fleet.ready(asked.route.client) == asked.node
             if asked.unknown >= TRIES:
                 raise MachineError(
-                    f"The SuperLink takes no message for the node of client {asked.route.client}, which it says is "
-                    f"online; its log tells why. Rounds committed so far are kept: {self.terms.go_on}."
+                    f"The server takes no message for the node of client {asked.route.client}, which it lists as "
+                    f"online; its log says why. Rounds committed so far are kept: {self.terms.go_on}."
                 )
 
     def _hear(self, awaited: _Asked) -> bool:
         next_ones = (awaited, *islice(self._asked.values(), AHEAD))
         under_way = {one: asked for asked in next_ones for one in asked.messages if asked.result is None}
-        replies = self._courier.pull(under_way)
+        replies = self._transport.pull(under_way)
         for message, reply in replies.items():
             asked = under_way.get(message)
             if asked is not None and asked.result is None:
@@ -193,26 +203,23 @@ class DeploymentEngine:
 
     def _take(self, asked: _Asked, reply: Reply) -> None:
         asked.messages = []
-        if reply.error is not None:
-            asked.crashes += reply.error == CRASHED
-            if reply.error in FINAL or asked.crashes >= TRIES:
-                asked.result = Result(code="failed")
+        if reply.gone:  # it is asked again when it is back
             asked.not_before = time.monotonic() + AGAIN
             self._looked = 0.0
-            return  # else the node is gone: it is asked again when it is back
-        if reply.parcel is None:
+            return
+        if reply.envelope is None:
             asked.result = Result()  # nothing of ours: no answer can be read from it
             return
-        if NEEDS_RUN in reply.parcel.header:
+        if NEEDS_RUN in reply.envelope.header:
             self._fleet.forget(asked.route.client)
             return
-        if NEEDS_REQUEST in reply.parcel.header:
+        if NEEDS_REQUEST in reply.envelope.header:
             asked.refusals += 1
             if asked.refusals >= TRIES:
                 asked.result = Result(code="failed")
             return  # else it is sent anew
         try:
-            told = Answered.read(reply.parcel.header)
+            told = Answered.read(reply.envelope.header)
         except Unreadable:
             asked.result = Result()
             return
@@ -220,23 +227,32 @@ class DeploymentEngine:
             asked.result = Result()
             return
         asked.state = told.state
-        asked.result = Result(code=told.code) if told.code is not None else Result(reply.parcel.payload)
+        asked.result = Result(code=told.code) if told.code is not None else Result(reply.envelope.payload)
 
-    def _give_up_on(self, asked: _Asked, deadline: float | None) -> None:
+    def _give_up_on(self, asked: _Asked, deadline: float) -> None:
         client = asked.route.client
         refused = self._fleet.refusal(client)
         if refused is not None:
             asked.result = Result(code=refused)
         elif self._fleet.is_missing(client):
             asked.result = Result(code="absent")
-        elif deadline is not None and time.monotonic() - asked.begun > deadline:
+        elif time.monotonic() - asked.begun > deadline:
             asked.result = Result(code="late" if asked.messages else "absent")
 
     def _wait(self) -> None:
-        """Who is asked and not online may come back; who is on its way may be gone."""
+        """Rest before the next look. A node that is offline may come back; one that has a request may be gone."""
         if time.monotonic() - self._looked > LOOK:
             self._look()
-        self._courier.rest()
+            self._progress.waiting(self._waits())
+        self._transport.rest()
+
+    def _waits(self) -> list[Wait]:
+        """Return the nodes that have been waited for so long that it is worth showing."""
+        now = time.monotonic()
+        late = [one for one in self._asked.values() if one.result is None and now - one.begun > SHOWN_AFTER]
+        return [
+            Wait(one.route.client, self._fleet.label_of(one.route.client), one.route.verb, one.since) for one in late
+        ]
 
     def _look(self) -> None:
         self._looked = time.monotonic()
@@ -245,5 +261,7 @@ class DeploymentEngine:
 
 def _digests(records: Mapping[int, Record]) -> dict[int, str]:
     if any("node" not in record for record in records.values()):
-        raise InputError("The clients' states of this run lie in its folder, not on nodes: go on with run --resume.")
+        raise InputError(
+            "The clients' states of this run are in its folder, not on nodes: resume it with run --resume."
+        )
     return {client: str(record["digest"]) for client, record in records.items()}

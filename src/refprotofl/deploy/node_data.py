@@ -11,7 +11,7 @@ from refprotofl.data.draws import stratified_split
 from refprotofl.data.labelled import Labelled, load_labelled, renumbered
 from refprotofl.data.reading import Reading
 from refprotofl.data.sizing import Sizing
-from refprotofl.engines.flower.node_config import NodeConfig
+from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.fields import Received

@@ -23,7 +23,7 @@ from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sha256,
 from refprotofl.records.inside import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
 
 if TYPE_CHECKING:
-    from refprotofl.engines.flower.parcels import Parcel
+    from refprotofl.deploy.envelope import Envelope
 
 RUNS = "runs"
 EXPERIMENT, TEST, NEWEST, LAST = "experiment.json", "test-set", "newest", "last-answer"
@@ -143,9 +143,9 @@ class NodeStore:
         except (ValueError, LookupError, TypeError):
             return None
 
-    def remember(self, key: str, parcel: "Parcel", sent: Sent) -> None:
+    def remember(self, key: str, envelope: "Envelope", sent: Sent) -> None:
         """The last answer, for a server that has not got it, and what was `sent` in its round, itself included."""
-        self._write_headed(LAST, {"key": key, "header": dict(parcel.header), "sent": sent}, parcel.payload)
+        self._write_headed(LAST, {"key": key, "header": dict(envelope.header), "sent": sent}, envelope.payload)
 
     def sent(self, round: int, before: int) -> Sent:
         """In this round, before this phase of it."""
@@ -156,12 +156,12 @@ class NodeStore:
         except (ValueError, LookupError, TypeError):
             return []
 
-    def remembered(self, key: str) -> "Parcel | None":
-        from refprotofl.engines.flower.parcels import Parcel
+    def remembered(self, key: str) -> "Envelope | None":
+        from refprotofl.deploy.envelope import Envelope
 
         try:
             head, payload = self._read_headed(LAST)
-            return Parcel(head["header"], payload) if head["key"] == key else None
+            return Envelope(head["header"], payload) if head["key"] == key else None
         except (ValueError, LookupError, TypeError):
             return None
 

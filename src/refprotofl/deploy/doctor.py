@@ -1,12 +1,9 @@
-"""`deploy doctor`: whether a node can take part, before it joins; each finding says what to do."""
+"""Check whether a node can take part, before it joins; each finding says what to do."""
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
@@ -19,31 +16,27 @@ from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled import Labelled, load_labelled
 from refprotofl.data.reading import Reading
 from refprotofl.data.sizing import Sizing
-from refprotofl.deploying.findings import Finding
-from refprotofl.deploying.reach import reach
-from refprotofl.engines.flower.node_config import NodeConfig
-from refprotofl.errors import InputError, RefProtoFLError
+from refprotofl.deploy.node_config import NodeConfig, read_node_config
+from refprotofl.deploy.reach import Finding, Sign, reach
+from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.tables import Input
 
 ROOM = 1_000_000_000  # bytes of disk and memory that a node should have free
-POLL = 3  # seconds between two looks of a SuperNode for messages
-FIRST = "mend what stands above first"
-NEEDED = "give --experiment, the experiment.json of the run's folder on the server"
+FIRST = "correct the findings above first"
+NEEDED = "give --experiment, an experiment.json or .toml from the operator"
 
 
-def examine(kit: Path, experiment: Experiment | None) -> Iterator[Finding]:
-    """All that can be checked from here; `experiment` makes the data and the time of a step known, too."""
+def examine(kit: Path, experiment: Experiment | None, sign: Sign, admission_path: str) -> Iterator[Finding]:
+    """Yield all that can be checked from here; with `experiment` also its data and the time of a training step."""
     yield _versions()
     try:
-        config = read_config(kit)
+        config = read_node_config(kit)
+        address = config.address
     except RefProtoFLError as problem:
-        yield Finding("config", False, str(problem))
+        yield Finding("settings", False, str(problem))
         return
-    address = _address(kit)
-    if address is None:
-        yield Finding("server", None, "start.sh names no --superlink to reach.")
-    else:
-        yield from reach(kit, *address)
+    yield from reach(kit, config.name, address, sign, admission_path)
     yield _disk(config)
     yield _memory()
     with chdir(kit):  # as start.sh does: the owner's own code is found from there
@@ -57,23 +50,26 @@ def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding
     except RefProtoFLError as problem:
         yield Finding("data", False, str(problem))
         return
+    if experiment is not None and experiment.input is None:
+        experiment = _assume_input(experiment, found)
     yield (data := _data(found, config, experiment))
     if experiment is None:
         yield Finding("training", None, f"not timed: {NEEDED}.")
         return
     yield (run := _run(config, experiment) if data.fine else Finding("run", None, f"not tried: {FIRST}."))
     yield _step(found, config, experiment) if run.fine else Finding("training", None, f"not timed: {FIRST}.")
-    yield _messages()
 
 
-def read_config(kit: Path) -> NodeConfig:
-    try:
-        told = tomllib.loads((kit / "node.toml").read_text(encoding="utf-8"))
-    except OSError:
-        raise InputError(f"{kit} has no node.toml: give the folder of a node's kit.") from None
-    except ValueError as problem:
-        raise InputError(f"{kit / 'node.toml'} is not valid TOML: {problem}.") from None
-    return NodeConfig.read(told, kit.absolute())
+def _assume_input(experiment: Experiment, found: Labelled) -> Experiment:
+    """Return an experiment that has not run yet as if all nodes had data like this one's."""
+    channels = found.shape[0]
+    seen = Input(
+        class_names=found.class_names,
+        shape=found.shape,
+        mean=found.mean or (0.5,) * channels,
+        std=found.std or (0.25,) * channels,
+    )
+    return experiment.model_copy(update={"input": seen})
 
 
 def _versions() -> Finding:
@@ -85,14 +81,6 @@ def _versions() -> Finding:
     fits = installed["flwr"].split(".")[:2] == ["1", "41"]
     advice = "" if fits else "; flwr must be 1.41: pip install 'flwr>=1.41,<1.42'"
     return Finding("versions", fits, f"Python {sys.version.split()[0]}, {told}{advice}.")
-
-
-def _address(kit: Path) -> tuple[str, int] | None:
-    try:
-        named = re.search(r"--superlink (\S+):(\d+)", (kit / "start.sh").read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    return (named[1], int(named[2])) if named else None
 
 
 def _disk(config: NodeConfig) -> Finding:
@@ -117,7 +105,7 @@ def _load(config: NodeConfig, experiment: Experiment | None) -> Labelled:
 
 
 def _data(found: Labelled, config: NodeConfig, experiment: Experiment | None) -> Finding:
-    from refprotofl.engines.flower.node_data import images_of
+    from refprotofl.deploy.node_data import images_of
 
     channels, height, width = found.shape
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
@@ -126,7 +114,7 @@ def _data(found: Labelled, config: NodeConfig, experiment: Experiment | None) ->
     if experiment is None:
         return Finding("data", True, f"{told}. To check them against the experiment, {NEEDED}.")
     try:
-        images_of(found, config, experiment, config.client or 0)
+        images_of(found, config, experiment, client_of(config))
     except RefProtoFLError as problem:
         return Finding("data", False, f"{told}. {problem}")
     return Finding("data", True, f"{told}.")
@@ -135,9 +123,9 @@ def _data(found: Labelled, config: NodeConfig, experiment: Experiment | None) ->
 def _run(config: NodeConfig, experiment: Experiment) -> Finding:
     """The node's side is built as for a run, and refused for the same reasons: code, budget, device."""
     try:
-        from refprotofl.engines.flower.node import build_side
+        from refprotofl.deploy.node import build_side
 
-        build_side(config, config.client or 0, experiment, b"", config.folder)
+        build_side(config, client_of(config), experiment, b"", config.folder)
     except Exception as problem:  # the owner's own code may do anything
         return Finding("run", False, _words(problem))
     return Finding("run", True, "this node would take it, as far as its code, data and budget go.")
@@ -147,13 +135,13 @@ def _step(found: Labelled, config: NodeConfig, experiment: Experiment) -> Findin
     """One step of the client's training, timed after one that warms up; what a method does beside it is not."""
     import torch
 
-    from refprotofl.engines.flower.node_data import images_of
+    from refprotofl.deploy.node_data import images_of
     from refprotofl.methods.catalogue import find_method
     from refprotofl.methods.core.samples import Samples
     from refprotofl.methods.core.training import train
     from refprotofl.sides.models import model_of
 
-    client, table = config.client or 0, experiment.train
+    client, table = client_of(config), experiment.train
     own = images_of(found, config, experiment, client).train
     batch = min(table.batch_size, len(own.labels))
     images, labels = torch.from_numpy(own.images[:batch]), torch.from_numpy(own.labels[:batch])
@@ -172,17 +160,10 @@ def _step(found: Labelled, config: NodeConfig, experiment: Experiment) -> Findin
     return Finding("training", True, f"{told}; messages come on top.")
 
 
-def _messages() -> Finding:
-    """What a message takes beside the work: Flower starts a process for each."""
-    command = [sys.executable, "-c", "import refprotofl.engines.flower.client_app"]
-    begin = time.perf_counter()
-    try:
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-    except (OSError, subprocess.SubprocessError) as problem:
-        return Finding("messages", False, f"Flower's ClientApp does not start ({type(problem).__name__}).")
-    seconds = time.perf_counter() - begin
-    told = f"each takes {seconds:.1f} s to start a process for it, and up to {POLL} s until the SuperNode looks"
-    return Finding("messages", True, f"{told}; a round has one or two, and another when it is scored.")
+def client_of(config: NodeConfig) -> int:
+    """Return the client that the node is likely to be: its name says so, and only the operator knows."""
+    digits = config.name[len(config.name.rstrip("0123456789")) :]
+    return config.client if config.client is not None else int(digits or 0)
 
 
 def _words(problem: Exception) -> str:

@@ -1,0 +1,5 @@
+"""`python -m refprotofl`."""
+
+from refprotofl.cli import main
+
+main()

@@ -1,0 +1,381 @@
+"""Commands for real devices: `deploy …` for the operator of a site, `node` for the owner of a device."""
+
+import shlex
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refprotofl.basics.hosts import with_port
+from refprotofl.basics.units import counted
+from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Settings, app, read_path
+from refprotofl.cli.printing import say, warn
+from refprotofl.cli.tables import Column, show
+from refprotofl.errors import DataError, InputError, RunError
+
+if TYPE_CHECKING:
+    from refprotofl.deploy.operator import Operator, RunStatus
+    from refprotofl.deploy.site import Site
+    from refprotofl.experiment import Experiment
+
+deploy_app = typer.Typer(
+    no_args_is_help=True,
+    help="Run on real devices: a site with its server, kits for nodes, admission, runs.",
+    epilog="Example: refprotofl deploy demo",
+)
+app.add_typer(deploy_app, name="deploy")
+
+EXTRA = "A deployment needs the extra flower: pip install 'refprotofl[flower]'."
+
+SiteFolder = Annotated[Path, typer.Argument(help="The folder of a site.", parser=read_path, metavar="SITE")]
+Kit = Annotated[Path, typer.Argument(help="The folder of a node's kit.", parser=read_path, metavar="KIT")]
+
+
+def _open(folder: Path) -> "tuple[Site, Operator]":
+    """Return a site and its operator's connection."""
+    try:
+        from refprotofl.deploy.site import read_site
+        from refprotofl.engines.flower.operator import FlowerOperator
+    except ImportError:
+        raise InputError(EXTRA) from None
+    site = read_site(folder)
+    _go_quiet(site)
+    return site, FlowerOperator(site)
+
+
+def _go_quiet(site: "Site") -> None:
+    """Keep Flower in this process from asking home, and from the folder that all its users share."""
+    import os
+
+    from refprotofl.deploy.server import environment
+
+    os.environ.update(environment(site))
+
+
+@deploy_app.command("init", epilog="Example: refprotofl deploy init site --nodes 3 --host server.example")
+def init(
+    folder: SiteFolder,
+    nodes: Annotated[int, typer.Option(help="How many nodes get a kit.", min=1, max=10_000)],
+    host: Annotated[str, typer.Option(help="The name or address under which nodes reach the server.")],
+    port: Annotated[int, typer.Option(help="The port for nodes.", min=1, max=65_535)] = 8443,
+    operator_port: Annotated[
+        int | None,
+        typer.Option(help="The port on 127.0.0.1 for the operator; port + 1 else.", min=1, max=65_535),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Without TLS and keys, on this machine only; to try things out.")
+    ] = False,
+) -> None:
+    """Make a site: a certificate authority, the server's certificate, the operator's secret and a kit for each node.
+
+    A node's private key is made on the node and never leaves it.
+    """
+    try:
+        from refprotofl.deploy.kits import write_kits
+        from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
+    except ImportError:
+        raise InputError(EXTRA) from None
+
+    own = operator_port or (port + 1 if port < 65_535 else port - 1)
+    site = create_site(folder, SiteKeys(host=host, port=port, operator_port=own, nodes=nodes, insecure=insecure))
+    write_kits(site)
+    if insecure:
+        warn(INSECURE)
+    named = shlex.quote(str(folder))
+    say(f"Wrote {site.server} and {counted(nodes, 'kit')} to {folder / 'kits'}.")
+    say("On the server:")
+    say(f"  refprotofl deploy start {named}")
+    say("On each node, with its kit and refprotofl[flower] there:")
+    say("  edit node.toml (data-path); refprotofl deploy doctor .; ./start.sh")
+    if not insecure:
+        say("On the server, for each node.key.pub that a node sends:")
+        say(f"  refprotofl deploy admit {named} node-0 node.key.pub")
+    say("On the server:")
+    say(f"  refprotofl deploy run {named} experiment.toml --out run")
+
+
+@deploy_app.command("start", epilog="Example: refprotofl deploy start site")
+def start(
+    folder: SiteFolder,
+    bind: Annotated[
+        str | None,
+        typer.Option(help="The address for nodes to listen on; the one that --host of init names else."),
+    ] = None,
+) -> None:
+    """Start the server of a site in the background."""
+    try:
+        from refprotofl.deploy.server import start
+        from refprotofl.deploy.site import INSECURE, read_site
+    except ImportError:
+        raise InputError(EXTRA) from None
+
+    site = read_site(folder)
+    if site.keys.insecure:
+        warn(INSECURE)
+    process, address = start(site, bind)
+    say(f"The server runs as process {process}; its log is {site.log}.")
+    say(f"Devices reach it on {with_port(address, site.keys.port)}, the operator on {site.operator_address}.")
+
+
+@deploy_app.command("run", epilog="Example: refprotofl deploy run site experiment.toml --set rounds=20 --out run")
+def run(
+    folder: SiteFolder,
+    file: File = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder, on the server; a new one else."),
+    ] = None,
+    data: DataDir = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit the run and return at once.")] = False,
+) -> None:
+    """Run an experiment on the site's nodes, show its progress, and exit with its result.
+
+    A run that is in --out already is resumed. Ctrl-C ends the display, not the run.
+    """
+    from refprotofl.deploy.operator import follow
+
+    site, operator = _open(folder)
+    config = _run_config(site, file, preset, settings or [], out_dir, data)
+    number = operator.start(config)
+    named = shlex.quote(str(folder))
+    say(f"Submitted run {number}. Its log is {site.runs / f'{number}.log'}.")
+    if detach:
+        say(f"See how it is going with: refprotofl deploy status {named}")
+        return
+    try:
+        ended = follow(site, operator, number, say)
+    except KeyboardInterrupt:
+        say(f"The run continues. Stop it with: refprotofl deploy stop {named} --run {number}")
+        raise typer.Exit(INTERRUPTED) from None
+    _raise_for(ended)
+
+
+def _run_config(
+    site: "Site", file: Path | None, preset: str | None, settings: list[str], out: Path | None, data: Path | None
+) -> dict[str, str]:
+    """Return Flower's run config for an experiment that was checked here; paths are made absolute."""
+    from refprotofl.experiment.presets import load_experiment
+
+    if not _sets_clients(file, settings):
+        settings = [*settings, f"clients={site.keys.nodes}"]
+    experiment = load_experiment(file, preset, settings)
+    settings = [*settings, *_absolute_sets(experiment)]
+    paths = {"file": file, "out": out, "data": data}
+    config = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
+    return config | ({"preset": preset} if preset else {}) | ({"set": shlex.join(settings)} if settings else {})
+
+
+def _sets_clients(file: Path | None, settings: list[str]) -> bool:
+    if any(one.partition("=")[0].strip() == "clients" for one in settings):
+        return True
+    try:
+        found: dict[str, Any] = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True  # what is wrong with it is said where it is read
+    return "clients" in found
+
+
+def _absolute_sets(experiment: "Experiment") -> list[str]:
+    """Return settings that make the paths of data sets absolute: the run's process does not start in this folder."""
+    from refprotofl.data.loading import is_relative
+
+    sets = {"public.dataset": experiment.public.dataset, "test.dataset": experiment.test.dataset}
+    return [f"{key}={Path(name).absolute()}" for key, name in sets.items() if name and is_relative(name)]
+
+
+def _raise_for(ended: "RunStatus") -> None:
+    if ended.status == "finished:completed":
+        return
+    if ended.status == "finished:stopped":
+        raise RunError("The run was stopped. Committed rounds are kept: continue with the same --out.")
+    kind = {InputError.exit_code: InputError, DataError.exit_code: DataError}.get(ended.exit_code, RunError)
+    raise kind(ended.reason or "The run failed; its log says why.")
+
+
+@deploy_app.command("admit", epilog="Example: refprotofl deploy admit site node-0 node.key.pub")
+def admit(
+    folder: SiteFolder,
+    name: Annotated[str, typer.Argument(help="The node's name, such as node-0.", show_default=False)],
+    key: Annotated[
+        Path,
+        typer.Argument(help="The node.key.pub that it wrote.", parser=read_path, metavar="KEY", show_default=False),
+    ],
+    client: Annotated[
+        int | None, typer.Option(help="The client that it is; the number at the end of its name else.", min=0)
+    ] = None,
+) -> None:
+    """Admit a node: its key takes part as this client, and no other key does."""
+    from refprotofl.deploy.operator import admit
+
+    site, operator = _open(folder)
+    number, mark = admit(site, operator, name, key, client)
+    say(f"Admitted {name} as client {number}; the SHA-256 of its key is {mark}.")
+
+
+@deploy_app.command("revoke", epilog="Example: refprotofl deploy revoke site node-0")
+def revoke(
+    folder: SiteFolder,
+    name: Annotated[str, typer.Argument(help="The node's name.", metavar="NODE", show_default=False)],
+) -> None:
+    """Revoke a node's key, for good and at once, in the middle of a run as well."""
+    from refprotofl.deploy.operator import revoke
+
+    site, operator = _open(folder)
+    revoke(site, operator, name)
+    say(f"Revoked the key of {name}. A run under way continues without it.")
+
+
+@deploy_app.command("nodes", epilog="Example: refprotofl deploy nodes site")
+def nodes(folder: SiteFolder) -> None:
+    """List the admitted nodes, and which of them are online."""
+    site, operator = _open(folder)
+    _show_nodes(site, operator)
+
+
+def _show_nodes(site: "Site", operator: "Operator") -> None:
+    from refprotofl.deploy.admission import read_admissions
+
+    found = operator.nodes()
+    if site.keys.insecure:
+        rows = [(str(node.number), "-", node.status, "-") for node in found]
+    else:
+        statuses = {node.key: node.status for node in found}
+        admitted = sorted(read_admissions(site).nodes.items(), key=lambda item: item[1].client)
+        words = {"registered": "never connected", None: "not registered: admit it again"}
+        rows = [
+            (name, str(one.client), words.get(status := statuses.get(one.key), str(status)), one.key[:16])
+            for name, one in admitted
+        ]
+    show((Column("node"), Column("client"), Column("status"), Column("key")), rows, counted(len(rows), "node"))
+
+
+@deploy_app.command("status", epilog="Example: refprotofl deploy status site")
+def status(folder: SiteFolder) -> None:
+    """Show the server, its nodes and its runs; the exit code is 4 if the last run failed."""
+    from refprotofl.deploy.operator import run_state
+    from refprotofl.deploy.server import check_certificates, process_of
+
+    site, operator = _open(folder)
+    process = process_of(site)
+    if process is None:
+        raise InputError(f"The server of {folder} is not running: refprotofl deploy start {folder}")
+    say(f"The server runs as process {process}.")
+    try:
+        check_certificates(site)
+    except InputError as problem:
+        warn(str(problem))
+    _show_nodes(site, operator)
+    runs = operator.runs()
+    rows = [(str(one.run), one.status, _progress(run_state(site, one.run), one)) for one in runs]
+    title = f"{counted(len(rows), 'run')}, the newest first"
+    show((Column("run"), Column("status"), Column("progress", wraps=50)), rows, title)
+    if runs and runs[0].status == "finished:failed":
+        raise RunError(f"The last run failed: {runs[0].reason} Run again with the same --out to resume it.")
+
+
+def _progress(state: dict[str, Any], run: "RunStatus") -> str:
+    from refprotofl.deploy.progress import Wait
+
+    parts = [f"round {state['round']} of {state['rounds']}"] if state.get("rounds") else []
+    if run.finished:
+        return "; ".join([*parts, run.reason] if run.reason else parts)
+    waits = [str(Wait(**one)) for one in state.get("waiting", [])]
+    absent = [f"{one['node']} (client {one['client']}): {one['reason']}" for one in state.get("absent", [])]
+    parts += [f"waiting for {', '.join(waits)}"] if waits else []
+    return "; ".join(parts + ([f"absent: {', '.join(absent)}"] if absent else []))
+
+
+@deploy_app.command("stop", epilog="Example: refprotofl deploy stop site")
+def stop(
+    folder: SiteFolder,
+    run: Annotated[int | None, typer.Option(help="Stop this run only.", metavar="RUN")] = None,
+) -> None:
+    """Stop the server and its runs, or one run. A run is resumed by deploy run with the same --out."""
+    from refprotofl.deploy.server import stop
+
+    if run is not None:
+        _, operator = _open(folder)
+        if operator.run(run).finished:
+            raise InputError(f"Run {run} has ended already.")
+        operator.stop(run)
+        say(f"Run {run} is stopped.")
+        return
+    try:
+        from refprotofl.deploy.site import read_site
+    except ImportError:
+        raise InputError(EXTRA) from None
+    say("The server is stopped." if stop(read_site(folder)) else f"No server of {folder} is running.")
+
+
+@deploy_app.command("doctor", epilog="Example: refprotofl deploy doctor site/kits/node-0 --experiment experiment.toml")
+def doctor(
+    kit: Kit,
+    experiment: Annotated[
+        Path | None,
+        typer.Option(help="An experiment as TOML, or a run's experiment.json.", parser=read_path, metavar="FILE"),
+    ] = None,
+) -> None:
+    """Check a node before it joins: versions, server, clock, admission, disk, memory, data, seconds of a step."""
+    try:
+        from refprotofl.deploy.doctor import examine
+        from refprotofl.deploy.kits import load_key
+        from refprotofl.deploy.node_config import read_node_config
+        from refprotofl.engines.flower.doors import ACTIVATE
+        from refprotofl.engines.flower.internals import signed_headers
+    except ImportError:
+        raise InputError(EXTRA) from None
+
+    known = None if experiment is None else _read_experiment(experiment)
+    bad = []
+    for one in examine(kit, known, lambda: signed_headers(load_key(kit, read_node_config(kit).name)), ACTIVATE):
+        sign = {True: "ok", False: "FIX", None: "?"}[one.fine]
+        say(f"{sign:>3}  {one.subject}: {one.words}")
+        bad += [one.subject] if one.fine is False else []
+    if bad:
+        raise InputError(f"This node cannot take part yet: {', '.join(bad)}.")
+    say("This node can take part.")
+
+
+def _read_experiment(path: Path) -> "Experiment":
+    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.records.folder import read_experiment_file
+
+    try:
+        return load_experiment(path, None, []) if path.suffix == ".toml" else read_experiment_file(path)
+    except OSError:
+        raise InputError(f"Path not found: {path}. Give an experiment.toml or a run's experiment.json.") from None
+
+
+@deploy_app.command("demo", epilog="Example: refprotofl deploy demo --nodes 3")
+def demo(
+    nodes: Annotated[int, typer.Option(help="How many nodes.", min=2, max=20)] = 3,
+) -> None:
+    """Try a whole deployment on this machine: site, server, nodes over TLS, three rounds, and cleaning up.
+
+    It ends well if the run gives the digest of the same run in one process.
+    """
+    try:
+        from refprotofl.deploy.demo import demonstrate
+        from refprotofl.engines.flower.operator import FlowerOperator
+    except ImportError:
+        raise InputError(EXTRA) from None
+
+    digest = demonstrate(nodes, FlowerOperator, say)
+    say(f"The digests agree: {digest[:12]}. Server and nodes are stopped, and their files removed.")
+
+
+@app.command(epilog="Example: refprotofl node kits/node-0")
+def node(kit: Kit) -> None:
+    """Run a node of a deployment, until it is stopped.
+
+    It runs installed code only, in one process that keeps its data and model, and connects again by itself.
+    """
+    try:
+        from refprotofl.engines.flower.node_loop import serve
+    except ImportError:
+        raise InputError(EXTRA) from None
+
+    serve(kit)

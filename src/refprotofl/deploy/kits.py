@@ -1,0 +1,135 @@
+"""A node's kit: all that a node needs but its data. Its private key is made on the node and never leaves it."""
+
+import json
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from refprotofl.basics.hosts import with_port
+from refprotofl.deploy.site import Site
+from refprotofl.errors import DataError
+from refprotofl.records.files import create_file, ensure_folder, write_whole
+
+KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"
+
+
+def write_kits(site: Site) -> None:
+    for node in range(site.keys.nodes):
+        _write_kit(site, node)
+
+
+def _write_kit(site: Site, node: int) -> None:
+    kit = site.kit(node)
+    ensure_folder(kit)
+    if site.authority is not None:
+        create_file(kit / AUTHORITY, site.authority.read_bytes(), 0o644)
+    for name, (text, mode) in {
+        "node.toml": (_node_config(site, node), 0o644),
+        "start.sh": (START, 0o755),
+        "refprotofl-node.service": (_unit(node), 0o644),
+        "Containerfile": (CONTAINER, 0o644),
+    }.items():
+        create_file(kit / name, text.encode(), mode)
+
+
+def load_key(kit: Path, name: str) -> ec.EllipticCurvePrivateKey:
+    """Return the node's private key, made now if it has none, and see that its public part lies next to it."""
+    path = kit / KEY
+    if not path.exists():
+        secret = ec.generate_private_key(ec.SECP384R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+        part = path.with_name(f".{KEY}.{os.getpid()}.part")
+        create_file(part, secret, 0o600)
+        os.link(part, path)  # never replaces a key that another process has just made
+        part.unlink()
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise DataError(f"{path} is damaged: delete it and {PUBLIC_KEY}, start again, and have the new key admitted.")
+    line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" {name}\n".encode()
+    public = kit / PUBLIC_KEY
+    if not public.exists() or public.read_bytes() != line:
+        write_whole(public, line)
+    return key
+
+
+def _node_config(site: Site, node: int) -> str:
+    return f"""# This node's settings; only its owner decides them.
+server = {json.dumps(with_port(site.keys.host, site.keys.port))}
+name = "node-{node}"           # the name under which its key is admitted
+data-path = "data"        # a .npz file, a folder of class folders, or module:function
+store = "store"           # its private state; only its owner can read it
+# modules = "mine:Method" # code of the experiment that may be imported here
+# uplink-budget = "20 kB" # the most that it sends in a round, where the experiment has a budget, too
+# look-every = 3          # the longest pause in seconds between two looks for work
+# keep-runs = 3           # the number of runs whose state its store keeps
+# hold-out = 0.2          # share kept for testing if the data come without test images
+"""
+
+
+START = """#!/bin/sh
+# Runs this node until it is stopped, and starts it again when it was killed.
+set -eu
+cd "$(dirname "$0")"
+if ! command -v refprotofl > /dev/null; then
+    echo "refprotofl is not on the PATH: activate the environment that has refprotofl[flower], then start again." >&2
+    exit 127
+fi
+trap 'kill "$child" 2>/dev/null || true; wait "$child" || true; exit 0' INT TERM
+while :; do
+    refprotofl node . &
+    child=$!
+    code=0
+    wait "$child" || code=$?
+    case $code in 0|2|130) exit $code ;; esac  # stopped, or its settings must be corrected first
+    sleep "${NODE_RETRY:-10}" &
+    child=$!
+    wait "$child" || true
+done
+"""
+
+
+def _unit(node: int) -> str:
+    return f"""[Unit]
+Description=refprotofl node {node}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+# Change the paths to those of this kit and its environment, and the user to one that owns the kit and reads the data.
+Environment=PATH=/opt/refprotofl/venv/bin:/usr/local/bin:/usr/bin:/bin
+ExecStart=/opt/refprotofl/venv/bin/refprotofl node /opt/refprotofl/node-{node}
+User=refprotofl
+Restart=always
+RestartSec=10
+RestartPreventExitStatus=2
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths=/opt/refprotofl/node-{node}
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+CONTAINER = """# Build it with refprotofl's wheel in this folder (in a checkout: pip wheel --no-deps --wheel-dir KIT .)
+# podman build -t refprotofl-node .
+# podman run -d --restart always -v "$PWD":/kit -v /path/to/data:/kit/data:ro refprotofl-node
+FROM docker.io/library/python:3.11-slim
+RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch
+COPY refprotofl-*.whl /tmp/
+RUN pip install --no-cache-dir "$(ls /tmp/refprotofl-*.whl)[flower]"
+CMD ["refprotofl", "node", "/kit"]
+"""

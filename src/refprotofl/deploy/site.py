@@ -1,0 +1,134 @@
+"""A site: the server's folder of a deployment, with its keys, certificates, operator secret and run records."""
+
+import hmac
+import json
+import secrets
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from refprotofl.basics.hosts import LOOPBACK, read_host
+from refprotofl.deploy.certificates import write_certificates
+from refprotofl.errors import DataError, InputError
+from refprotofl.keys.complaints import explain
+from refprotofl.keys.table import Table
+from refprotofl.keys.values import Bytes, Switch, Text
+from refprotofl.records.files import create_file, ensure_folder
+from refprotofl.records.inside import read_file
+
+FILE = "site.toml"
+INSECURE = (
+    "INSECURE: nothing is encrypted and nobody is authenticated. For trials on one machine only; it listens on "
+    "loopback and nowhere else."
+)
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Number = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class SiteKeys(Table):
+    """The keys of site.toml."""
+
+    host: Text = Field(description="the name or address under which nodes reach the server")
+    port: Port = Field(description="the port for nodes")
+    operator_port: Port = Field(description="the port on 127.0.0.1 for the operator's commands and for runs")
+    nodes: Number = Field(description="the number of kits")
+    transport: Literal["flower"] = Field("flower", description="what carries the messages")
+    insecure: Switch = Field(False, description="without TLS and keys, for trials on one machine")
+    max_message: Bytes = Field(64_000_000, description="the largest message that a node may send")
+    max_connections: Number = Field(1000, description="connections at a time, of all nodes together")
+    max_connections_per_address: Number = Field(250, description="connections at a time from one address")
+
+
+@dataclass(frozen=True)
+class Site:
+    folder: Path
+    keys: SiteKeys
+
+    @property
+    def server(self) -> Path:
+        """The folder that never leaves the server."""
+        return self.folder / "server"
+
+    @property
+    def home(self) -> Path:
+        """The transport's own folder, in place of one that all deployments of the user would share."""
+        return self.folder / self.keys.transport
+
+    @property
+    def authority(self) -> Path | None:
+        """The certificate of the site's own authority; an insecure site has none."""
+        return None if self.keys.insecure else (self.server / "ca.crt").absolute()
+
+    @property
+    def log(self) -> Path:
+        return self.server / "server.log"
+
+    @property
+    def runs(self) -> Path:
+        """The folder of run logs and run states, by run id."""
+        return self.server / "runs"
+
+    @property
+    def operator_address(self) -> str:
+        return f"127.0.0.1:{self.keys.operator_port}"
+
+    def kit(self, node: int) -> Path:
+        return self.folder / "kits" / f"node-{node}"
+
+    def secret(self) -> str:
+        """Return the operator's secret, which only the owner of the site can read."""
+        path = self.server / "operator.secret"
+        try:
+            mode = path.stat().st_mode & 0o777
+            found = read_file(path).decode("ascii").strip()
+        except (OSError, ValueError):
+            raise DataError(f"Cannot read the operator's secret {path}: only the site's owner can.") from None
+        if mode & 0o077:
+            raise DataError(f"Others can read the operator's secret: chmod 600 {path}, and replace it.")
+        return found
+
+    def accepts(self, offered: str) -> bool:
+        return hmac.compare_digest(self.secret().encode(), offered.encode("utf-8", "replace"))
+
+
+def read_site(folder: Path) -> Site:
+    try:
+        keys = tomllib.loads(read_file(folder / FILE).decode())
+    except OSError:
+        raise InputError(f"{folder} is not a site. Make one with: refprotofl deploy init {folder}") from None
+    except ValueError as problem:
+        raise InputError(f"{folder / FILE} is not valid TOML: {problem}.") from None
+    try:
+        return Site(folder, SiteKeys.model_validate(keys))
+    except ValidationError as error:
+        raise InputError(f"{folder / FILE}: {explain(error, SiteKeys)}") from None
+
+
+def create_site(folder: Path, keys: SiteKeys) -> Site:
+    """Write the server's part of a new site; nothing that exists is overwritten."""
+    keys = keys.model_copy(update={"host": read_host(keys.host, "--host")})
+    site = Site(folder, keys)
+    if keys.insecure and keys.host not in LOOPBACK:
+        raise InputError(f"--insecure is for trials on one machine: use --host 127.0.0.1, not {keys.host}.")
+    if keys.port == keys.operator_port:
+        raise InputError(f"--port and --operator-port are both {keys.port}: give the operator another port.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not empty: use a new folder.")
+    for one in (folder, site.server, site.home, site.runs):
+        ensure_folder(one, private=True)
+    if not keys.insecure:
+        write_certificates(site.server, keys.host)
+    create_file(site.server / "operator.secret", f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)
+    create_file(folder / FILE, _toml(keys).encode(), 0o600)
+    return site
+
+
+def _toml(keys: SiteKeys) -> str:
+    lines = ["# A refprotofl site. Restart the server after a change: refprotofl deploy stop, refprotofl deploy start."]
+    for name, field in SiteKeys.model_fields.items():
+        lines.append(f"{field.alias} = {json.dumps(getattr(keys, name))}  # {field.description}")
+    return "\n".join(lines) + "\n"

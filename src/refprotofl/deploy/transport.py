@@ -1,0 +1,65 @@
+"""What a deployment needs of a transport: the nodes that are online, and envelopes to and from them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from refprotofl.deploy.envelope import Envelope
+
+VALID = 12 * 3600.0  # seconds that a message may wait for its node, unless its sender says otherwise
+SLACK = 60.0  # seconds that a message stays valid after its sender stopped waiting: clocks differ
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as the transport sees it now: its number may change when it reconnects, its identity does not.
+
+    `name` is empty where nodes are not admitted by name (an insecure site).
+    """
+
+    number: int
+    identity: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """The name shown to people."""
+        return self.name or str(self.number)
+
+
+@dataclass(frozen=True)
+class Sending:
+    node: int
+    action: str  # "hello", "run" or "ask"
+    envelope: Envelope
+    group: str = ""  # the round, for the transport's own logs
+    valid: float = VALID  # seconds; an expired message is never delivered, nor is its answer
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back. Without an envelope, `gone` means that the node was lost on the way and may be asked again."""
+
+    envelope: Envelope | None = None
+    gone: bool = False
+    reason: str = ""  # the transport's own words
+
+
+class Transport(Protocol):
+    def nodes(self) -> list[Node]:
+        """Return the nodes that are online."""
+
+    def push(self, sendings: Sequence[Sending]) -> list[str]:
+        """Return the id of each message, by which its reply is found; "" for one that was not taken."""
+
+    def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
+        """Return the replies that have arrived, by the id of the message they answer."""
+
+    def rest(self, most: float | None = None) -> None:
+        """Wait before the next look; longer the longer nothing arrives."""
+
+    def gather(self, sendings: Mapping[str, Sending], seconds: float) -> dict[str, Reply]:
+        """Send, and return the replies that arrive within `seconds`, by the names they were sent under."""
+
+    def collect(self, ids: Collection[str], seconds: float) -> dict[str, Reply]:
+        """Return the replies to these messages that arrive within `seconds`."""

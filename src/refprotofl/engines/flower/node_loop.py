@@ -1,0 +1,143 @@
+"""A node in one process: it asks for messages, answers them with installed code, and keeps data and model in memory."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from flwr.app import Message
+
+from refprotofl.basics.hosts import with_port
+from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY, load_key
+from refprotofl.deploy.node import failure, handle
+from refprotofl.deploy.node_config import NodeConfig, read_node_config
+from refprotofl.engines.flower.fleet_client import FleetClient
+from refprotofl.engines.flower.internals import check_version, code_in
+from refprotofl.engines.flower.messages import unwrap
+from refprotofl.errors import InputError
+
+SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between two tries to reach the server
+LONGEST_RETRY = 600.0  # seconds for which an answer is sent again; the server asks once more for a later one
+
+Say = Callable[[str], None]
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+@dataclass
+class NodeLoop:
+    config: NodeConfig
+    connect: Callable[[], FleetClient]
+    waiting: str  # the sentence for a node whose key is not admitted
+    say: Say = say
+    pause: Callable[[float], None] = time.sleep
+    _last: str = ""
+    _apps: dict[int, str] = field(default_factory=dict)  # by run: why its app is refused, "" if it is not
+
+    def run(self) -> None:
+        """Serve until interrupted; connect again whenever the connection is lost."""
+        pause = FIRST_PAUSE
+        while True:
+            client = self.connect()
+            try:
+                client.activate()
+                self._tell(f"Connected to {self.config.server} as {self.config.name or 'a node without a name'}.")
+                pause = FIRST_PAUSE
+                self._serve(client)
+            except httpx.HTTPStatusError as problem:
+                self._tell(self._refused(problem.response.status_code))
+            except httpx.HTTPError as problem:
+                self._tell(f"Cannot reach {self.config.server} ({_words(problem)}). Trying again.")
+            finally:
+                client.close()
+            self.pause(pause * random.uniform(0.7, 1.3))
+            pause = min(LONGEST_PAUSE, 2 * pause)
+
+    def _refused(self, status: int) -> str:
+        if status == 401:
+            return self.waiting
+        if status in (400, 403, 409):
+            return (
+                "The server does not let this node in: another one with the same key is online, or this one was "
+                "cut off less than a minute ago. Trying again."
+            )
+        return f"The server refused a request (HTTP {status}). Trying again."
+
+    def _tell(self, sentence: str) -> None:
+        """Say something, but not the same twice in a row."""
+        if sentence != self._last:
+            self.say(sentence)
+        self._last = sentence
+
+    def _serve(self, client: FleetClient) -> None:
+        rest = SHORTEST
+        while True:
+            message = client.pull()
+            if message is None:
+                self.pause(rest)
+                rest = min(self.config.look_every, GROWTH * rest)
+                continue
+            self._answer(client, message)
+            rest = SHORTEST
+
+    def _answer(self, client: FleetClient, message: Message) -> None:
+        envelope = Envelope({})
+        try:
+            envelope = unwrap(message.content)
+            self._check_app(client, message.metadata.run_id)
+            given = handle(self.config, message.metadata.message_type.partition(".")[2], envelope)
+        except (InputError, Unreadable) as problem:
+            given = failure(envelope, problem)
+        try:
+            client.reply(message, given, self._again)
+        except httpx.HTTPStatusError as problem:
+            if problem.response.status_code == 401:
+                raise
+            self.say(f"An answer was not taken (HTTP {problem.response.status_code}): its run may have ended.")
+
+    def _check_app(self, client: FleetClient, run: int) -> None:
+        """Raise InputError for a run whose app has code, or is not ours: nothing of an app is ever unpacked here."""
+        if run not in self._apps:
+            self._apps[run] = code_in(client.bundle(run))
+        if self._apps[run]:
+            raise InputError(f"The run's app is refused: {self._apps[run]}. A node runs installed code only.")
+
+    def _again(self, send: Callable[[], None]) -> None:
+        pause, until = FIRST_PAUSE, time.monotonic() + LONGEST_RETRY
+        while True:
+            try:
+                return send()
+            except httpx.TransportError as problem:
+                if time.monotonic() > until:
+                    raise
+                self._tell(f"The link to {self.config.server} is down ({_words(problem)}). The answer is sent again.")
+                self.pause(pause * random.uniform(0.7, 1.3))
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+
+def _words(problem: Exception) -> str:
+    return str(problem) or type(problem).__name__
+
+
+def serve(kit: Path) -> None:
+    """Run the node of a kit until it is interrupted."""
+    check_version()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    config = read_node_config(kit)
+    address, key = with_port(*config.address), load_key(kit, config.name)
+    authority = kit / AUTHORITY
+    pem = authority.read_bytes() if authority.exists() else None
+    public = (kit / PUBLIC_KEY).absolute()
+    name = config.name or "NAME"
+    waiting = (
+        f"This node's key is not admitted. Send {public} to the operator, who runs: refprotofl deploy admit SITE "
+        f"{name} {PUBLIC_KEY}. Until then this node waits."
+    )
+    NodeLoop(config, lambda: FleetClient(address, pem, key), waiting).run()
