@@ -21,6 +21,7 @@ from refprotofl.engines.flower.messages import unwrap
 from refprotofl.errors import InputError
 
 SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
+ACTIVE, QUICK = 60.0, 6.0  # for so many seconds after a message the pause is at most look-every over this number
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between two tries to reach the server
 LONGEST_RETRY = 600.0  # seconds for which an answer is sent again; the server asks once more for a later one
 
@@ -77,15 +78,17 @@ class NodeLoop:
         self._last = sentence
 
     def _serve(self, client: FleetClient) -> None:
-        rest = SHORTEST
+        rest, last = SHORTEST, time.monotonic()
         while True:
             message = client.pull()
             if message is None:
                 self.pause(rest)
-                rest = min(self.config.look_every, GROWTH * rest)
+                longest = self.config.look_every
+                longest /= QUICK if time.monotonic() - last < ACTIVE else 1
+                rest = min(longest, GROWTH * rest)
                 continue
             self._answer(client, message)
-            rest = SHORTEST
+            rest, last = SHORTEST, time.monotonic()
 
     def _answer(self, client: FleetClient, message: Message) -> None:
         envelope = Envelope({})
