@@ -27,6 +27,8 @@ QUIET = {  # Flower asks its makers for updates and sends them statistics otherw
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
+_started: list["subprocess.Popen[bytes]"] = []  # servers outlive whoever started them
+
 
 def environment(site: Site) -> dict[str, str]:
     return {**os.environ, **QUIET, "FLWR_HOME": str(site.home.absolute())}
@@ -92,6 +94,7 @@ def _launch(site: Site, address: str) -> "subprocess.Popen[bytes]":
             stderr=log,
             start_new_session=True,
         )
+    _started.append(process)
     write_whole(_pid_file(site), f"{process.pid}\n".encode())
     return process
 

@@ -70,10 +70,6 @@ OPERATOR_ROUTES = frozenset(
 )
 
 
-class TooLarge(Exception):
-    """A body of more bytes than allowed."""
-
-
 @dataclass(eq=False)
 class Connection:
     """What is known of a connection; its requests carry it in their scope."""
@@ -134,31 +130,35 @@ class Door:
         return 0, most
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str], most: int) -> None:
-        loop, started = asyncio.get_running_loop(), False
-        deadline = loop.time() + BODY + int(headers.get("content-length") or most) / SLOWEST
-        left, complete = most, False
+        deadline = asyncio.get_running_loop().time() + BODY + int(headers.get("content-length") or most) / SLOWEST
+        left, complete, started, status = most, False, False, 0
 
         async def receive_bounded() -> dict[str, Any]:
-            nonlocal left, complete
-            async with asyncio.timeout_at(None if complete else deadline):
-                event = await receive()
+            nonlocal left, complete, status
+            try:
+                async with asyncio.timeout_at(None if complete else deadline):
+                    event = await receive()
+            except TimeoutError:
+                status = 408
+                return {"type": "http.disconnect"}
             left -= len(event.get("body", b""))
             complete = not event.get("more_body", False)
             if left < 0:
-                raise TooLarge
+                status = 413
+                return {"type": "http.disconnect"}
             return event
 
-        async def send_noted(event: dict[str, Any]) -> None:
+        async def send_unless_refused(event: dict[str, Any]) -> None:
             nonlocal started
-            started = True
-            await send(event)
+            if not status:
+                started = True
+                await send(event)
 
         try:
-            await self._app(scope, receive_bounded, send_noted)
-        except (TooLarge, TimeoutError) as problem:
-            if started:
-                raise
-            await _refuse(send, 413 if isinstance(problem, TooLarge) else 408)
+            await self._app(scope, receive_bounded, send_unless_refused)
+        finally:
+            if status and not started:
+                await _refuse(send, status)
 
 
 def _mark_known(scope: Scope) -> None:

@@ -35,10 +35,13 @@ class FlowerOperator:
     def __init__(self, site: Site) -> None:
         check_version()
         self._site = site
-        self._client = ControlHttpClient.from_server_address(
+
+    def _connected(self) -> ControlHttpClient:
+        site = self._site
+        return ControlHttpClient.from_server_address(
             site.operator_address,
             site.keys.insecure,
-            None if site.authority is None else str(site.authority),
+            None if site.authority is None else site.authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="refprotofl"), SecretInterceptor(site.secret())],
         )
 
@@ -47,10 +50,10 @@ class FlowerOperator:
         request = StartRunRequest(
             fab=Fab(hash_str=sha256(bundle), content=bundle), override_config=user_config_to_proto(config)
         )
-        return int(self._ask(lambda: self._client.StartRun(request)).run_id)
+        return int(self._ask(lambda client: client.StartRun(request)).run_id)
 
     def stop(self, run: int) -> bool:
-        return bool(self._ask(lambda: self._client.StopRun(StopRunRequest(run_id=run))).success)
+        return bool(self._ask(lambda client: client.StopRun(StopRunRequest(run_id=run))).success)
 
     def run(self, run: int) -> RunStatus:
         return self._runs(ListRunsRequest(run_id=run))[0]
@@ -59,25 +62,26 @@ class FlowerOperator:
         return self._runs(ListRunsRequest())
 
     def _runs(self, request: ListRunsRequest) -> list[RunStatus]:
-        found = self._ask(lambda: self._client.ListRuns(request)).run_dict.values()
+        found = self._ask(lambda client: client.ListRuns(request)).run_dict.values()
         return [_status(run) for run in sorted(found, key=lambda run: run.pending_at, reverse=True)]
 
     def nodes(self) -> list[NodeStatus]:
-        found = self._ask(lambda: self._client.ListNodes(ListNodesRequest())).nodes_info
+        found = self._ask(lambda client: client.ListNodes(ListNodesRequest())).nodes_info
         nodes = [NodeStatus(one.node_id, one.name, fingerprint(one.public_key), one.status) for one in found]
         return [node for node in nodes if node.status != "unregistered"]
 
     def register(self, name: str, public_key: bytes) -> None:
         request = RegisterNodeRequest(public_key=public_key, name=name)
-        self._ask(lambda: self._client.RegisterNode(request))
+        self._ask(lambda client: client.RegisterNode(request))
 
     def unregister(self, node: int) -> None:
-        self._ask(lambda: self._client.UnregisterNode(UnregisterNodeRequest(node_id=node)))
+        self._ask(lambda client: client.UnregisterNode(UnregisterNodeRequest(node_id=node)))
 
-    def _ask(self, call: Callable[[], Answer]) -> Answer:
+    def _ask(self, call: Callable[[ControlHttpClient], Answer]) -> Answer:
         folder = self._site.folder
         try:
-            return call()
+            with self._connected() as client:
+                return call(client)
         except httpx.HTTPStatusError as problem:
             status = problem.response.status_code
             if status == 401:
