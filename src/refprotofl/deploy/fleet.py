@@ -1,12 +1,12 @@
 """The nodes of a deployment: who is online, who is which client, and who knows the run."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.deploy.progress import Progress, Wait
 from refprotofl.deploy.registry import NodeRegistry
 from refprotofl.deploy.routes import PROTOCOL, Greeted
 from refprotofl.deploy.transport import SLACK, Node, Reply, Sending, Transport
@@ -18,20 +18,17 @@ GREETING = 30.0  # seconds to wait for an answer to a greeting or to the experim
 LOST = 300.0  # seconds after which a message without a reply is sent once more
 ALONE = 60.0  # seconds for which a node that is left out is not greeted again: its owner may correct its settings
 
-Say = Callable[[str], None]
-
-
 class Fleet:
     """Every node gets the experiment, and the test set if there is one, before it is asked for anything."""
 
     def __init__(
-        self, transport: Transport, registry: NodeRegistry, experiment: dict[str, Any], test: bytes, say: Say
+        self, transport: Transport, registry: NodeRegistry, experiment: dict[str, Any], test: bytes, progress: Progress
     ) -> None:
         self._transport = transport
         self._registry = registry
         self._experiment = experiment
         self._test = test
-        self._say = say
+        self._progress = progress
         self._informed: dict[int, int] = {}  # by client: the number of the node that knows the run
         self._refusals: dict[int, Code] = {}  # by client: why its node does not take part
         self._left_out: dict[Node, tuple[str, float]] = {}  # nodes without a place: why, until when
@@ -49,19 +46,15 @@ class Fleet:
 
     def gather(self, deadline: float, least: int) -> None:
         """Wait for all clients' nodes; after the deadline, start with those that are here, if they suffice."""
-        until = time.monotonic() + deadline
-        said: list[int] = []
+        until, since = time.monotonic() + deadline, time.time()
         while True:
             self.look()
             lacking = sorted([*self._registry.missing, *self._registry.away])
+            self._progress.waiting([Wait(client, self.label_of(client), "connection", since) for client in lacking])
             if not lacking:
                 return
             if time.monotonic() > until:
                 break
-            if lacking != said:
-                clients = ", ".join(map(str, lacking))
-                self._say(f"Waiting for the nodes of clients {clients}, for {deadline:g} s at the most.")
-                said = lacking
             self._transport.rest()
         if len(self._registry.here()) < least:
             raise RunError(
@@ -121,7 +114,7 @@ class Fleet:
     def _leave_out(self, node: Node, complaint: str) -> None:
         """Leave a node alone for a while; a complaint is shown once."""
         if self._left_out.get(node, ("", 0.0))[0] != complaint:
-            self._say(complaint)
+            self._progress.noted(complaint)
         self._left_out[node] = complaint, time.monotonic() + ALONE
 
     def _inform(self) -> None:

@@ -70,7 +70,7 @@ def deploy(transport: Transport, settings: Settings, place: Place, progress: Pro
         registry = NodeRegistry(out, experiment.clients, place)
         registry.keep()
         checkpoint.marks.setdefault("run", {"id": registry.run, "experiment": experiment.hash, "rounds": planned})
-        fleet = Fleet(transport, registry, experiment.plain(), shared_test(apart, experiment), progress.noted)
+        fleet = Fleet(transport, registry, experiment.plain(), shared_test(apart, experiment), progress)
         engine = DeploymentEngine(transport, fleet, progress, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
         loop = Loop(side, engine, checkpoint, folder, progress, lambda *clients: steps(loop.server, *clients))
