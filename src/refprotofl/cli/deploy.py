@@ -146,7 +146,7 @@ def run(
         say(f"See how it is going with: refprotofl deploy status {named}")
         return
     try:
-        ended = follow(site, operator, number, say)
+        ended = follow(site, operator, number, lambda line: None if line.startswith("Error: ") else say(line))
     except KeyboardInterrupt:
         say(f"The run continues. Stop it with: refprotofl deploy stop {named} --run {number}")
         raise typer.Exit(INTERRUPTED) from None
@@ -283,7 +283,7 @@ def _progress(state: dict[str, Any], run: "RunStatus") -> str:
     if run.finished:
         return "; ".join([*parts, run.reason] if run.reason else parts)
     waits = [str(Wait(**one)) for one in state.get("waiting", [])]
-    absent = [f"{one['node']} (client {one['client']}): {one['reason']}" for one in state.get("absent", [])]
+    absent = [f"{one['client']}: {one['reason']}" for one in state.get("absent", [])]
     parts += [f"waiting for {', '.join(waits)}"] if waits else []
     return "; ".join(parts + ([f"absent: {', '.join(absent)}"] if absent else []))
 

@@ -250,9 +250,7 @@ class DeploymentEngine:
         """Return the nodes that have been waited for so long that it is worth showing."""
         now = time.monotonic()
         late = [one for one in self._asked.values() if one.result is None and now - one.begun > SHOWN_AFTER]
-        return [
-            Wait(one.route.client, self._fleet.label_of(one.route.client), one.route.verb, one.since) for one in late
-        ]
+        return [Wait(self._fleet.label_of(one.route.client), one.route.verb, one.since) for one in late]
 
     def _look(self) -> None:
         self._looked = time.monotonic()

@@ -18,6 +18,7 @@ GREETING = 30.0  # seconds to wait for an answer to a greeting or to the experim
 LOST = 300.0  # seconds after which a message without a reply is sent once more
 ALONE = 60.0  # seconds for which a node that is left out is not greeted again: its owner may correct its settings
 
+
 class Fleet:
     """Every node gets the experiment, and the test set if there is one, before it is asked for anything."""
 
@@ -47,15 +48,12 @@ class Fleet:
     def gather(self, deadline: float, least: int) -> None:
         """Wait for all clients' nodes; after the deadline, start with those that are here, if they suffice."""
         until, since = time.monotonic() + deadline, time.time()
-        while True:
-            self.look()
-            lacking = sorted([*self._registry.missing, *self._registry.away])
-            self._progress.waiting([Wait(client, self.label_of(client), "connection", since) for client in lacking])
-            if not lacking:
-                return
+        while lacking := sorted([*self._registry.missing, *self._registry.away]):
+            self._progress.waiting([Wait(self.label_of(client), "connection", since) for client in lacking])
             if time.monotonic() > until:
                 break
             self._transport.rest()
+            self.look()
         if len(self._registry.here()) < least:
             raise RunError(
                 f"{len(self._registry.here())} nodes are online, fewer than min-replies = {least}. Start more, "

@@ -20,22 +20,19 @@ SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
 
 @dataclass(frozen=True)
 class Wait:
-    """A node that is waited for. `since` is in seconds since 1970."""
+    """A client that is waited for, as people call it. `since` is in seconds since 1970."""
 
-    client: int
-    node: str
+    client: str
     verb: str
     since: float
 
     def __str__(self) -> str:
-        clock = time.strftime("%H:%M:%S", time.localtime(self.since))
-        return f"{self.node} (client {self.client}, {self.verb}) since {clock}"
+        return f"{self.client} since {time.strftime('%H:%M:%S', time.localtime(self.since))} ({self.verb})"
 
 
 @dataclass(frozen=True)
 class Absence:
-    client: int
-    node: str
+    client: str
     round: int
     reason: str
 
@@ -74,11 +71,11 @@ class Progress(Watcher):
             self._say(f"Waiting for {'; '.join(map(str, new))}")
         self._write()
 
-    def absent(self, client: int, node: str, round: int, code: Code) -> None:
-        """Show that a node has no answer in this round, and why."""
-        absence = Absence(client, node, round, MEANINGS[code])
+    def absent(self, client: int, label: str, round: int, code: Code) -> None:
+        """Show that a client has no answer in this round, and why."""
+        absence = Absence(label, round, MEANINGS[code])
         if self._absent.get(client) != absence:
-            self._say(f"Absent from round {round}: {node} (client {client}): {absence.reason}")
+            self._say(f"Absent from round {round}: {label}: {absence.reason}")
             self._absent[client] = absence
             self._write()
 

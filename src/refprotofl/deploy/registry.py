@@ -63,8 +63,9 @@ class NodeRegistry:
         return self._names.get(self._identities.get(client, ""), "")
 
     def label_of(self, client: int) -> str:
-        """Return what people call the client's node."""
-        return for_terminal(self.name_of(client)) or f"the node of client {client}"
+        """Return what people call a client and its node."""
+        name = for_terminal(self.name_of(client))
+        return f"{name} (client {client})" if name else f"client {client}"
 
     def is_taken(self, client: int) -> bool:
         return client in self._identities
@@ -108,7 +109,7 @@ class NodeRegistry:
         if client >= self._size:
             return f"Node {label} is left out: it is client {client}, and the run has clients = {self._size}."
         if self.node_of(client) is not None:
-            return f"Node {label} is left out: client {client} is {self.label_of(client)}, which is online."
+            return f"Node {label} is left out: {self.label_of(client)} is online."
         return ""
 
     def _read(self) -> _Kept:

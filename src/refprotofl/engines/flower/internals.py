@@ -49,9 +49,7 @@ PATIENCE = 300.0  # seconds that a thread waits for the database
 ONE_CONNECTION = {"pool_size": 1, "max_overflow": 0, "pool_timeout": PATIENCE}
 MOST_OBJECTS = 4096  # parts of one message; Flower splits an array into parts of 5 MB
 KEPT_SESSIONS = 10_000
-RESTARTED = (
-    "The server was restarted while the run was under way. Committed rounds are kept: continue with the same --out."
-)
+RESTARTED = "The server was restarted while the run was under way."
 
 create_engine = vars(sql_mixin)["create_engine"]  # SQLAlchemy's
 
