@@ -1,4 +1,4 @@
-"""Every test computes as a run does on a machine without GPU: with one thread of the CPU.
+"""Every test computes as a run does on a machine without GPU: with one thread of the CPU, in portable numerics.
 
 With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/test_devices.py tries it too.
 """
@@ -16,9 +16,11 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from refprotofl import Experiment, run
+from refprotofl.compute import numerics
 from refprotofl.data import digests
 from refprotofl.simulation.engine import OpenEngine, open_engine
 
+numerics.apply("portable")  # before torch computes; processes that tests start inherit it
 torch.set_num_threads(1)
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # a slow machine is no failure
