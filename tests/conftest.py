@@ -22,8 +22,14 @@ from refprotofl.simulation.engine import OpenEngine, open_engine
 
 numerics.apply("portable")  # before torch computes; processes that tests start inherit it
 torch.set_num_threads(1)
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("steady")  # a slow machine is no failure
+
+EVERYTHING = os.environ.get("REFPROTOFL_FAULTS") == "full"
+PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a slow machine is no failure
+# `make test` draws the same cases every time and everywhere, so that it never fails by chance.
+settings.register_profile("same-cases", derandomize=True, database=None, **PATIENT)
+# `make test-faults` draws others every time; a failure prints what reproduces it.
+settings.register_profile("new-cases", max_examples=500, print_blob=True, database=None, **PATIENT)
+settings.load_profile("new-cases" if EVERYTHING else "same-cases")
 
 TRIED = "tried: "
 
