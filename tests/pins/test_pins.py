@@ -129,7 +129,8 @@ def check(section: str, name: str, found: Any) -> None:
 def check_digest(name: str, one_process: str, two_workers: Callable[[], str]) -> None:
     if WRITING:
         assert numerics.describe()["numerics"] == "portable", "digests are pinned for portable numerics only"
-        check("digests", RELEASE, json.loads(FILE.read_text()).get("digests", {}).get(RELEASE, {}) | {name: one_process})
+        known = json.loads(FILE.read_text()).get("digests", {}).get(RELEASE, {})
+        check("digests", RELEASE, known | {name: one_process})
     else:
         assert one_process == (HERE[name] if HERE else two_workers())
 

@@ -16,6 +16,7 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
+    limit_kernels,
     nothing_kept_yet,
     read_path,
     read_seeds,
@@ -124,6 +125,7 @@ def reproduce(
     A grid that is interrupted goes on where it was, and several terminals may work at the same one.
     """
     with nothing_kept_yet():
+        limit_kernels(None, settings)
         from refprotofl.grids.choices import split_list
         from refprotofl.reproduction.asking import (
             VARIANTS,

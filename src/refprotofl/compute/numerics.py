@@ -23,25 +23,43 @@ def apply(mode: Mode) -> None:
     """Limit this process, and those it starts, to portable kernels if `mode` asks for it.
 
     Raises InputError if torch has already computed in this process with other kernels. `native` adds no limit and
-    removes none. A CPU without AVX2 is left as it is: `resolve` reports what it will do.
+    removes none. A CPU without AVX2 is left as it is: `resolve` and `caveat` say so.
     """
+    problem = attempt(mode)
+    if problem is not None:
+        raise problem
+
+
+def attempt(mode: Mode) -> InputError | None:
+    """Do the same as `apply`, but return the error: whoever computes nothing need not raise it."""
     if mode == "native" or not has_avx2():
-        return
+        return None
     before = {name: os.environ.get(name) for name in VARIABLES}
     os.environ.update(VARIABLES)
     if "torch" in sys.modules and not _took_effect(before):
         _restore(before)
-        raise InputError(
+        return InputError(
             'numerics = "portable" comes too late: torch has already computed in this process with other CPU kernels. '
             "Restart Python and either start the run before any other computation with torch, or set "
             f"{' and '.join(f'{name}={value}' for name, value in VARIABLES.items())} in the environment first. "
             'numerics = "native" runs here and now, but its results can differ from those of other machines.'
         )
+    return None
 
 
 def resolve(mode: Mode) -> Mode:
     """Return the mode that a run asking for `mode` computes in here; portable kernels need a CPU with AVX2."""
     return "portable" if has_avx2() and (mode == "portable" or is_limited()) else "native"
+
+
+def caveat(mode: Mode) -> str | None:
+    """Return what a person should know who asked for `mode` on this CPU."""
+    if mode == resolve(mode) or mode == "native":
+        return None
+    return (
+        f'numerics = "portable" needs an x86-64 CPU with AVX2. This one ({platform.machine()}) computes natively: '
+        "results can differ from those of other machines in the last digits, and the run is recorded as native."
+    )
 
 
 def is_limited() -> bool:
@@ -65,8 +83,9 @@ def has_avx2() -> bool:
 def _took_effect(before: dict[str, str | None]) -> bool:
     """Return True if torch, loaded already, obeys the variables that were just set.
 
-    Both variables were set in one step, so a library that has not computed yet is proof for the other one, too, unless
-    the first variable was there before and the second was not. That is no matter where there is nothing wider than AVX2.
+    torch reports what ATen does, not what oneDNN does. Both variables are set in one step and oneDNN never computes
+    before ATen, so one report is enough. The exception: ATen's variable was there before and oneDNN's was not. That
+    makes a difference only where the CPU has more than AVX2.
     """
     aten, onednn = (_same(before[name], value) for name, value in VARIABLES.items())
     unsure = aten and not onednn and bool(_cpu_features().get("AVX512F"))
@@ -86,7 +105,7 @@ def _capability() -> str:
 def _cpu_features() -> dict[str, bool]:
     """Return the instruction sets by name, as NumPy found them: it asks the CPU itself on every platform."""
     try:
-        from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[attr-defined]
+        from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found]
     except ImportError:
         return {}
     return dict(__cpu_features__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from refprotofl.compute import devices
+from refprotofl.compute import devices, numerics
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.apart import Apart, load_apart, overlaps
 from refprotofl.data.federated import limited
@@ -41,6 +41,7 @@ from refprotofl.wire import encode
 def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) -> Finished:
     """It goes on with the run in the folder, if there is one, after the last committed round."""
     started = time.perf_counter()
+    numerics.apply(settings.experiment.numerics)
     experiment = prepare(settings.experiment)
     refuse_undeployable(experiment)
     folder = RunFolder(out)
@@ -64,11 +65,12 @@ def deploy(courier: Courier, settings: Settings, out: Path, watcher: Watcher) ->
         roster = Roster(out, experiment.clients)
         roster.keep()
         checkpoint.marks.setdefault("run", {"id": roster.run, "experiment": experiment.hash, "rounds": planned})
-        fleet = Fleet(courier, roster, experiment.plain(), shared_test(apart, experiment), say)
+        told = experiment.plain() | {"numerics": experiment.numerics}  # nodes compute as the server does
+        fleet = Fleet(courier, roster, told, shared_test(apart, experiment), say)
         engine = DeploymentEngine(courier, fleet, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
         loop = Loop(side, engine, checkpoint, folder, watcher, lambda *clients: steps(loop.server, *clients))
-        origin = origin_of(experiment, settings.data, seen_from(out))
+        origin = origin_of(experiment, settings.data, seen_from(out), experiment.numerics)
         loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
         fleet.gather(experiment.deadline or None, experiment.min_replies)
         return Finished(loop.run(started), out)
