@@ -40,6 +40,12 @@ if "REFPROTOFL_TEST_DEVICE" not in os.environ:
     torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]
 
 
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Draws from torch's global generator do not depend on which tests this process did before."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def tried(record_property: Callable[[str, object], None]) -> Tried:
     """Called with what a test tried, and how often: the end of the run tells the sums."""

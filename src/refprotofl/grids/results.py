@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NotRequired, cast
@@ -92,6 +94,12 @@ def _machine(events: list[Event], rounds: int) -> dict[str, Any]:
     """What the last of so many rounds was computed by; nothing is known of it where an older version did not tell."""
     before = [event["machine"] for event in events if "machine" in event and event.get("rounds_done", 0) < rounds]
     return before[-1] if before and isinstance(before[-1], dict) else {}
+
+
+def count_numerics(results: Iterable[Result]) -> str:
+    """Return how many results were computed in which mode, such as "3 portable, 60 unrecorded"."""
+    counts = Counter(result.get("numerics") or "unrecorded" for result in results)
+    return ", ".join(f"{number} {mode}" for mode, number in sorted(counts.items()))
 
 
 def kept_file(kept: Path, cell: Cell) -> Path:
