@@ -14,11 +14,13 @@ setup: $(VENV)/tests
 test: setup lint
 	$(BIN)/pytest --numprocesses=2
 
-# Every case of what test tries a part of: hostile answers, kills, power cuts, full disks, long runs. Takes long.
+# Every case of what test tries a part of: hostile answers, kills, power cuts, full disks, long runs; and the property
+# tests on random cases. Takes long.
 test-faults: setup
 	-$(PIP) 'atheris>=3,<4'  # a fuzzer that not every system has; without it its tests are skipped
 	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults \
 		tests/records/test_crash_points.py tests/records/test_power_cuts.py tests/records/test_full_disk.py
+	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 -m hypothesis  # all properties, on new random cases each time
 
 # Known holes in what we install; asks the package index, so it needs a network.
 audit: setup

@@ -17,6 +17,7 @@ from refprotofl.benchmarks.changes import BITS
 from refprotofl.benchmarks.measuring import Report
 from refprotofl.cli.entry import app
 from refprotofl.cli.printing import out
+from refprotofl.compute import numerics
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.thin.codes import CODES
@@ -141,3 +142,15 @@ def test_codes_are_measured_on_the_changes_of_real_clients(bench: Bench) -> None
         assert all(rows[more, 1][name] < rows[less, 1][name] for less, more in pairwise(BITS))
         assert rows[1.0, 1][name] < rows[1.0, 2][name]
     assert all(row["levels"] < min(row["rotated"], row["sparse"]) for row in rows.values())
+
+
+def test_numerics_are_measured_in_processes_of_their_own(bench: Bench) -> None:
+    """All three kinds in one table, over native; portable ones end in the same state on every x86-64 CPU with AVX2."""
+    settings = ("--set", "rounds=1", "--set", "clients=2", "--set", "train-limit=150")
+    told = json.loads(bench("numerics", "--preset", "quick", *settings, "--repeats", 1, "--json").stdout)
+    native, portable, mkl = told["rows"]
+    assert (native["numerics"], native["ratio"]) == ("native", 1)
+    assert portable["ratio"] > 0
+    assert mkl["numerics"].endswith("MKL_CBWR=COMPATIBLE")
+    if numerics.has_avx2():
+        assert portable["cpu_capability"] == mkl["cpu_capability"] == "AVX2"

@@ -135,7 +135,7 @@ def test_no_such_dirichlet(alpha):
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_clients_are_fast(kind):
     labels = np.arange(60_000) % 10
-    start = time.perf_counter()
+    start = time.process_time()  # of this process alone, however busy the machine is
     shares, _ = partition(kind, labels, 10_000, 0.5, 2, 0)
     assert len(shares) == 10_000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

@@ -209,7 +209,7 @@ def test_closing_does_not_wait_for_a_busy_worker(open_engine: Callable[..., Work
     (process,) = engine._processes
     engine.submit(task(0, "sleep"))
     engine._feed()
-    within(10, engine.close)
+    within(60, engine.close)
     assert process.exitcode == -signal.SIGKILL
 
 
@@ -229,8 +229,8 @@ def test_a_stopped_worker_is_found_by_the_deadline_and_ended(
         with pytest.raises(RunError, match=LATE):
             engine.outcome(engine.submit(task(0, payload=bytes(size))), 0.5)
 
-    within(10, ask)
-    within(10, engine.close)
+    within(60, ask)
+    within(60, engine.close)
     assert process.exitcode == -signal.SIGKILL
 
 
@@ -239,21 +239,21 @@ def test_a_worker_that_hangs_at_what_nobody_waits_for_is_found_too(open_engine: 
     wait_until_ready(engine)
     first = engine.submit(task(0))
     engine.submit(task(1, "sleep"))
-    engine.outcome(first, 0.5)
+    engine.outcome(first, 3.0)
 
     def forget() -> None:
         with pytest.raises(RunError, match=r"client 1: sleep took longer than deadline"):
             engine.forget()
 
-    within(10, forget)
+    within(60, forget)
 
 
 def test_a_client_has_its_time_from_when_its_turn_comes(open_engine: Callable[..., WorkerProcesses]) -> None:
     engine = open_engine(1)
     wait_until_ready(engine)
-    tickets = [engine.submit(task(client, "nap")) for client in range(6)]
+    tickets = [engine.submit(task(0, "nap")) for _ in range(18)]
     for ticket in reversed(tickets):
-        engine.outcome(ticket, 1.0)  # the last one's turn comes after 1 s
+        engine.outcome(ticket, 3.0)  # the last one's turn comes after 3.4 s
 
 
 def is_alive(pid: int) -> bool:

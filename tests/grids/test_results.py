@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.grids.conftest import TINY
 
+from refprotofl.compute import numerics
 from refprotofl.errors import DataError
 from refprotofl.experiment import Experiment
 from refprotofl.grids.cells import Cell, cell_of
@@ -198,3 +199,26 @@ def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
     run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
     assert result_of(longer, cell.experiment)["commit"] == "later"
     assert result_of(longer, cell.experiment, finished.summary)["commit"] == source_commit()
+
+
+def test_a_result_says_how_it_was_computed(ran: tuple[Cell, Finished], kept: Path) -> None:
+    found = read_kept(kept, ran[0], None)
+    assert found is not None
+    assert (found["numerics"], found["cpu_capability"]) == tuple(numerics.describe().values())
+
+
+def test_a_native_result_is_not_reused_for_a_portable_one_but_an_unrecorded_one_is(
+    ran: tuple[Cell, Finished], kept: Path
+) -> None:
+    cell, _ = ran
+    path = kept_file(kept, cell)
+    other = "native" if numerics.describe()["numerics"] == "portable" else "portable"
+    for mode, reused in ((other, False), (None, True)):
+        plain = json.loads(path.read_text())
+        plain["origin"].pop("numerics", None)
+        if mode is None:  # as versions wrote it that recorded none
+            del plain["numerics"], plain["cpu_capability"]
+        else:
+            plain["origin"]["numerics"] = mode
+        path.write_text(json.dumps(plain))
+        assert (read_kept(kept, cell, None) is not None) is reused

@@ -39,7 +39,7 @@ def port(server: LiveServer) -> int:
 def ask(
     server: LiveServer, path: str = "/t0ken/", method: str = "GET", headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port(server), timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port(server), timeout=60)
     connection.request(method, path, headers=headers or {})
     answer = connection.getresponse()
     found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
@@ -101,7 +101,7 @@ def test_another_site_s_page_gets_nothing(server: LiveServer) -> None:
 
 
 def events(server: LiveServer, number: int, after: str | None = None) -> list[dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", port(server), timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port(server), timeout=60)
     connection.request("GET", "/t0ken/events", headers={} if after is None else {"Last-Event-ID": after})
     answer = connection.getresponse()
     assert answer.getheader("content-type") == "text/event-stream"
@@ -146,11 +146,11 @@ def test_a_new_line_is_told_at_once(server: LiveServer, folder: Path) -> None:
 
 
 def test_more_lookers_on_than_it_serves_are_turned_away_and_the_others_stay(server: LiveServer) -> None:
-    held = [socket.create_connection(("127.0.0.1", port(server)), timeout=10) for _ in range(MOST_CONNECTIONS)]
+    held = [socket.create_connection(("127.0.0.1", port(server)), timeout=60) for _ in range(MOST_CONNECTIONS)]
     for one in held:
         one.sendall(f"GET /t0ken/events HTTP/1.1\r\nHost: 127.0.0.1:{port(server)}\r\n\r\n".encode())
         assert one.recv(15) == b"HTTP/1.1 200 OK"
-    late = socket.create_connection(("127.0.0.1", port(server)), timeout=10)
+    late = socket.create_connection(("127.0.0.1", port(server)), timeout=60)
     late.sendall(f"GET /t0ken/ HTTP/1.1\r\nHost: 127.0.0.1:{port(server)}\r\n\r\n".encode())
     with suppress(ConnectionError):  # closed in this way, or in that
         assert late.recv(10) == b""

@@ -2,12 +2,13 @@
 
 `REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
 digest changed, `RESULTS` in simulation/origin.py must be raised, so that no finished run is taken for a new one.
-Digests depend on how torch computes, so they are pinned for machines by name; on any other machine two engines are
-compared instead, and the test's name says so.
+Digests are those of portable numerics, which x86-64 machines with AVX2 share, and of one release of torch. Under any
+other release or processor two engines are compared instead, and the test's name says so.
 """
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from refprotofl import Experiment, run
+from refprotofl.compute import numerics
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest
@@ -90,18 +92,9 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHOD
 }
 
 
-def machine() -> str:
-    """What the last bits of a sum depend on: torch, the instructions that it uses, and who made the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    makers = {line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")}
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {' '.join(sorted(makers)) or '?'}"
-
-
-HERE: dict[str, str] = PINS.get("digests", {}).get(machine(), {})
-COMPARED = "pinned" if HERE or WRITING else f"two engines compared, nothing is pinned for {machine()}"
+RELEASE = f"torch {torch.__version__.partition('+')[0]}"  # without the build: +cpu and +cu130 have the same kernels
+HERE: dict[str, str] = PINS.get("digests", {}).get(RELEASE, {}) if numerics.describe()["numerics"] == "portable" else {}
+COMPARED = "pinned" if HERE or WRITING else f"two engines compared, nothing is pinned for {RELEASE} on this processor"
 
 
 class Fields(Watcher):
@@ -133,13 +126,11 @@ def check(section: str, name: str, found: Any) -> None:
         assert found == PINS[section][name]
 
 
-def check_digest(name: str, one_process: str, two_workers: Any) -> None:
+def check_digest(name: str, one_process: str, two_workers: Callable[[], str]) -> None:
     if WRITING:
-        check(
-            "digests",
-            machine(),
-            json.loads(FILE.read_text()).get("digests", {}).get(machine(), {}) | {name: one_process},
-        )
+        assert numerics.describe()["numerics"] == "portable", "digests are pinned for portable numerics only"
+        known = json.loads(FILE.read_text()).get("digests", {}).get(RELEASE, {})
+        check("digests", RELEASE, known | {name: one_process})
     else:
         assert one_process == (HERE[name] if HERE else two_workers())
 

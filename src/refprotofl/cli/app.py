@@ -33,6 +33,14 @@ def nothing_kept_yet() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+def limit_kernels(file: Path | None, settings: list[str] | None) -> None:
+    """Choose the CPU kernels that the experiment asks for, before torch is imported."""
+    from refprotofl.compute import numerics
+    from refprotofl.experiment.presets import asked_numerics
+
+    numerics.apply(asked_numerics(file, settings or ()))
+
+
 def read_path(text: str) -> Path:
     """A path as a shell would read it, also where none did: in --out=~/runs."""
     try:

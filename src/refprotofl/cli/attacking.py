@@ -15,6 +15,7 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
+    limit_kernels,
     nothing_kept_yet,
     read_path,
     read_seeds,
@@ -72,6 +73,7 @@ def attack(
     Accuracies are of the honest clients, and of the same ones in the run without attack.
     """
     with nothing_kept_yet():
+        limit_kernels(file, settings)
         from refprotofl.attacks.study.grid import Asked
         from refprotofl.attacks.study.table import tabulated
         from refprotofl.grids.choices import split_list

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, app
+from refprotofl.cli.app import DataDir, File, Preset, Settings, app, limit_kernels
 from refprotofl.cli.printing import emit, explain, notes
 from refprotofl.cli.tables import Column, show
 
@@ -71,6 +71,7 @@ def bench_wire(
 
     And the bits a value that real uploads take with value-code = "entropy", beside their entropy.
     """
+    limit_kernels(file, settings)
     from dataclasses import asdict
 
     from refprotofl.benchmarks.masks import masks_of_run

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from refprotofl.basics.plugins import is_reference
-from refprotofl.cli.app import DataDir, File, Preset, Settings
+from refprotofl.cli.app import DataDir, File, Preset, Settings, limit_kernels
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
 from refprotofl.errors import InputError
 
@@ -19,6 +19,7 @@ def bench_aggregate(
     as_json: AsJson = False,
 ) -> None:
     """Time and memory that the masked uploads of a round take at the server, on one core."""
+    limit_kernels(None, None)
     from refprotofl.benchmarks.aggregation import measure_aggregation
 
     present(measure_aggregation(uploads, size, keep, repeats, tell), as_json)
@@ -34,6 +35,7 @@ def bench_codes(
     as_json: AsJson = False,
 ) -> None:
     """What thin's codes leave out of the changes that clients of FedAvg make in your experiment, at the same length."""
+    limit_kernels(file, settings)
     from refprotofl.benchmarks.changes import changes_of_run, measure_codes
     from refprotofl.experiment.presets import load_experiment
 
@@ -66,6 +68,7 @@ def bench_kernels(
 
     With --set model.name=module:function a backbone of your own in both layouts, and the line to add.
     """
+    limit_kernels(None, None)
     from refprotofl.benchmarks.kernels import measure_kernels, measure_layouts
     from refprotofl.models.kernels import FAST
 

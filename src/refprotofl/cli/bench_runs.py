@@ -1,4 +1,4 @@
-"""Measurements of whole runs: `bench overhead`, `bench workers`, `bench scale`, `bench start`."""
+"""Measurements of whole runs: `bench overhead`, `bench workers`, `bench scale`, `bench start`, `bench numerics`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from refprotofl.basics.units import counted, read_whole
-from refprotofl.cli.app import DataDir, File, Preset, Settings, read_path
+from refprotofl.cli.app import DataDir, File, Preset, Settings, limit_kernels, read_path
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
 from refprotofl.cli.printing import say
 from refprotofl.errors import InputError
@@ -28,6 +28,7 @@ def bench_overhead(
 
     Unless something else is named: the CNN and ResNet-18 on images of 28 x 28 made on the spot.
     """
+    limit_kernels(file, settings)
     from refprotofl.benchmarks.overhead import MODELS, SETTINGS, measure_overheads
     from refprotofl.experiment.presets import load_experiment
 
@@ -58,6 +59,7 @@ def bench_workers(
 
     Unless something else is named: the CNN, 10 clients at Dirichlet 0.5, images of 28 x 28 made on the spot.
     """
+    limit_kernels(file, settings)
     from refprotofl.benchmarks.parallel import SETTINGS, measure_workers
     from refprotofl.experiment.presets import load_experiment
 
@@ -100,6 +102,34 @@ def bench_scale(
         sentence = draw_scale(report.rows, picture, title)
         if not as_json:
             say(sentence)
+
+
+@bench_app.command(
+    "numerics", epilog="Example: refprotofl bench numerics --preset small --set train-limit=3000 --set rounds=2"
+)
+def bench_numerics(
+    file: File = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    data: DataDir = None,
+    repeats: Repeats = 5,
+    as_json: AsJson = False,
+) -> None:
+    """CPU time of a run with numerics = "portable" over "native", and with MKL_CBWR=COMPATIBLE in addition.
+
+    Unless something else is named: the MLP on digits, the CNN and ResNet-18 on images of 28 x 28 made on the spot.
+    """
+    from refprotofl.benchmarks.numerics import measure_numerics
+    from refprotofl.benchmarks.overhead import MODELS, SETTINGS
+    from refprotofl.experiment.presets import load_experiment
+
+    given = settings or []
+    if file is not None or preset is not None or given:
+        experiments = [load_experiment(file, preset, given)]
+    else:
+        experiments = [load_experiment(preset="quick")]
+        experiments += [load_experiment(settings=[*SETTINGS, *size]) for size in MODELS.values()]
+    present(measure_numerics(experiments, data, repeats, tell), as_json)
 
 
 @bench_app.command("start", epilog="Example: refprotofl bench start --repeats 5")

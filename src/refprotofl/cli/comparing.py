@@ -17,6 +17,7 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
+    limit_kernels,
     nothing_kept_yet,
     read_path,
     read_seeds,
@@ -85,6 +86,7 @@ def compare(
 ) -> None:
     """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
     with nothing_kept_yet():
+        limit_kernels(file, settings)
         count = read_workers(workers)
         from refprotofl.grids.cells import plan
         from refprotofl.grids.choices import read_name, split_list

@@ -17,6 +17,7 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
+    limit_kernels,
     nothing_kept_yet,
     read_path,
     read_seeds,
@@ -86,6 +87,7 @@ def frontier(
     more. The test set is not touched. A search that was interrupted goes on where it was.
     """
     with nothing_kept_yet():
+        limit_kernels(file, settings)
         from refprotofl.frontier import candidates
         from refprotofl.frontier.search import check
         from refprotofl.frontier.telling import effort

@@ -16,6 +16,7 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
+    limit_kernels,
     nothing_kept_yet,
     read_path,
     read_seeds,
@@ -124,6 +125,7 @@ def reproduce(
     A grid that is interrupted goes on where it was, and several terminals may work at the same one.
     """
     with nothing_kept_yet():
+        limit_kernels(None, settings)
         from refprotofl.grids.choices import split_list
         from refprotofl.reproduction.asking import (
             VARIANTS,
@@ -152,12 +154,20 @@ def reproduce(
     for sentence in doubts(asked.tuned, asked.seeds):
         warn(for_terminal(sentence))
     gathered = _gather(grids, data, count, out_dir, no_runs)
+    _say_numerics(gathered.results)
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)
     if gathered.results:
         report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, out_dir))
     if gathered.failed:
         raise typer.Exit(RunError.exit_code)
+
+
+def _say_numerics(results: "dict[str, Result]") -> None:
+    from refprotofl.grids.results import count_numerics
+
+    if results:
+        say(f"Numerics of the results: {count_numerics(results.values())}", notes)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from refprotofl.cli.app import (
 from refprotofl.cli.printing import complain, emit, notes, out, say
 from refprotofl.cli.reporting import Port, report_beside
 from refprotofl.cli.tables import Column, show
+from refprotofl.compute import numerics
 from refprotofl.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def run(
         else:
             experiment = _named(file, preset, settings or [], device)
         _check_method(baseline)
+        numerics.apply(experiment.numerics)
         from refprotofl.cli.display import ProgressWatcher, print_summary
         from refprotofl.simulation.run import default_folder
         from refprotofl.simulation.run import run as run_experiment
@@ -114,7 +116,7 @@ def run(
     except KeyboardInterrupt:
         _tell_what_is_kept(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None
-    beside = _beside(finished, baseline, data, count)
+    beside = _beside(finished, baseline, data, count, experiment.numerics)
     if as_json:
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
@@ -149,7 +151,7 @@ def _check_method(name: str | None) -> None:
 
 
 def _beside(
-    finished: "Finished", method: str | None, data: Path | None, workers: "Count"
+    finished: "Finished", method: str | None, data: Path | None, workers: "Count", mode: numerics.Mode
 ) -> "tuple[str, Summary] | None":
     """What to read the run's numbers by: the method that was asked for, or training alone where that was run before."""
     from refprotofl.cli.display import ProgressWatcher
@@ -161,7 +163,7 @@ def _beside(
     name = method or "local"
     if ran.method == name:
         return None
-    wanted = baseline_of(ran, name)
+    wanted = baseline_of(ran, name).model_copy(update={"numerics": mode})
     summary = finished_run(finished.folder.absolute().parent, wanted, data)
     if summary is None and method is not None:
         place = finished.folder.with_name(f"{finished.folder.name}-{for_file_name(name)}")
@@ -214,10 +216,18 @@ def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code:
         known = references(read_settings(settings))
         unknown = [named for named in references(stored.plain()) if named not in known]
         refuse_code(unknown, out_dir, trusted=trust_code)
-        return with_settings(stored, typed)
+        return with_settings(stored, [*_recorded_numerics(out_dir), *typed])
     if not settings:
         raise InputError(f"There is no run in {out_dir} to go on with. A file, --preset or --set starts one there.")
     return load_experiment(settings=typed)
+
+
+def _recorded_numerics(folder: Path) -> list[str]:
+    """Return the setting under which the run goes on as it began."""
+    from refprotofl.records.kept import recorded_numerics
+
+    mode = recorded_numerics(folder)
+    return [] if mode is None else [f"numerics={mode}"]
 
 
 def with_device(settings: list[str], device: str | None) -> list[str]:

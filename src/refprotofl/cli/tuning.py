@@ -16,6 +16,7 @@ from refprotofl.cli.app import (
     Settings,
     Workers,
     app,
+    limit_kernels,
     nothing_kept_yet,
     read_path,
     read_seeds,
@@ -87,6 +88,7 @@ def tune(
     search that was interrupted goes on where it was.
     """
     with nothing_kept_yet():
+        limit_kernels(file, settings)
         from refprotofl.grids.choices import split_list
         from refprotofl.tuning.records import refuse_unwritable
         from refprotofl.tuning.search import Request, check

@@ -150,6 +150,9 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
 
 def build_side(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
     """An error says why this node cannot take part. `test` is the set that all clients are given, if there is one."""
+    from refprotofl.compute import numerics
+
+    numerics.apply(experiment.numerics)
     import torch
 
     from refprotofl.compute.devices import choose, make_repeatable

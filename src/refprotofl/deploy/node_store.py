@@ -99,7 +99,8 @@ class NodeStore:
     def take(self, client: int, experiment: Experiment, test: bytes) -> None:
         """What the node is told of a run."""
         self.prepare()
-        self.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.plain()}).encode())
+        plain = experiment.plain() | {"numerics": experiment.numerics}
+        self.write(EXPERIMENT, json.dumps({"client": client, "experiment": plain}).encode())
         self.write(TEST, test)
 
     def find(self, digest: str, states: ClientStore, client: int) -> Location | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from refprotofl.compute import devices
+from refprotofl.compute import devices, numerics
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.apart import Apart, load_apart, overlaps
 from refprotofl.data.federated import limited
@@ -47,6 +47,7 @@ class Settings:
 def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> Finished:
     """Run an experiment over nodes; a run that is in the folder already is resumed after its last committed round."""
     started, out = time.perf_counter(), settings.out
+    numerics.apply(settings.experiment.numerics)
     experiment = prepare(settings.experiment)
     refuse_undeployable(experiment)
     folder = RunFolder(out)
@@ -70,11 +71,12 @@ def deploy(transport: Transport, settings: Settings, place: Place, progress: Pro
         registry = NodeRegistry(out, experiment.clients, place)
         registry.keep()
         checkpoint.marks.setdefault("run", {"id": registry.run, "experiment": experiment.hash, "rounds": planned})
-        fleet = Fleet(transport, registry, experiment.plain(), shared_test(apart, experiment), progress)
+        plain = experiment.plain() | {"numerics": experiment.numerics}  # nodes compute as the server does
+        fleet = Fleet(transport, registry, plain, shared_test(apart, experiment), progress)
         engine = DeploymentEngine(transport, fleet, progress, checkpoint.records, checkpoint.kept_records)
         cleanup.callback(engine.close)
         loop = Loop(side, engine, checkpoint, folder, progress, lambda *clients: steps(loop.server, *clients))
-        origin = origin_of(experiment, settings.data, seen_from(out))
+        origin = origin_of(experiment, settings.data, seen_from(out), experiment.numerics)
         loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
         fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies)
         return Finished(loop.run(started), out)

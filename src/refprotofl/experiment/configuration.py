@@ -70,6 +70,9 @@ class _Keys(Table):
         "plain", "how values are written: as they are, or near their entropy, without loss", enters="changed"
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
+    numerics: Literal["portable", "native"] = key(
+        "portable", "CPU kernels: the same on every x86-64 machine with AVX2, or the fastest here", enters="never"
+    )
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
     )

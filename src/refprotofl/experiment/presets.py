@@ -4,7 +4,7 @@ import copy
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment, with_kebab_keys
@@ -67,6 +67,13 @@ def read_settings(settings: Sequence[str]) -> Nested:
     for setting in settings:
         _merge(typed, with_kebab_keys(_read_setting(setting)))
     return typed
+
+
+def asked_numerics(file: Path | None, settings: Sequence[str]) -> Literal["portable", "native"]:
+    """Return the key `numerics` alone: it takes effect before anything is imported that checks an experiment."""
+    values = {} if file is None else with_kebab_keys(read_toml(file))
+    asked = (values | read_settings(settings)).get("numerics")
+    return "native" if asked == "native" else "portable"
 
 
 def set_keys(settings: Sequence[str]) -> set[str]:

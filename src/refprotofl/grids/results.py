@@ -2,9 +2,11 @@
 
 import json
 import math
+from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NotRequired, cast
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -37,6 +39,8 @@ class Result(TypedDict):
     version: str  # of refprotofl, when the run last went on
     commit: str | None  # of the source tree that computed it; None where it is not known
     asked: str  # hash of the experiment before it was resolved against its data
+    numerics: NotRequired[str | None]  # how it was computed; None or absent where it is not recorded
+    cpu_capability: NotRequired[str | None]  # the instruction set that torch used, such as AVX2
     origin: Origin | None
     summary: Summary
     curve: list[Point]
@@ -57,12 +61,16 @@ def result_of(folder: Path, asked: Experiment, summary: Summary | None = None) -
         machine = _machine(events, told["rounds_done"])
     except (LookupError, TypeError, ValueError):
         raise DataError(f"{folder / 'events.jsonl'} does not tell what its evaluations belong to.") from None
+    origin = read_manifest(folder / CHECKPOINT).get("origin")
+    mode = None if origin is None else origin.get("numerics")
     return {
         "schema": 1,
         "version": str(machine.get("refprotofl", "unknown")),
         "commit": str(machine["commit"]) if "commit" in machine else None,
         "asked": asked.hash,
-        "origin": read_manifest(folder / CHECKPOINT).get("origin"),
+        "numerics": mode,
+        "cpu_capability": str(machine["cpu_capability"]) if mode is not None and "cpu_capability" in machine else None,
+        "origin": origin,
         "summary": told,
         "curve": curve,
     }
@@ -86,6 +94,12 @@ def _machine(events: list[Event], rounds: int) -> dict[str, Any]:
     """What the last of so many rounds was computed by; nothing is known of it where an older version did not tell."""
     before = [event["machine"] for event in events if "machine" in event and event.get("rounds_done", 0) < rounds]
     return before[-1] if before and isinstance(before[-1], dict) else {}
+
+
+def count_numerics(results: Iterable[Result]) -> str:
+    """Return how many results were computed in which mode, such as "3 portable, 60 unrecorded"."""
+    counts = Counter(result.get("numerics") or "unrecorded" for result in results)
+    return ", ".join(f"{number} {mode}" for mode, number in sorted(counts.items()))
 
 
 def kept_file(kept: Path, cell: Cell) -> Path:
@@ -117,7 +131,8 @@ def read_kept(kept: Path, cell: Cell, data: Path | None) -> Result | None:
     if other:
         raise _no_result(path, f"it is of another experiment than it says, which differs in {', '.join(other)}")
     stored = result["origin"]
-    return None if stored and changes(stored, origin_of(resolved, data), resolved) else result
+    now = origin_of(resolved, data, mode=cell.experiment.numerics)
+    return None if stored and changes(stored, now, resolved) else result
 
 
 def read_result(path: Path) -> Result:

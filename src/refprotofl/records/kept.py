@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from refprotofl.compute import numerics
 from refprotofl.errors import DataError
-from refprotofl.records.inside import check_folder
+from refprotofl.records.inside import CHECKPOINT, check_folder
 from refprotofl.records.manifest import kept_name, read_manifest
 
 KEPT = re.compile(r"manifest-(0|[1-9]\d{0,8})\.json")
@@ -30,3 +31,16 @@ def readable_manifest(folder: Path) -> dict[str, Any]:
             except DataError:
                 continue
         raise
+
+
+def recorded_numerics(folder: Path) -> numerics.Mode | None:
+    """Return the numerics that the run in this folder was computed with; None before its first committed round.
+
+    Versions that recorded none computed natively.
+    """
+    try:
+        manifest = readable_manifest(folder / CHECKPOINT)
+    except DataError:
+        return None  # reported when the run is opened
+    mode: numerics.Mode | None = manifest.get("origin", {}).get("numerics", "native") if manifest else None
+    return mode

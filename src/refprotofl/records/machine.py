@@ -7,12 +7,16 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from refprotofl.compute import numerics
+
 
 def describe_machine() -> dict[str, str | int]:
+    """Return the processor, the CPU kernels in force, and the versions."""
     found: dict[str, str | int] = {
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
+        **numerics.describe(),
         "python": platform.python_version(),
     }
     commit = source_commit()

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -82,6 +82,7 @@ class Origin(TypedDict):
     results: int
     data: str | None
     code: dict[str, str]  # by module:attribute
+    numerics: NotRequired[Literal["portable", "native"]]  # as computed; older versions did not record it
 
 
 class Marks(TypedDict, total=False):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from refprotofl.compute import numerics
 from refprotofl.compute.devices import dealt, make_repeatable
 from refprotofl.compute.process import keep_freed_memory
 from refprotofl.engines.engine import Engine, Record
@@ -54,6 +55,7 @@ def worker_specifications(site: Site) -> list[bytes]:
     """For every worker all that it needs to build its host."""
     plain = {
         "experiment": site.federation.experiment.plain(),
+        "numerics": site.federation.experiment.numerics,
         "data": None if site.data_dir is None else str(site.data_dir),
         "folder": str(site.folder.absolute()),
         "seen_from": None if site.federation.seen_from is None else str(site.federation.seen_from),
@@ -63,9 +65,10 @@ def worker_specifications(site: Site) -> list[bytes]:
 
 
 def build_worker_host(specification: bytes) -> ClientHost:
+    plain = json.loads(specification)
+    numerics.apply(plain["numerics"])  # a worker of another framework may not inherit our environment
     torch.set_num_threads(1)
     keep_freed_memory()
-    plain = json.loads(specification)
     data_dir, seen_from = (None if plain[key] is None else Path(plain[key]) for key in ("data", "seen_from"))
     device = torch.device(plain["device"])
     make_repeatable(device)

@@ -27,6 +27,7 @@ from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation.draws import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.simulation.gate import Moves, Verdict, judge, outliers_of
+from refprotofl.simulation.origin import resumed
 from refprotofl.simulation.watching import Event, Watcher
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Purpose
@@ -80,7 +81,7 @@ class Loop:
         experiment, names = self.experiment, self.experiment.backbones
         self.checkpoint.marks |= {
             "run": {"id": run, "experiment": experiment.hash, "rounds": experiment.rounds},
-            "origin": origin,
+            "origin": resumed(origin, self.checkpoint.marks.get("origin")) if self.progress.round else origin,
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
         self.watcher.started(experiment, self.folder.path, workers, self.progress.round)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from refprotofl.basics.escapes import for_file_name
-from refprotofl.compute import devices
+from refprotofl.compute import devices, numerics
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.engines.local.store import check_state
 from refprotofl.errors import DataError, InputError
@@ -62,9 +62,10 @@ def run(
 
     The result does not depend on `workers`. Without `out` a new folder under runs/ is made. `watcher` is told of what
     happens, such as `refprotofl.ProgressWatcher()`. `engine` opens what asks the clients. `from_round` goes back to a
-    round whose checkpoint is kept.
+    round whose checkpoint is kept. With `numerics = "portable"`, InputError if torch has computed natively before.
     """
     started = time.perf_counter()
+    too_late = numerics.attempt(experiment.numerics)  # before user code is imported, which may compute with torch
     watcher = watcher or Watcher()
     check_workers(workers)
     data_dir = None if data is None else Path(data).expanduser()
@@ -81,6 +82,11 @@ def run(
         if finished is not None:
             watcher.reused()
             return finished
+        if too_late is not None:
+            raise too_late
+        note = numerics.caveat(experiment.numerics)
+        if note:
+            watcher.noted(note)
         federation = assembly.load_federation(experiment, data_dir, device, seen_from(folder.path))
         for note in federation.data.notes:
             watcher.noted(note)
@@ -96,7 +102,7 @@ def run(
         cleanup.callback(opened.close)
         steps, costs = partial(assembly.steps_of_round, federation), partial(assembly.spent_after, federation)
         loop = Loop(side, opened, checkpoint, folder, watcher, steps, costs)
-        origin = origin_of(federation.experiment, data_dir, seen_from(folder.path))
+        origin = origin_of(federation.experiment, data_dir, seen_from(folder.path), experiment.numerics)
         loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_told())
         return Finished(loop.run(started), folder.path)
 
@@ -124,7 +130,7 @@ def enter(
         refuse_dependent(folder, stored, wanted)
     else:
         folder.refuse_other(stored, wanted)
-    refuse_changed(folder.path, stored, data_dir)
+    refuse_changed(folder.path, stored, data_dir, experiment.numerics)
     summary = None if longer or from_round is not None else folder.read_summary()
     return None if summary is None else Finished(summary, folder.path, reused=True)
 

@@ -23,7 +23,7 @@ _FIXED = {
     *("method", "rounds", "seed", "clients", "fraction", "partition", "alpha", "min-size", "validation", "evaluate"),
     *("dataset", "train-limit", "resize", "crop", "test", "input", "dropout", "attack"),
     *("public.per-class", "public.coverage", "public.classes", "public.dataset"),
-    *("device", "deadline", "keep-checkpoints", "min-replies", "max-samples"),
+    *("device", "numerics", "deadline", "keep-checkpoints", "min-replies", "max-samples"),
 }
 # The same in all trials of a method, whose name may say what it is: a search would end at the most work or no privacy.
 _CHOSEN = {"train.local-epochs", "privacy.unit", "privacy.noise", "privacy.delta"}

@@ -81,6 +81,7 @@ def _origin(told: RunTold) -> dict[str, object]:
         manifest = {}
     origin = manifest.get("origin") or {}
     facts["digest of the data"] = shown(origin.get("data")) or "not on record"
+    facts["numerics"] = shown(origin.get("numerics", "unrecorded"))
     facts |= {f"code of {words(name)}": shown(digest) for name, digest in origin.get("code", {}).items()}
     partition = told.starts[-1].get("partition", {}) if told.starts else {}
     if "kind" in partition:
