@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from refprotofl.data import array_files, load_dataset
-from refprotofl.data.array_files import read_npy, read_npz
+from refprotofl.data.array_files import machine_memory, read_npy, read_npz
 from refprotofl.errors import DataError
 
 
@@ -76,3 +76,49 @@ def test_a_single_array_called_npz(tmp_path: Path) -> None:
     (tmp_path / "own.npy").rename(tmp_path / "own.npz")
     with pytest.raises(DataError, match="holds a single array; save x_train"):
         load_dataset(str(tmp_path / "own.npz"))
+
+
+def zeros_npz(path: Path, megabytes: int, name: str = "x_train") -> Path:
+    """An archive of zeros, a thousandth of its content; written piece by piece."""
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
+        file.open(f"{name}.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(npy((megabytes, 1024, 1024), b""))
+        for _ in range(megabytes):
+            member.write(bytes(1 << 20))
+    return path
+
+
+def test_zeros_are_not_unpacked_though_there_is_memory_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = zeros_npz(tmp_path / "own.npz", 80)
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(array_files, "machine_memory", lambda: 1 << 60)
+    monkeypatch.setattr(np.lib.format, "read_array", None)  # nothing is read, so no memory is taken
+    with pytest.raises(DataError, match=r"more than 100 times its size, as a decompression bomb.*numpy\.savez"):
+        load_dataset(str(path))
+
+
+def test_many_small_arrays_of_zeros_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_files, "UNSUSPECTED", 1_000_000)
+    path = write_npz(tmp_path / "own.npz", **{f"a{n}": npy((300_000,), bytes(300_000)) for n in range(5)})
+    with pytest.raises(DataError, match="a3 would unpack"):
+        read_npz(path, lambda names: names)
+
+
+def test_stored_without_compression_zeros_are_data_like_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_files, "UNSUSPECTED", 1000)
+    np.savez(tmp_path / "own.npz", x=np.zeros((50, 28, 28), np.uint8))
+    assert read_npz(tmp_path / "own.npz", lambda names: names)["x"].shape == (50, 28, 28)
+
+
+def test_the_memory_of_a_container_is_the_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(array_files, "CONTAINER_LIMIT", limit)
+    whole = machine_memory()
+    limit.write_text("123456\n")
+    assert machine_memory() == 123456
+    limit.write_text("max\n")
+    assert machine_memory() == whole

@@ -97,3 +97,16 @@ def test_truncated_batch_names_the_file(tmp_path, cifar_records, kept):
     (tmp_path / "data_batch_3.bin").write_bytes(bytes(kept))
     with pytest.raises(DataError, match=r"data_batch_3\.bin is truncated or corrupt"):
         load_dataset("cifar10", tmp_path)
+
+
+def test_a_header_that_swells_is_not_unpacked(tmp_path, monkeypatch):
+    """An extended header is read as a whole, whatever size it claims."""
+    monkeypatch.setattr(places, "LARGEST_ARCHIVE", 100_000)
+    with tarfile.open(tmp_path / "cifar-100-binary.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+        member = tarfile.TarInfo("train.bin")
+        member.pax_headers = {"comment": "0" * 1_000_000}
+        tar.addfile(member)
+    assert (tmp_path / "cifar-100-binary.tar.gz").stat().st_size < 5_000
+    with pytest.raises(DataError, match="unpacks to more than any known set"):
+        load_dataset("cifar100", tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from refprotofl.data import load_dataset
+from refprotofl.data import image_files, load_dataset
 from refprotofl.data.digests import digest_data
 from refprotofl.data.huggingface import dataset_from_splits
 from refprotofl.errors import DataError, InputError
@@ -94,3 +94,11 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"pip install 'refprotofl\[hf\]'"):
         load_dataset("hf:someone/something")
+
+
+def test_a_vast_image_of_the_hub_is_not_unpacked(monkeypatch):
+    splits = {"train": table([*pictures(9), Image.new("L", (400, 400))]), "test": table(pictures(4))}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, revision: splits)
+    monkeypatch.setattr(image_files, "MOST_PIXELS", 100_000)
+    with pytest.raises(DataError, match="hf:owner/name has an image that is too large"):
+        load_dataset("hf:owner/name")

@@ -165,3 +165,15 @@ def test_images_that_no_memory_holds_are_told_by_the_first(tmp_path, monkeypatch
     monkeypatch.setattr(image_files, "machine_memory", lambda: 200)
     with pytest.raises(DataError, match=r"10 images as large as .* \(4 x 3\) take 240 B, .* set resize"):
         load_dataset(str(tmp_path))
+
+
+def test_a_small_file_with_a_vast_image_is_not_unpacked(tmp_path, monkeypatch):
+    fill(tmp_path)
+    vast = next(tmp_path.rglob("*.png"))
+    Image.new("L", (400, 400)).save(vast)
+    assert vast.stat().st_size < 1000
+    monkeypatch.setattr(image_files, "MOST_PIXELS", 100_000)
+    before = Image.MAX_IMAGE_PIXELS
+    with pytest.raises(DataError, match=rf"{vast.name} cannot be read as an image \(.*160000 pixels"):
+        load_dataset(str(tmp_path))
+    assert before == Image.MAX_IMAGE_PIXELS

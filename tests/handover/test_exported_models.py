@@ -161,6 +161,16 @@ def test_folders_that_hold_no_such_model(mlp_run, out, tmp_path):
     file.write_bytes(safetensors.torch.save(tensors, metadata=metadata))
     with pytest.raises(DataError, match="do not fit the model that it describes"):
         load_exported(out)
+    small = {"a": torch.zeros(1)}
+    for width, reason in ((60_000, "describes a model of .* but holds"), (70_000, "is more than 65,536")):
+        grown = re.sub(r'"embedding": \d+', f'"embedding": {width}', metadata["refprotofl"])
+        file.write_bytes(safetensors.torch.save(small, metadata={"refprotofl": grown}))
+        with pytest.raises((DataError, InputError), match=reason):
+            load_exported(out)
+    vast = re.sub(r'"shape": \[\d+, \d+, \d+\]', '"shape": [3, 90000, 90000]', metadata["refprotofl"])
+    file.write_bytes(safetensors.torch.save(small, metadata={"refprotofl": vast}))
+    with pytest.raises((DataError, InputError), match="resize the images"):
+        load_exported(out)
     later = metadata["refprotofl"].replace('"schema": 1', '"schema": 2')
     file.write_bytes(safetensors.torch.save(tensors, metadata={"refprotofl": later}))
     with pytest.raises(InputError, match="has schema 2; this version reads 1"):

@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from refprotofl.errors import InputError
+from refprotofl.live import server as live_server
 from refprotofl.live.address import listen
 from refprotofl.live.following import Following
 from refprotofl.live.server import MOST_CONNECTIONS, LiveServer
@@ -156,6 +158,76 @@ def test_more_lookers_on_than_it_serves_are_turned_away_and_the_others_stay(serv
         assert late.recv(10) == b""
     for one in (*held, late):
         one.close()
+
+
+def drip(connection: socket.socket, stop: threading.Event) -> None:
+    """A byte now and then, so that no single read takes long."""
+    with suppress(OSError):
+        while not stop.wait(0.1):
+            connection.sendall(b"a")
+
+
+@pytest.mark.parametrize("opening", [b"", b"GET /t0ken/ HTTP/1.1\r\nHost: "])
+def test_slow_connections_keep_nobody_out(server: LiveServer, monkeypatch: pytest.MonkeyPatch, opening: bytes) -> None:
+    """As many as may wait, and more: an honest request is answered at once all the same."""
+    monkeypatch.setattr(live_server, "MOST_WAITING", 20)
+    stop = threading.Event()
+    slow = [socket.create_connection(("127.0.0.1", port(server)), timeout=10) for _ in range(30)]
+    for one in slow:
+        one.sendall(opening)
+        threading.Thread(target=drip, args=(one, stop), daemon=True).start()
+    for _ in range(5):
+        began = time.monotonic()
+        assert ask(server)[0] == 200
+        assert time.monotonic() - began < 3
+    stop.set()
+    for one in slow:
+        one.close()
+
+
+def test_a_request_has_a_few_seconds_in_all(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_server, "ARRIVAL", 0.5)
+    began, stop = time.monotonic(), threading.Event()
+    slow = socket.create_connection(("127.0.0.1", port(server)), timeout=10)
+    threading.Thread(target=drip, args=(slow, stop), daemon=True).start()
+    with suppress(ConnectionError):
+        assert slow.recv(10) == b""
+    assert time.monotonic() - began < 5
+    stop.set()
+    slow.close()
+
+
+def test_a_connection_that_stays_open_is_served_again_and_closed_when_idle(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "ARRIVAL", 1.0)
+    connection = http.client.HTTPConnection("127.0.0.1", port(server), timeout=10)
+    for _ in range(3):
+        connection.request("GET", "/t0ken/page.json")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        answer.read()
+    assert connection.sock.recv(1) == b""
+    connection.close()
+
+
+def test_who_does_not_know_the_token_takes_no_place(server: LiveServer) -> None:
+    held = [socket.create_connection(("127.0.0.1", port(server)), timeout=10) for _ in range(3 * MOST_CONNECTIONS)]
+    for one in held:
+        one.sendall(f"GET /guess/events HTTP/1.1\r\nHost: 127.0.0.1:{port(server)}\r\n\r\n".encode())
+    assert ask(server)[0] == 200
+    for one in held:
+        one.close()
+
+
+def test_headers_without_end_are_cut_off(server: LiveServer) -> None:
+    greedy = socket.create_connection(("127.0.0.1", port(server)), timeout=10)
+    with suppress(ConnectionError):
+        greedy.sendall(b"GET /t0ken/ HTTP/1.1\r\n")
+        for _ in range(40):
+            greedy.sendall(b"X: " + b"a" * 60_000 + b"\r\n")
+        assert greedy.recv(10) == b""
+    greedy.close()
 
 
 def test_a_damaged_folder_is_a_note_on_the_page_not_an_error(server: LiveServer, folder: Path) -> None:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Train
+from refprotofl.experiment.tables import Privacy, Train
 from refprotofl.methods import erpa
-from refprotofl.methods.common.private_means import noised_means
 from refprotofl.methods.core import private_training
-from refprotofl.methods.core.private_training import Private, check_separable, clipped_sums
+from refprotofl.methods.core.private_samples import PrivateSamples
+from refprotofl.methods.core.private_training import SampleMechanism, check_separable, clipped_sums, noised_means
 from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.core.training import Loss, cross_entropy, train
 from refprotofl.models import SplitModel
@@ -32,6 +32,14 @@ def samples(number: int = 12) -> Samples:
     random = np.random.default_rng(1)
     images = torch.from_numpy(random.integers(0, 256, (number, 1, 4, 4), dtype=np.uint8))
     return Samples(images, torch.from_numpy(random.integers(0, CLASSES, number)), torch.arange(number))
+
+
+def mechanism(clip: float, noise: float, seed: int) -> SampleMechanism:
+    found = SampleMechanism(
+        Privacy(unit="sample", clip=clip, noise=noise), lambda purpose, round: np.random.default_rng(seed)
+    )
+    found.begin("train", 1)
+    return found
 
 
 def aligned(one: SplitModel) -> Loss:
@@ -68,24 +76,27 @@ def test_without_noise_and_with_a_wide_clip_it_is_plain_training_on_the_same_bat
     table = Train(batch_size=100, local_epochs=3, lr=0.1)  # each batch is all samples
     plain, private, data = model(), model(), samples()
     one = train(plain, data, table, np.random.default_rng(0), loss=aligned(plain))
-    noise = Private(1e9, 0.0, np.random.default_rng(1))
-    other = train(private, data, table, np.random.default_rng(0), loss=aligned(private), private=noise)
-    assert noise.steps == one.steps == other.steps == 3
-    assert other.loss == pytest.approx(one.loss, rel=1e-5)
-    assert other.penalty == pytest.approx(one.penalty, rel=1e-5)
+    noise = mechanism(1e9, 0.0, 1)
+    sealed = PrivateSamples(data, noise)
+    other = train(private, sealed, table, np.random.default_rng(0), loss=aligned(private))
+    assert noise.steps == {1: 3}  # three passes of one step
+    assert one.steps == other.steps == 3
+    assert noise.penalty == pytest.approx(one.penalty, rel=1e-5)
+    assert math.isnan(other.loss)  # exact figures of private samples do not reach the method
+    assert math.isnan(other.penalty)
     for left, right in zip(plain.parameters(), private.parameters(), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
 
 
 def test_noise_has_the_scale_that_it_says() -> None:
     ours, data = model(), samples(2)
-    noise = Private(0.5, 4.0, np.random.default_rng(2))
+    noise = mechanism(0.5, 4.0, 2)
     parameters = dict(ours.named_parameters())
     inputs, expected = ours.prepare(data.images), 8.0
     exact, _, _ = clipped_sums(ours, parameters, cross_entropy(ours), inputs, data.labels, 0.5)
     drawn = []
     for _ in range(5):
-        noised, _, _ = noise.gradients(ours, parameters, cross_entropy(ours), inputs, data.labels, expected)
+        noised, _, _ = noise.gradients(ours, parameters, cross_entropy(ours), inputs, data.labels, 16, 2)
         drawn += [(one * expected - sure).flatten() for one, sure in zip(noised, exact, strict=True)]
     values = torch.cat(drawn)
     assert float(values.std()) == pytest.approx(4.0 * 0.5, rel=0.01)  # some 180,000 values
@@ -94,7 +105,7 @@ def test_noise_has_the_scale_that_it_says() -> None:
 
 def test_batches_are_poisson_samples_that_hold_everybody_once_a_pass_on_average() -> None:
     data, passes = samples(10), 400
-    noise = Private(1.0, 1.0, np.random.default_rng(0))
+    noise = mechanism(1.0, 1.0, 0)
     table = Train(batch_size=4, local_epochs=passes)
     batches = list(noise.batches(data, table, np.random.default_rng(3), torch.device("cpu")))
     assert len(batches) == 3 * passes  # as many steps as without noise: ceil(10 / 4) a pass
@@ -106,9 +117,9 @@ def test_batches_are_poisson_samples_that_hold_everybody_once_a_pass_on_average(
 
 def test_an_empty_batch_is_noise_alone() -> None:
     ours = model()
-    noise = Private(1.0, 0.0, np.random.default_rng(0))
+    noise = mechanism(1.0, 0.0, 0)
     empty = ours.prepare(samples().images[:0])
-    gradients, total, _ = noise.gradients(ours, dict(ours.named_parameters()), cross_entropy(ours), empty, empty, 4.0)
+    gradients, total, _ = noise.gradients(ours, dict(ours.named_parameters()), cross_entropy(ours), empty, empty, 4, 1)
     assert not any(bool(one.any()) for one in gradients)
     assert float(total) == 0
 

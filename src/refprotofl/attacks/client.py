@@ -21,6 +21,7 @@ from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.client import Client, Seat
 from refprotofl.methods.core.fields import Dense, Exchanges, SparseVector
+from refprotofl.methods.core.private_samples import PrivateSamples, open_samples
 from refprotofl.methods.core.samples import Samples
 from refprotofl.wire import Message
 
@@ -140,10 +141,10 @@ def classes_of(name: str, answer: Message, rows: int) -> Tensor:
 
 def poison(seat: Seat) -> Samples:
     """What a hostile client trains on: its own samples, unless the attack is one on data."""
-    experiment = seat.experiment
+    experiment, (samples, mechanism) = seat.experiment, open_samples(seat.samples)
     if experiment.attack.kind == "labelflip":
-        return flipped(seat.samples, experiment.known_input.num_classes)
+        samples = flipped(samples, experiment.known_input.num_classes)
     if experiment.attack.kind == "backdoor":
         draw = stream(experiment.seed, "backdoor", client=seat.number)
-        return poisoned(seat.samples, experiment.attack.target, draw)
-    return seat.samples
+        samples = poisoned(samples, experiment.attack.target, draw)
+    return samples if mechanism is None else PrivateSamples(samples, mechanism)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from refprotofl.basics.streams import stream
 from refprotofl.experiment.tables import Privacy
-from refprotofl.methods.common.private_means import noised_means
+from refprotofl.methods.core.private_training import noised_means
 from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.core.training import embed
 from refprotofl.models import SplitModel

@@ -328,5 +328,7 @@ def _verify(folder: Path) -> None:
         rests = f"For {untrained} clients that never trained this relies on the digests in the manifest."
         say(rests, notes)
     say(line)
+    if len(found.kept) > 1:
+        say(f"The checkpoints of rounds {', '.join(map(str, found.kept))} are kept, and all their files are intact.")
     for note in found.notes:
         say(note, notes)

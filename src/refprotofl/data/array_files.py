@@ -16,6 +16,10 @@ from refprotofl.errors import DataError
 
 Array = NDArray[np.generic]
 
+UNSUSPECTED = 64 << 20  # bytes that any file may unpack to
+MOST_EXPANSION = 100  # images compress to a tenth or so; zeros to a thousandth
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
 BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 NO_PICKLES = (
     "is an array of Python objects, which is not loaded because it could run code. "
@@ -26,12 +30,13 @@ NO_PICKLES = (
 def read_npy(path: Path) -> Array:
     """The one array of a .npy file."""
     with path.open("rb") as stream:
-        return _read(stream, path.stat().st_size, str(path), Budget())
+        stored = path.stat().st_size
+        return _read(stream, stored, str(path), Budget(stored))
 
 
 def read_npz(path: Path, choose: Callable[[list[str]], Iterable[str]]) -> dict[str, Array]:
     """Of the arrays in a .npz file those that `choose` picks from all their names."""
-    budget = Budget()
+    budget = Budget(path.stat().st_size)
     with zipfile.ZipFile(path) as file:
         members = {name.removesuffix(".npy"): file.getinfo(name) for name in file.namelist() if name.endswith(".npy")}
         arrays = {}
@@ -48,24 +53,44 @@ def is_npy(path: Path) -> bool:
 
 
 class Budget:
-    """The memory of this machine: what is read from one file must fit into it."""
+    """Bytes that may be read from one file: what fits into memory, and no more than its own size explains."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: int) -> None:
+        """`stored` is the size of the file."""
         self._left = machine_memory()
+        self._stored = stored
+        self._spent = 0
 
     def spend(self, wanted: int, origin: str) -> None:
+        """Refuse what is too large, before memory is taken for it."""
         if self._left is not None and wanted > self._left:
             raise DataError(
                 f"{origin} takes {size(wanted)}, more than the memory of this machine: use fewer or smaller images."
+            )
+        self._spent += wanted
+        if self._spent > max(UNSUSPECTED, MOST_EXPANSION * self._stored):
+            raise DataError(
+                f"{origin} would unpack the file's {size(self._stored)} to {size(self._spent)}, more than "
+                f"{MOST_EXPANSION} times its size, as a decompression bomb does. If these are your own data, save "
+                "them without compression, with numpy.savez."
             )
         self._left = None if self._left is None else self._left - wanted
 
 
 def machine_memory() -> int | None:
-    """In bytes; None where the system does not tell."""
+    """Bytes of memory that this process can have at most; None where the system does not tell."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
+        return None
+    return min(physical, _container_memory() or physical)
+
+
+def _container_memory() -> int | None:
+    """The limit of the container that this process is in, if there is one."""
+    try:
+        return int(CONTAINER_LIMIT.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
         return None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from refprotofl.basics.streams import stream
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.draws import stratified_split
-from refprotofl.data.image_files import in_8_bits
+from refprotofl.data.image_files import in_8_bits, pixel_limit
 from refprotofl.data.own_arrays import dataset_from_arrays
 from refprotofl.data.sizing import AS_IT_IS, Sizing
 from refprotofl.errors import DataError, InputError
@@ -29,11 +29,17 @@ def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset
         raise InputError(
             f"dataset = 'hf:{name}' needs the package datasets: install it with pip install 'refprotofl[hf]'."
         ) from None
+    from PIL.Image import DecompressionBombError
+
     try:
         splits = hub.load_dataset(repository, revision=revision)
     except Exception as error:  # the hub raises many kinds: no network, no such name, a broken script
         raise DataError(f"hf:{name} could not be loaded ({type(error).__name__}: {error}).") from None
-    return dataset_from_splits(splits, f"hf:{name}", seed, sizing)
+    try:
+        with pixel_limit():
+            return dataset_from_splits(splits, f"hf:{name}", seed, sizing)
+    except DecompressionBombError as error:
+        raise DataError(f"hf:{name} has an image that is too large ({error}): use another revision or set.") from None
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
@@ -77,7 +83,8 @@ def _column(features: Mapping[str, Any], kind: str, usual: tuple[str, ...], orig
 
 def _pictures(column: Any, origin: str, sizing: Sizing) -> np.ndarray:
     """(N, height, width) if every picture is grey, else (N, height, width, 3)."""
-    pictures = [sizing.fit(in_8_bits(picture, f"An image of {origin}"), f"An image of {origin}") for picture in column]
+    name = f"An image of {origin}"
+    pictures = [sizing.fit(in_8_bits(picture, name), name) for picture in column]
     mode = "L" if all(picture.mode == "L" for picture in pictures) else "RGB"
     if len(sizes := {picture.size for picture in pictures}) > 1:
         first, second = sorted(sizes)[:2]

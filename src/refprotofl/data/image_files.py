@@ -1,6 +1,8 @@
 """Image files as arrays of 8 bits a channel: grey or RGB, as a person sees them."""
 
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ from refprotofl.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+MOST_PIXELS = 1 << 26  # of one image, 8192 x 8192: 200 MB in RGB
 
 
 def is_image(path: Path) -> bool:
@@ -66,13 +71,28 @@ def _read(file: Path, sizing: Sizing) -> np.ndarray:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(file) as opened:
+        with pixel_limit(), Image.open(file) as opened:
             if _loses_bits(opened):
                 raise DataError(f"{file} has 16 bits a channel. {EIGHT_BITS}.")
             image = ImageOps.exif_transpose(opened)  # as a person sees it, not as the camera was held
             return np.asarray(sizing.fit(in_8_bits(image, str(file)), str(file)))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{file} cannot be read as an image ({error}): replace or remove it.") from None
+
+
+@contextmanager
+def pixel_limit() -> Iterator[None]:
+    """Have Pillow refuse images that take hundreds of megabytes, however small their files are."""
+    from PIL import Image
+
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2  # it warns above this, and refuses above twice this
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 def _loses_bits(opened: Any) -> bool:

@@ -23,34 +23,32 @@ def number_clients(
         if "client_test" in given:
             raise DataError(f"{origin} has client_test but no client: give the clients of the training samples too.")
         return (), None, None
-    train = _names(given["client"], "client", train_size, origin)
-    names = _in_order(np.unique(train).tolist())
+    train, places = _names(given["client"], "client", train_size, origin)
+    names = _in_order(train)
     numbers = {name: number for number, name in enumerate(names)}
-    test = None
+    owners, test_owners = np.array([numbers[name] for name in train], np.int64)[places], None
     if "client_test" in given:
-        test = _names(given["client_test"], "client_test", test_size, origin)
-        if unknown := sorted(set(test.tolist()) - numbers.keys()):
+        test, places = _names(given["client_test"], "client_test", test_size, origin)
+        if unknown := sorted(set(test) - numbers.keys()):
             raise DataError(f"{origin}: the test client {unknown[0]!r} has no training samples.")
-    return tuple(names), _numbered(train, numbers), None if test is None else _numbered(test, numbers)
+        test_owners = np.array([numbers[name] for name in test], np.int64)[places]
+    return tuple(names), owners, test_owners
 
 
-def _names(values: NDArray[Any], array: str, samples: int, origin: str) -> NDArray[np.str_]:
+def _names(values: NDArray[Any], array: str, samples: int, origin: str) -> tuple[list[str], NDArray[np.int64]]:
+    """The clients that occur, and which of them each sample (N,) is of."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
     if values.dtype.kind not in "uiU":
         raise DataError(f"{origin}: {array} has type {values.dtype}; use names (astype(str)) or whole numbers.")
     if values.shape != (samples,):
         raise DataError(f"{origin}: {array} has shape {values.shape}; give one client a sample, shape ({samples},).")
-    names = values.astype(str)
-    if not all(name.strip() for name in np.unique(names)):
+    found, places = np.unique(values, return_inverse=True)
+    names = [str(name) for name in found.tolist()]
+    if not all(name.strip() for name in names):
         raise DataError(f"{origin}: {array} has an empty name in it.")
-    return names
+    return names, places
 
 
 def _in_order(names: list[str]) -> list[str]:
     return sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names)
-
-
-def _numbered(names: NDArray[np.str_], numbers: Mapping[str, int]) -> Owners:
-    found, places = np.unique(names, return_inverse=True)
-    return np.array([numbers[name] for name in found.tolist()], np.int64)[places]

@@ -63,7 +63,7 @@ def _check_types(train: NDArray[np.generic], test: NDArray[np.generic], origin: 
 def _scaled(array: NDArray[np.generic], scale: float) -> tuple[NDArray[np.uint8], bool]:
     """As uint8, and whether nothing was lost but the float type's own rounding."""
     if array.dtype.kind != "f" and scale == 1:
-        return array.astype(np.uint8), True
+        return array.astype(np.uint8, copy=False), True
     pixels = np.empty(array.shape, np.uint8)
     own_rounding = 255 * float(np.finfo(np.dtype(array.dtype.str)).eps) if array.dtype.kind == "f" else 0.0
     exact = True

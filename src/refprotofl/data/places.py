@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import os
 import tarfile
 import zlib
@@ -15,7 +16,8 @@ from refprotofl.data.standard import STANDARD, StandardSet
 from refprotofl.errors import DataError
 
 DATA_VARIABLE = "REFPROTOFL_DATA"
-LARGEST = 1 << 30  # bytes of one unpacked file: several times that of any known set, but no bomb
+LARGEST = 1 << 28  # bytes of one unpacked file: more than any known set's, but no bomb
+LARGEST_ARCHIVE = 1 << 29  # bytes of all that an archive unpacks to
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def read_place(known: StandardSet, place: Place) -> dict[str, bytes]:
 def _read_archive(archive: Path, wanted: set[str]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with gzip.open(archive) as packed, tarfile.open(mode="r|", fileobj=_Bounded(packed, archive)) as tar:
             for member in tar:
                 name = Path(member.name).name
                 if member.isfile() and name in wanted and (stream := tar.extractfile(member)):
@@ -129,6 +131,25 @@ def _read_archive(archive: Path, wanted: set[str]) -> dict[str, bytes]:
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{archive} is truncated or corrupt ({error}): delete it and fetch it again.") from None
     return contents
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends a bomb: headers of an archive, too, are read in whatever size they claim."""
+
+    def __init__(self, stream: gzip.GzipFile, origin: Path) -> None:
+        self._stream = stream
+        self._origin = origin
+        self._left = LARGEST_ARCHIVE
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(self._left + 1 if size < 0 else min(size, self._left + 1))
+        self._left -= len(found)
+        if self._left < 0:
+            raise DataError(
+                f"{self._origin} unpacks to more than any known set: delete it and fetch it again, or unpack it by "
+                "yourself."
+            )
+        return found
 
 
 def matches(content: bytes, checksum: str) -> bool:

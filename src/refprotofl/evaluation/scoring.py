@@ -27,6 +27,10 @@ class TestSet:
         """Of values (T, …) for each image those of the images that all clients are tested on."""
         return values if self.shared is None else values[self.shared]
 
+    def emptied(self) -> "TestSet":
+        """The same without any image."""
+        return TestSet(self.images[:0], self.labels[:0], self.own[:0], None)
+
 
 @torch.no_grad()
 def backbone_features(model: SplitModel, images: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The tables that every experiment has, whatever its method."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer
@@ -7,6 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Count, Rate, Share, Switch, Weight, at_most
 from refprotofl.methods.declaration import Feedback
+
+MOST_VALUES = 1 << 24  # of an image: 2,360 x 2,360 pixels in RGB
 
 
 def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -172,11 +175,18 @@ class Privacy(Table):
     )
 
 
+def _within_reason(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Refuse images of a size for which no model is built: a received file may claim any."""
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(f"has {math.prod(shape):,} values an image, more than {MOST_VALUES:,}: resize the images")
+    return shape
+
+
 class Input(Table):
     """What the data look like: filled in from the data set, so that a node can check its own against it."""
 
     class_names: Annotated[tuple[str, ...], Field(strict=False)]
-    shape: Annotated[tuple[int, int, int], Field(strict=False)]
+    shape: Annotated[tuple[int, int, int], Field(strict=False), AfterValidator(_within_reason)]
     mean: Annotated[tuple[float, ...], Field(strict=False)]
     std: Annotated[tuple[float, ...], Field(strict=False)]
     client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients

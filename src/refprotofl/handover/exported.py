@@ -6,9 +6,12 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from refprotofl.basics.plugins import is_reference
+from refprotofl.basics.units import size
 from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references, refuse_code
@@ -58,12 +61,26 @@ def load_exported(folder: Path | str, trust_code: bool = False) -> SplitModel:
     path = Path(folder) / FILE
     description = _describe(path)
     refuse_code(references({"model": description["model"]}), path, trusted=trust_code)
-    model = build_model(Experiment.parse({"model": description["model"], "input": description["input"]}))
+    experiment = Experiment.parse({"model": description["model"], "input": description["input"]})
+    _check_size(experiment, path)
+    model = build_model(experiment)
     try:
         model.load_state_dict(safetensors.torch.load_file(path))
     except RuntimeError as problem:
         raise DataError(f"The weights in {path} do not fit the model that it describes: {problem}.") from None
     return model.eval()
+
+
+def _check_size(experiment: Experiment, path: Path) -> None:
+    """DataError if the described model is larger than the file that holds its weights, before it is built."""
+    if is_reference(experiment.backbones[0]):
+        return  # code that was trusted
+    with torch.device("meta"):
+        described = sum(one.numel() * one.itemsize for one in build_model(experiment).parameters())
+    if described > path.stat().st_size:
+        raise DataError(
+            f"{path} describes a model of {size(described)}, but holds {size(path.stat().st_size)}: export it again."
+        )
 
 
 def class_names(folder: Path | str) -> tuple[str, ...]:

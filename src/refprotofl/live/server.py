@@ -1,8 +1,17 @@
-"""The page over HTTP on this machine: one token, one host, GET alone, and no more lookers-on than it can serve."""
+"""The page over HTTP on this machine: one token, one host, GET alone, and no more lookers-on than it can serve.
 
+A connection is *waiting* until its request has arrived as a whole, for which it has a few seconds in all. When too many
+wait, the one that has waited longest is closed, so that a new one always gets in. Only a request with the token takes
+one of the places that are served.
+"""
+
+import io
 import secrets
 import socket
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -13,8 +22,11 @@ from refprotofl.live.address import in_address, page_address
 from refprotofl.live.following import Following
 from refprotofl.report.page.html import as_live, live_policy
 
-MOST_CONNECTIONS = 16
-PATIENCE = 30.0  # seconds that a request may take to arrive, and a reader to read
+MOST_CONNECTIONS = 16  # that are served at a time
+MOST_WAITING = 64  # connections without a whole request
+ARRIVAL = 5.0  # seconds in all that a request may take to arrive, from the connection or the last answer on
+MOST_HEADERS = 64 << 10  # bytes of a request, the server's own buffer included
+PATIENCE = 30.0  # seconds in all that a reader may take for an answer, or for an event
 BEAT = 15.0  # seconds after which a silent stream says that it is still there
 LONGEST_PATH = 512
 
@@ -32,22 +44,47 @@ class LiveServer(ThreadingHTTPServer):
         self.token = token
         self.closing = threading.Event()
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._waiting: dict[socket.socket, None] = {}  # in the order in which they began to wait
+        self._lock = threading.Lock()
         names = {host, "127.0.0.1", "localhost"} if host in ("127.0.0.1", "localhost") else {in_address(host)}
         self.hosts = {f"{name}:{listening.getsockname()[1]}".lower() for name in names}
         self.address = page_address(host, listening, token)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A connection beyond the last place is closed at once: who is served stays served."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        self.wait(request)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._arrived(request)
+
+    def wait(self, connection: socket.socket) -> None:
+        """From now on a request is waited for; who has waited longest makes room for it."""
+        with self._lock:
+            self._waiting.setdefault(connection)
+            oldest = next(iter(self._waiting)) if len(self._waiting) > MOST_WAITING else None
+            if oldest is not None:
+                del self._waiting[oldest]
+        if oldest is not None:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # which ends the thread that reads from it
+
+    def _arrived(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._waiting.pop(connection, None)
+
+    @contextmanager
+    def place(self, connection: socket.socket) -> Iterator[bool]:
+        """A place to be served in, if there is one left: who is served stays served."""
+        self._arrived(connection)
+        free = self._places.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Who hangs up is no news."""
@@ -58,20 +95,63 @@ class LiveServer(ThreadingHTTPServer):
         self.server_close()
 
 
+class _Arriving(io.RawIOBase):
+    """What a connection sends: a request by a deadline, however slowly it comes, and of a bounded size."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.expect()
+
+    def expect(self) -> None:
+        """The next request may begin."""
+        self._deadline, self._left = time.monotonic() + ARRIVAL, MOST_HEADERS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0 or self._left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(remaining)
+        received = self._connection.recv_into(memoryview(buffer)[: self._left])
+        self._left -= received
+        return received
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
     protocol_version = "HTTP/1.1"
-    timeout = PATIENCE
     server_version, sys_version = "refprotofl", ""
     _answers: ClassVar[dict[str, str]] = {"": "_page", "page.json": "_data", "events": "_events"}
 
     def log_message(self, format: str, *args: Any) -> None:
         """The terminal is the run's."""
 
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._arriving = _Arriving(self.connection)
+        self.rfile = io.BufferedReader(self._arriving)
+
+    def handle_one_request(self) -> None:
+        self.server.wait(self.connection)
+        self._arriving.expect()
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         name = self._allowed()
-        if name is not None:
-            getattr(self, self._answers[name])()
+        if name is None:
+            return
+        with self.server.place(self.connection) as free:
+            if free:
+                getattr(self, self._answers[name])()
+            else:
+                self.close_connection = True
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self.connection.settimeout(PATIENCE)  # of each write as a whole
+        super().send_response(code, message)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Without a word of what was asked for."""

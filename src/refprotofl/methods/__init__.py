@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from refprotofl.keys.table import Table
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
+    from refprotofl.methods.common.private_means import class_means
     from refprotofl.methods.core.aggregation import Mean, Rule, Upload, fold, moved
     from refprotofl.methods.core.client import Client, Seat
     from refprotofl.methods.core.cohort import Cohort
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.core.samples import Samples
     from refprotofl.methods.core.server import Desk, Server
     from refprotofl.methods.core.training import train
-    from refprotofl.methods.declaration import Cost, Declaration, Method, Releases
+    from refprotofl.methods.declaration import Cost, Declaration, Method, Releases, SampleUse
 
 _PLACES = {
     "ADAPTER": "refprotofl.basics.parts",
@@ -44,6 +45,7 @@ _PLACES = {
     "Refused": "refprotofl.methods.core.refusal",
     "Releases": "refprotofl.methods.declaration",
     "Rule": "refprotofl.methods.core.aggregation",
+    "SampleUse": "refprotofl.methods.declaration",
     "Samples": "refprotofl.methods.core.samples",
     "Scope": "refprotofl.methods.core.messages",
     "Seat": "refprotofl.methods.core.client",
@@ -52,6 +54,7 @@ _PLACES = {
     "Table": "refprotofl.keys.table",
     "Upload": "refprotofl.methods.core.aggregation",
     "Whole": "refprotofl.methods.core.fields",
+    "class_means": "refprotofl.methods.common.private_means",
     "declare": "refprotofl.methods.core.messages",
     "fill_options": "refprotofl.methods.catalogue",
     "find_method": "refprotofl.methods.catalogue",
@@ -82,6 +85,7 @@ __all__ = [
     "Refused",
     "Releases",
     "Rule",
+    "SampleUse",
     "Samples",
     "Scope",
     "Seat",
@@ -90,6 +94,7 @@ __all__ = [
     "Table",
     "Upload",
     "Whole",
+    "class_means",
     "declare",
     "fill_options",
     "find_method",

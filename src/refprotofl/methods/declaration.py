@@ -49,6 +49,21 @@ class Releases:
     client: int | str = UNDECLARED  # noised sums of all clients' uploads
 
 
+@dataclass(frozen=True)
+class SampleUse:
+    """How a client uses its private samples when it answers one verb, under privacy.unit = "sample".
+
+    The accountant counts on it, and a client whose answer used them otherwise stops the run.
+    """
+
+    passes: int = 0  # of noised training over its samples
+    means: int = 0  # noised class means
+    own: bool = False  # whether the passes leave out the public samples that public.train-on adds
+    closing: bool = False  # asked once, when the last round is over, instead of in every round
+
+
+SampleUses = Mapping[str, SampleUse]  # by verb; what is not here uses none
+
 NAMED_BY_SIZE = (
     "which coordinates it sends is chosen by how far they moved, and that choice tells of the data before any noise"
 )
@@ -83,6 +98,11 @@ class Declaration:
     def releases(experiment: "Experiment") -> Releases:
         """For [privacy]; a method that says nothing is refused there."""
         return Releases()
+
+    @staticmethod
+    def sample_uses(experiment: "Experiment") -> SampleUses | None:
+        """Which verbs use private samples; None: `train` does, by `local_epochs` and the means of `releases`."""
+        return None
 
     @staticmethod
     def extra_outputs(experiment: "Experiment") -> int:
@@ -139,6 +159,7 @@ class Method:
     shared: "Callable[[Experiment], Parts]"
     cost: "Callable[[Experiment], Cost]"
     releases: "Callable[[Experiment], Releases]"
+    sample_uses: "Callable[[Experiment], SampleUses]"
     extra_outputs: "Callable[[Experiment], int]"
     local_epochs: "Callable[[Experiment], int]"
     closing_epochs: "Callable[[Experiment], int]"
@@ -191,6 +212,8 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         return getattr(source, attribute, getattr(Declaration, attribute, None))
 
     options = _options(where, said("options"))
+    releases = _function(where, "releases", said("releases"), Releases)
+    local_epochs = _function(where, "local_epochs", said("local_epochs"), int)
     return Method(
         name=name,
         line=(source.__doc__ or name).strip().splitlines()[0].rstrip("."),
@@ -198,9 +221,10 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         options=options,
         shared=_shared(where, said("shared")),
         cost=_function(where, "cost", said("cost"), Cost),
-        releases=_function(where, "releases", said("releases"), Releases),
+        releases=releases,
+        sample_uses=_sample_uses(said("sample_uses"), local_epochs, releases),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
-        local_epochs=_function(where, "local_epochs", said("local_epochs"), int),
+        local_epochs=local_epochs,
         closing_epochs=_function(where, "closing_epochs", said("closing_epochs"), int),
         closing_steps=said("closing_steps"),
         hands_out=said("hands_out"),
@@ -271,6 +295,20 @@ def _function(where: str, attribute: str, value: object, kind: type) -> Callable
     if not isinstance(value, kind):
         raise InputError(f"{where}: {attribute} = {value!r} is neither {kind.__name__} nor a function that gives one.")
     return lambda experiment: value
+
+
+def _sample_uses(
+    named: "Callable[[Experiment], SampleUses | None]",
+    local_epochs: "Callable[[Experiment], int]",
+    releases: "Callable[[Experiment], Releases]",
+) -> "Callable[[Experiment], SampleUses]":
+    def uses(experiment: "Experiment") -> SampleUses:
+        found, means = named(experiment), releases(experiment).sample
+        if found is not None or isinstance(means, str):
+            return found or {}
+        return {"train": SampleUse(passes=local_epochs(experiment), means=means)}
+
+    return uses
 
 
 def _options(where: str, options: object) -> type[Table] | Defaults:

@@ -17,7 +17,7 @@ from refprotofl.basics.parts import ALL
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.core.private_training import steps_per_pass
+from refprotofl.privacy.uses import planned
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -53,8 +53,15 @@ def check_defined(experiment: Experiment) -> None:
     unit = experiment.privacy.unit
     if unit == "none":
         return
-    releases = find_method(experiment.method).releases(experiment)
+    method = find_method(experiment.method)
+    releases = method.releases(experiment)
     why = releases.sample if unit == "sample" else releases.client
+    if not isinstance(why, str) and method.pooled:
+        why = "its server is given all clients' samples as they are"
+    if not isinstance(why, str) and unit == "sample" and not method.depends_on_rounds:
+        closing = [verb for verb, use in method.sample_uses(experiment).items() if use.closing]
+        if closing:  # a longer run would close twice, and be charged for it once
+            why = f"it uses samples in {closing[0]!r}, after the last round, without depends_on_rounds = True"
     if isinstance(why, str):
         raise InputError(f'privacy.unit = "{unit}" is not defined for method = {experiment.method!r}: {why}.')
 
@@ -62,7 +69,8 @@ def check_defined(experiment: Experiment) -> None:
 def spent(experiment: Experiment, rounds: int, sizes: Sequence[int], asked: Sequence[int]) -> Spent | None:
     """After so many rounds; None where nothing is protected.
 
-    `sizes` are how many samples each client trains on, `asked` in how many rounds it was.
+    `sizes` are how many samples each client trains on, `asked` in how many rounds it was. What a method does when the
+    last round is over counts from then on.
     """
     table = experiment.privacy
     if table.unit == "none":
@@ -79,7 +87,8 @@ def spent(experiment: Experiment, rounds: int, sizes: Sequence[int], asked: Sequ
     if table.unit == "client":
         return told | {"epsilon": _bounded(_epsilon_of_clients(experiment, rounds, max(asked)))}
     pairs = list(zip(sizes, asked, strict=True))
-    found = {pair: _epsilon_of_samples(experiment, *pair) for pair in set(pairs)}
+    closed = rounds >= experiment.rounds
+    found = {pair: _epsilon_of_samples(experiment, *pair, closed) for pair in set(pairs)}
     each = [found[pair] for pair in pairs]
     return told | {"epsilon": _bounded(max(each)), "epsilon_median": _bounded(median_high(each))}
 
@@ -92,18 +101,22 @@ ORDERS: tuple[int, ...] = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)  # f
 RELATIONS: dict[str, Relation] = {"sample": "zero-out-one", "client": "replace-one"}
 
 
-def _epsilon_of_samples(experiment: Experiment, samples: int, rounds: int) -> float:
-    """Of one client: every step of its training is a Poisson sample's noised sum, every class mean one over all."""
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+def _epsilon_of_samples(experiment: Experiment, samples: int, rounds: int, closed: bool) -> float:
+    """Of one client: every step of its training is a Poisson sample's noised sum, every class mean one over all.
+
+    Each verb counts with what the method declares of it, in every round that the client was asked in; `closed`: what
+    follows the last round was asked, too.
+    """
+    from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 
     if experiment.privacy.noise == 0:
         return math.inf if rounds else 0.0
-    method = find_method(experiment.method)
-    means, steps = method.releases(experiment).sample, steps_per_pass(samples, experiment.train.batch_size)
-    assert isinstance(means, int)
-    noised = GaussianDpEvent(experiment.privacy.noise)
-    taken = rounds * method.local_epochs(experiment) * steps
-    events = [(PoissonSampledDpEvent(1 / steps, noised), taken), (noised, rounds * means)]
+    noised, events = GaussianDpEvent(experiment.privacy.noise), list[tuple[DpEvent, int]]()
+    for use in find_method(experiment.method).sample_uses(experiment).values():
+        times = int(closed and rounds > 0) if use.closing else rounds
+        done = planned(experiment, use, samples)
+        events += [(PoissonSampledDpEvent(1 / steps, noised), times * taken) for steps, taken in done.steps.items()]
+        events += [(noised, times * done.means)]
     return epsilon([SelfComposedDpEvent(*one) for one in events if one[1]], "zero-out-one", experiment.privacy.delta)
 
 

@@ -3,6 +3,8 @@
 Nothing here imports the user's own code.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +19,11 @@ from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import differences
 from refprotofl.records.checkpoint import place_digests
 from refprotofl.records.events import read_events
+from refprotofl.records.files import sha256
 from refprotofl.records.folder import read_experiment
-from refprotofl.records.inside import check_run_folder
-from refprotofl.records.manifest import read_manifest
+from refprotofl.records.inside import check_folder, check_run_folder, read_file
+from refprotofl.records.kept import kept_rounds
+from refprotofl.records.manifest import SERVER_FILES, kept_name, read_manifest
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.states import load_state
 from refprotofl.records.telling import check_told
@@ -32,6 +36,7 @@ class Verified:
     clients_with_state: int
     recomputed: bool  # False: the states of clients that never trained are not known
     notes: tuple[str, ...]  # what this rests on, and what it cannot prove
+    kept: tuple[int, ...] = ()  # the rounds whose states were checked
 
 
 class _Round(TypedDict):
@@ -45,39 +50,119 @@ class _Round(TypedDict):
 
 _ROUND = TypeAdapter(_Round)
 
+GIVEN = re.compile(r"[0-9a-f]{64}")  # the name of a message that clients were given
+MOST_NAMED = 20  # damaged files in one sentence
 
-def verify_run(
-    folder: Path, initial_digests: Sequence[str] | None, read_client: Callable[[Path, dict[str, Any]], State | None]
-) -> Verified:
-    """The digest of every state, against manifest and events; DataError where they disagree.
+
+ReadClient = Callable[[Path, dict[str, Any]], State | None]
+
+
+def verify_run(folder: Path, initial_digests: Sequence[str] | None, read_client: ReadClient) -> Verified:
+    """Check every state of every kept round against manifests and events; DataError names what is damaged.
 
     `initial_digests` are those of the clients before they trained, None if nobody knows. `read_client` finds a client's
     state in the checkpoint by its record; None if it lies elsewhere, where it cannot be looked at.
     """
     check_run_folder(folder)
-    experiment, manifest = read_experiment(folder), read_manifest(folder / "checkpoint")
+    checkpoint = folder / "checkpoint"
+    experiment, manifest = read_experiment(folder), read_manifest(checkpoint)
     if not manifest:
         raise InputError(f"{folder} has no committed round yet; there is nothing to verify.")
-    checkpoint, last = folder / "checkpoint", manifest["progress"]["round"]
-    server = digest_state(load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"]))
-    found, away = {}, 0
-    for client, record in manifest["clients"].items():
-        state = read_client(checkpoint, record)
-        away += state is None
-        found[int(client)] = {"digest": record["digest"] if state is None else digest_state(state)}
-    clients = place_digests(checkpoint, initial_digests or [""] * experiment.clients, found)
+    last = manifest["progress"]["round"]
+    check = _StateCheck(checkpoint, initial_digests or [""] * experiment.clients, read_client)
+    rounds_kept = {last: manifest, **check.kept_manifests(last)}
+    digests = {round: check.run_digest(one) for round, one in rounds_kept.items()}
+    check.given_messages()
+    check.raise_damaged(folder)
     told = {event["round"]: event["state_digest"] for event in rounds(folder)}
     if last not in told:
         raise DataError(f"{folder}: events.jsonl lacks round {last}; a run that was cut off is mended by --resume.")
-    recomputed = "" not in clients
-    digest = digest_run(server, clients) if recomputed else manifest["state_digest"]
-    for source, expected in (("manifest", manifest["state_digest"]), ("events.jsonl", told[last])):
-        if digest != expected:
-            raise DataError(f"{folder}: the states of round {last} give {digest}, but its {source} says {expected}.")
+    for round, one in rounds_kept.items():
+        digest = digests[round] or one["state_digest"]
+        sources = {
+            "manifest": one["state_digest"],
+            "events.jsonl": told.get(round, digest),
+        }  # `check_told` looks for gaps
+        for source, expected in sources.items():
+            if digest != expected:
+                raise DataError(
+                    f"{folder}: the states of round {round} give {digest}, but its {source} says {expected}."
+                )
     notes = check_told(folder, experiment, manifest, read_events(folder))
+    away = sum(read_client(checkpoint, record) is None for record in manifest["clients"].values())
     if away:
         notes.insert(0, f"The states of {away} clients lie on their nodes; their digests are as the nodes told them.")
-    return Verified(last, digest, len(found), recomputed, tuple(notes))
+    kept = tuple(sorted(rounds_kept))
+    return Verified(last, told[last], len(manifest["clients"]), bool(digests[last]), tuple(notes), kept)
+
+
+class _StateCheck:
+    """Reads all states that manifests name, each once, and remembers what is damaged."""
+
+    def __init__(self, checkpoint: Path, initial_digests: Sequence[str], read_client: ReadClient) -> None:
+        self._checkpoint = checkpoint
+        self._initial = initial_digests
+        self._read_client = read_client
+        self._read: dict[str, str] = {}  # digests found, by what was to be read
+        self._damaged: dict[str, None] = {}  # in the order in which it was found
+
+    def kept_manifests(self, last: int) -> dict[int, dict[str, Any]]:
+        """Those of earlier rounds that can be gone back to; later ones were never committed."""
+        found = {}
+        for round in kept_rounds(self._checkpoint):
+            if round > last:
+                continue
+            try:
+                one = read_manifest(self._checkpoint, kept_name(round))
+                if one["progress"]["round"] != round:
+                    raise DataError(f"The checkpoint's {self._checkpoint / kept_name(round)} is of another round.")
+                found[round] = one
+            except DataError as problem:
+                self._damaged[str(problem)] = None
+        return {round: one for round, one in found.items() if round < last}
+
+    def run_digest(self, manifest: dict[str, Any]) -> str:
+        """The state digest of a round, recomputed; empty if a state of it is not known."""
+        for name in SERVER_FILES:
+            if name in manifest:
+                named = manifest[name]
+                self._digest(named, lambda one: load_state(self._checkpoint / one["file"], one["digest"]))
+        found = {
+            int(client): {"digest": self._digest(record, lambda one: self._read_client(self._checkpoint, one))}
+            for client, record in manifest["clients"].items()
+        }
+        clients = place_digests(self._checkpoint, self._initial, found)
+        server = self._digest(manifest["server"], lambda one: None)
+        return "" if "" in (server, *clients) else digest_run(server, clients)
+
+    def _digest(self, record: dict[str, Any], read: Callable[[dict[str, Any]], State | None]) -> str:
+        """Of the state that a record names: of one that is elsewhere as the record says, of a damaged one empty."""
+        key = json.dumps(record, sort_keys=True, default=str)
+        if key not in self._read:
+            try:
+                state = read(record)
+                self._read[key] = record["digest"] if state is None else digest_state(state)
+            except DataError as problem:
+                self._damaged[str(problem)] = None
+                self._read[key] = ""
+        return self._read[key]
+
+    def given_messages(self) -> None:
+        """What clients were given when they joined lies in files that are called by their digest."""
+        folder = self._checkpoint / "shelf"
+        if not check_folder(folder):
+            return
+        for path in sorted(folder.iterdir()):
+            if GIVEN.fullmatch(path.name) and sha256(read_file(path)) != path.name:
+                self._damaged[f"The checkpoint file {path} was changed: its digest is not its name."] = None
+
+    def raise_damaged(self, folder: Path) -> None:
+        problems = list(self._damaged)
+        if len(problems) == 1:
+            raise DataError(problems[0])
+        if problems:
+            more = f" And {len(problems) - MOST_NAMED} more." if len(problems) > MOST_NAMED else ""
+            raise DataError(f"{folder}: {len(problems)} files are damaged. {' '.join(problems[:MOST_NAMED])}{more}")
 
 
 def first_difference(one: Path, other: Path) -> str | None:

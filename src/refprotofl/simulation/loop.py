@@ -14,6 +14,7 @@ from refprotofl.engines.engine import Engine
 from refprotofl.errors import RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
+from refprotofl.methods.core.private_sum import NoisedChanges
 from refprotofl.methods.core.server import Server
 from refprotofl.methods.core.training import Diverged
 from refprotofl.privacy.accounting import Spent
@@ -191,6 +192,8 @@ class Loop:
         before, most = dict(self.server.state), self.experiment.max_step
         try:
             self.server.round(cohort)
+            if isinstance(self.server.rule, NoisedChanges):
+                self.server.rule.check_made(cohort.round)
         except Diverged as problem:  # the server's own training; that of a client is no more than its failure
             return Verdict(f"at the server {problem}", outliers_of(cohort.norms, most))
         return judge(before, self.server.state, self.progress.moves, cohort.norms, most)

@@ -1,6 +1,8 @@
 """What an experiment is in full: with the method's own defaults, and with what the data decide."""
 
 from refprotofl.data import FederatedData
+from refprotofl.data.dataset import channel_statistics
+from refprotofl.data.loading import NAMES
 from refprotofl.data.public_set import covered_classes, default_per_class
 from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
@@ -67,15 +69,30 @@ def check_aggregate(experiment: Experiment) -> None:
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
     """The experiment with everything filled in that the data decide."""
     dataset, covered = data.dataset, data.public_classes
+    mean, std = normalisation(experiment, data)
     seen = Input(
         class_names=dataset.class_names,
         shape=dataset.shape,
-        mean=dataset.mean,
-        std=dataset.std,
+        mean=mean,
+        std=std,
         client_names=data.client_names,
     )
     per_class = data.public_size // len(covered) if covered else 0
     return fill_in(experiment, seen, covered, per_class)
+
+
+def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, which all models use.
+
+    Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
+    under [privacy] the public images' take their place, or without any the middle of the range.
+    """
+    dataset = data.dataset
+    if experiment.privacy.unit == "none" or experiment.dataset in NAMES:
+        return dataset.mean, dataset.std
+    if data.public_size:
+        return channel_statistics(data.public_images)
+    return (0.5,) * len(dataset.mean), (0.5,) * len(dataset.std)
 
 
 def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:

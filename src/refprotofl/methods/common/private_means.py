@@ -1,50 +1,33 @@
 """Class means of a client's own samples: as they are, or noised where single samples are protected."""
 
-import math
-
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from refprotofl.methods import erpa
 from refprotofl.methods.core.client import Client
-
-SURE = 3.0  # standard deviations of noise that a class's count must stand out by
+from refprotofl.methods.core.private_samples import open_samples
+from refprotofl.methods.core.samples import Samples
+from refprotofl.methods.core.training import embed
 
 
 def class_means(
-    client: Client, round: int, embeddings: Tensor, labels: Tensor, *, without: Tensor | None = None
+    client: Client, samples: Samples, *, without: Tensor | None = None, unit: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """(n, m), (n,) -> means (C, m) and counts (C,); `without`: classes that no sample is of, as everybody knows."""
-    table = client.experiment.privacy
-    if table.unit != "sample":
-        return erpa.class_prototypes(embeddings, labels, client.num_classes)
-    if without is not None and len(without) == client.num_classes:  # nothing is told, so nothing is spent
-        return torch.zeros(client.num_classes, embeddings.shape[1]), torch.zeros(client.num_classes, dtype=torch.int64)
-    draw = client.stream("privacy/means", round)
-    means, counts = noised_means(embeddings, labels, client.num_classes, table.prototype_clip, table.noise, draw)
+    """Return the means (C, m) and counts (C,) of the samples' embeddings under the weights that are loaded.
+
+    `without` names classes that are left out, as everybody knows; `unit` scales embeddings to length 1.
+    """
+    data, mechanism = open_samples(samples)
+    width, classes = client.model.feature.out_features, client.num_classes
+    if mechanism is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
+        return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
+    rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
+    embeddings = embed(client.model, data.images_of(rows))
+    embeddings = functional.normalize(embeddings) if unit else embeddings
+    if mechanism is None:
+        return erpa.class_prototypes(embeddings, data.labels[rows], classes)
+    means, counts = mechanism.class_means(embeddings, data.labels[rows], classes)
     if without is not None:
         counts[without] = 0
     return means * (counts > 0).unsqueeze(1), counts
-
-
-def noised_means(
-    embeddings: Tensor, labels: Tensor, num_classes: int, clip: float, noise: float, draw: np.random.Generator
-) -> tuple[Tensor, Tensor]:
-    """One Gaussian mechanism over the sums of shortened embeddings and the counts of all classes.
-
-    A count is worth `clip` of an embedding's length, so that a sample moves the whole by clip * sqrt(2) at most. A
-    class whose noised count does not stand out counts as absent, but for the largest: somebody must be served.
-    """
-    short = embeddings * (clip / embeddings.norm(dim=1, keepdim=True).clamp(min=clip))
-    sums = torch.zeros(num_classes, embeddings.shape[1], dtype=torch.float64)
-    sums.index_add_(0, labels, short.to(torch.float64))
-    spread = noise * math.sqrt(2)
-    sums += spread * clip * torch.from_numpy(draw.standard_normal(tuple(sums.shape)))
-    counts = torch.bincount(labels, minlength=num_classes) + spread * torch.from_numpy(
-        draw.standard_normal(num_classes)
-    )
-    held = counts >= max(1.0, SURE * spread)
-    held[counts.argmax()] = True
-    means = torch.where(held.unsqueeze(1), sums / counts.clamp(min=1).unsqueeze(1), 0.0)
-    return means.to(torch.float32), torch.where(held, counts.round().clamp(min=1), 0).long()

@@ -19,7 +19,7 @@ from refprotofl.methods.common.prototypes import ClassMeans
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import Diverged, FreshSgd, Penalty, cross_entropy, embed, train
+from refprotofl.methods.core.training import Diverged, FreshSgd, Penalty, check_alignment, cross_entropy, train
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,12 @@ class Running:
         return ClassMeans(*erpa.class_prototypes(embeddings.cpu(), labels.cpu(), num_classes))
 
 
-def collect(client: Client, round: int, samples: Samples, *, unit: bool = False) -> ClassMeans:
+def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMeans:
     """Class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
 
     Where samples are protected they are noised: they are made of the samples themselves.
     """
-    embeddings = embed(client.model, samples.own_images)
-    embeddings = functional.normalize(embeddings) if unit else embeddings
-    return ClassMeans(*class_means(client, round, embeddings, samples.own_labels))
+    return ClassMeans(*class_means(client, samples, unit=unit))
 
 
 def train_towards(
@@ -77,9 +75,8 @@ def train_towards(
     penalty = pull.penalty(anchors, defined, client.model.device)
     seen = Running(penalty, len(samples), table) if running else None
     loss = cross_entropy(client.model, seen or penalty)
-    order, private = client.stream("batches", round), client.private(round)
-    trained = train(client.model, samples, table, order, loss=loss, private=private)
-    guards.alignment_happened(trained.penalty, pull.weight, defined[samples.own_labels], pull.key)
+    trained = train(client.model, samples, table, client.stream("batches", round), loss=loss)
+    check_alignment(trained, samples, pull.weight, defined, pull.key)
     client.keep_trained(round)
     return seen
 

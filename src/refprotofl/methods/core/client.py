@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -26,7 +26,8 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Exchanges, Received, read_request
 from refprotofl.methods.core.messages import Scope
-from refprotofl.methods.core.private_training import Private
+from refprotofl.methods.core.private_samples import PrivateSamples, open_samples
+from refprotofl.methods.core.private_training import SampleMechanism
 from refprotofl.methods.core.refusal import LOST, Lost, Refused
 from refprotofl.methods.core.samples import Samples
 from refprotofl.methods.declaration import Feedback
@@ -58,6 +59,32 @@ class Seat:
     feedback: Feedback = "none"
     messages: Exchanges = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Seal the samples where single ones are protected: there is no seat from which they can be read."""
+        table = self.experiment.privacy
+        if table.unit == "sample" and not isinstance(self.samples, PrivateSamples):
+            mechanism = SampleMechanism(table, self._stream)
+            object.__setattr__(self, "samples", PrivateSamples(self.samples, mechanism))
+
+    def _stream(self, purpose: str, round: int) -> np.random.Generator:
+        return streams.stream(self.experiment.seed, purpose, client=self.number, round=round)
+
+    @property
+    def mechanism(self) -> SampleMechanism | None:
+        """What noises all that is made of the samples, if single ones are protected."""
+        return open_samples(self.samples)[1]
+
+    def for_request(self, verb: str, round: int) -> "Seat":
+        """This seat while one request is answered.
+
+        Where samples are protected, what the client is scored on is there for scoring alone: it may be held-out
+        samples of its own, and tells its class mix.
+        """
+        if self.mechanism is None:
+            return self
+        self.mechanism.begin(verb, round)
+        return self if verb == "evaluate" else replace(self, test=self.test.emptied())
+
     @property
     def scope(self) -> Scope:
         return Scope(self.experiment, self.model, self.parts, self.options)
@@ -77,19 +104,16 @@ class Client(ABC):
         self.parts = seat.parts
         self.samples = seat.samples
         self.state = state
-        self._private: Private | None = None  # a client answers one request of a round
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         if verb not in (*self.verbs, LOST):
             raise Refused(f"there is no {verb!r} to ask this client for")
         handler: Callable[[int, Received], Message] = getattr(self, verb)
+        self.seat = self.seat.for_request(verb, round)
         try:
-            answer = handler(round, read_request(self.seat.messages, verb, message))
+            return handler(round, read_request(self.seat.messages, verb, message))
         except Lost:
             return {LOST: True}
-        if verb == "train" and self.experiment.privacy.unit == "sample":
-            guards.training_was_private(self._private.steps if self._private else 0)
-        return answer
 
     def lost(self, round: int, message: Received) -> Message:
         """Asked by the place that it lives in, which no longer has its state: it counts what it says there, too."""
@@ -121,16 +145,6 @@ class Client(ABC):
 
     def stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
-
-    def private(self, round: int) -> Private | None:
-        """What makes this round's training private by sample, where the experiment asks for it.
-
-        One for all parts of a round: no noise is used twice.
-        """
-        table = self.experiment.privacy
-        if table.unit == "sample" and self._private is None:
-            self._private = Private(table.clip, table.noise, self.stream("privacy/gradients", round))
-        return self._private
 
     def public_set(self) -> tuple[Tensor, Tensor]:
         """Public images and labels; the client is lost if the experiment has them but the store has not."""

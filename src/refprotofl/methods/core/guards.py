@@ -20,12 +20,6 @@ def backbone_moved(before_and_after: Sequence[tuple[Tensor, Tensor]]) -> None:
         raise GuardError("training left the backbone exactly as it was")
 
 
-def training_was_private(steps: int) -> None:
-    """Where samples are to be protected, no training may have gone by plain gradients alone."""
-    if steps == 0:
-        raise GuardError('privacy.unit = "sample", but training did not take a single noised step')
-
-
 def part_moved(before: Tensor, after: Tensor, part: str) -> None:
     """What a phase of training is for must have changed."""
     if before.equal(after):

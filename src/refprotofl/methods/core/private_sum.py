@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.basics import streams
+from refprotofl.errors import GuardError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.aggregation import Upload
 
@@ -40,10 +41,32 @@ class NoisedSum:
         return torch.where(sent, summed / self._expected, -0.0)
 
 
-def noised_sum(experiment: Experiment, round: Callable[[], int]) -> NoisedSum:
-    """The rule for changes of the shared vector under privacy.unit = "client"."""
-    table = experiment.privacy
-    return NoisedSum(table.clip, table.noise, experiment.cohort_size, lambda: _stream(experiment, "changes", round()))
+class NoisedChanges(NoisedSum):
+    """The rule for changes of the shared vector under privacy.unit = "client": one noised sum a round."""
+
+    def __init__(self, experiment: Experiment, round: Callable[[], int]) -> None:
+        table = experiment.privacy
+        super().__init__(table.clip, table.noise, experiment.cohort_size, self._next_stream)
+        self._experiment, self._round = experiment, round
+        self._made: set[int] = set()  # the rounds of the sums that were made
+
+    def _next_stream(self) -> np.random.Generator:
+        round = self._round()
+        if round in self._made:  # under the same noise the difference of two sums would show their difference exactly
+            raise GuardError(
+                f'privacy.unit = "client": a second sum of changes was made in round {round}, but only one is '
+                "accounted for"
+            )
+        self._made.add(round)
+        return _stream(self._experiment, "changes", round)
+
+    def check_made(self, round: int) -> None:
+        """Guard that a round's changes went through the noised sum."""
+        if round not in self._made:
+            raise GuardError(
+                f'privacy.unit = "client": round {round} made no noised sum of the clients\' changes; the server must '
+                "aggregate them by fold(self.rule, …)"
+            )
 
 
 def noised_prototypes(experiment: Experiment, round: int, prototypes: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ sample: each of a client's samples is in it or not, by a draw of its own, which 
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Train
+from refprotofl.errors import GuardError, InputError
+from refprotofl.experiment.tables import Privacy, Train
 from refprotofl.methods.core.samples import Samples
 from refprotofl.models import SplitModel
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.core.training import Loss
 
 HELD = 1 << 25  # values of single samples' gradients that are in memory at a time
+SURE = 3.0  # standard deviations of noise that a class's count must stand out by
 
 
 def steps_per_pass(samples: int, batch_size: int) -> int:
@@ -42,14 +43,26 @@ class _Lossy(nn.Module):
         return self._loss(inputs, labels)
 
 
-@dataclass
-class Private:
-    """How one client's training in one round is made private by sample."""
+class SampleMechanism:
+    """The noise of one client's answer to one request, and the record of how often it was used.
 
-    clip: float
-    noise: float
-    draw: np.random.Generator  # of the noise
-    steps: int = 0  # taken so far
+    Whatever uses private samples takes its noise from here, so that what was done can be compared with what is
+    accounted for.
+    """
+
+    def __init__(self, table: Privacy, stream: Callable[[str, int], np.random.Generator]) -> None:
+        """`stream` returns the client's random stream for a purpose and a round."""
+        self._table = table
+        self._stream = stream
+        self._request: tuple[str, int] | None = None  # verb, round
+        self._draws: dict[str, np.random.Generator] = {}
+        self.steps: Counter[int] = Counter()  # noised steps, by the number of steps of a pass over the samples
+        self.means = 0  # noised class means
+        self.penalty = 0.0  # of the last training, exact: for guards alone
+
+    def begin(self, verb: str, round: int) -> None:
+        """Bind the noise to the request that is answered; the first call counts."""
+        self._request = self._request or (verb, round)
 
     def batches(
         self, samples: Samples, table: Train, order: np.random.Generator, device: torch.device
@@ -67,17 +80,38 @@ class Private:
         loss: "Loss",
         inputs: Tensor,
         labels: Tensor,
-        expected: float,
+        samples: int,
+        per_pass: int,
     ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """The noised gradient of the mean loss by parameter, and loss and penalty; all sums are over `expected`."""
-        sums, total, penalty = clipped_sums(model, moving, loss, inputs, labels, self.clip)
-        self.steps += 1
-        noised = [(one + self._noise(one)) / expected for one in sums]
+        """The noised gradient of the mean loss by parameter, and the exact loss and penalty.
+
+        Sums are divided by the expected batch size: `samples` over the steps `per_pass`.
+        """
+        sums, total, penalty = clipped_sums(model, moving, loss, inputs, labels, self._table.clip)
+        draw, expected = self._draw("gradients"), samples / per_pass
+        self.steps[per_pass] += 1
+        noised = [(one + self._noise(draw, one)) / expected for one in sums]
         return noised, total / expected, penalty / expected
 
-    def _noise(self, like: Tensor) -> Tensor:
-        drawn = torch.from_numpy(self.draw.standard_normal(tuple(like.shape), dtype=np.float32))
-        return (self.noise * self.clip * drawn).to(like.device)
+    def class_means(self, embeddings: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+        """Noised means (C, m) and counts (C,) of embeddings (n, m) with labels (n,)."""
+        draw, table = self._draw("means"), self._table
+        self.means += 1
+        return noised_means(embeddings, labels, num_classes, table.prototype_clip, table.noise, draw)
+
+    def _draw(self, purpose: str) -> np.random.Generator:
+        """The stream of a request's noise: no noise is used twice, whatever a round consists of."""
+        if self._request is None:
+            raise GuardError("private samples were used outside a request, so that nothing accounts for it")
+        verb, round = self._request
+        name = f"privacy/{purpose}" if verb == "train" else f"privacy/{purpose}/{verb}"
+        if name not in self._draws:
+            self._draws[name] = self._stream(name, round)
+        return self._draws[name]
+
+    def _noise(self, draw: np.random.Generator, like: Tensor) -> Tensor:
+        drawn = torch.from_numpy(draw.standard_normal(tuple(like.shape), dtype=np.float32))
+        return (self._table.noise * self._table.clip * drawn).to(like.device)
 
 
 def clipped_sums(
@@ -139,3 +173,25 @@ def check_separable(model: SplitModel, name: str, shape: tuple[int, int, int]) -
 
 def _first_output(model: SplitModel) -> "Loss":
     return lambda inputs, labels: (model(inputs)[:, 0].mean(), None)
+
+
+def noised_means(
+    embeddings: Tensor, labels: Tensor, num_classes: int, clip: float, noise: float, draw: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """One Gaussian mechanism over the sums of shortened embeddings and the counts of all classes.
+
+    A count is worth `clip` of an embedding's length, so that a sample moves the whole by clip * sqrt(2) at most. A
+    class whose noised count does not stand out counts as absent, but for the largest: somebody must be served.
+    """
+    short = embeddings * (clip / embeddings.norm(dim=1, keepdim=True).clamp(min=clip))
+    sums = torch.zeros(num_classes, embeddings.shape[1], dtype=torch.float64)
+    sums.index_add_(0, labels, short.to(torch.float64))
+    spread = noise * math.sqrt(2)
+    sums += spread * clip * torch.from_numpy(draw.standard_normal(tuple(sums.shape)))
+    counts = torch.bincount(labels, minlength=num_classes) + spread * torch.from_numpy(
+        draw.standard_normal(num_classes)
+    )
+    held = counts >= max(1.0, SURE * spread)
+    held[counts.argmax()] = True
+    means = torch.where(held.unsqueeze(1), sums / counts.clamp(min=1).unsqueeze(1), 0.0)
+    return means.to(torch.float32), torch.where(held, counts.round().clamp(min=1), 0).long()

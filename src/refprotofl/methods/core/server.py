@@ -16,7 +16,7 @@ from refprotofl.methods.core.aggregation import Normalise, Rule
 from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
 from refprotofl.methods.core.messages import Scope, class_ids, declare, read_scores
-from refprotofl.methods.core.private_sum import noised_sum
+from refprotofl.methods.core.private_sum import NoisedChanges
 from refprotofl.methods.core.refusal import LOST, Refused, is_lost
 from refprotofl.methods.core.remembered import remember
 from refprotofl.methods.core.robust import choose_rule
@@ -82,7 +82,7 @@ class Server(ABC):
         self._round = 0  # that was asked in last
         by_client = desk.experiment.privacy.unit == "client"
         self.named_rule: Rule = (  # by the experiment's keys
-            noised_sum(desk.experiment, lambda: self._round)
+            NoisedChanges(desk.experiment, lambda: self._round)
             if by_client
             else choose_rule(desk.experiment, self.normalise)
         )

@@ -1,5 +1,6 @@
 """The one local training loop."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from torch.optim.sgd import sgd
 from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment.tables import Train
 from refprotofl.methods.core import guards
-from refprotofl.methods.core.private_training import Private, steps_per_pass
+from refprotofl.methods.core.private_samples import open_samples
+from refprotofl.methods.core.private_training import SampleMechanism, steps_per_pass
 from refprotofl.methods.core.samples import Samples
 from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
 from refprotofl.models.kernels import FUSED_SGD
@@ -28,7 +30,7 @@ class Diverged(RefProtoFLError):
 
 @dataclass(frozen=True)
 class Course:
-    """What training tells of itself; loss and penalty are means over its batches."""
+    """What training tells of itself; loss and penalty are means over its batches, NaN of private samples."""
 
     loss: float
     penalty: float
@@ -105,22 +107,23 @@ def train(
     pull: Callable[[], None] | None = None,
     parts: Parts = ALL,
     still: nn.Module | None = None,
-    private: Private | None = None,
 ) -> Course:
     """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used.
 
-    The statistics of norms in `still` stay as they are. With `private`, by noised gradients of Poisson batches.
+    The statistics of norms in `still` stay as they are. Private samples are trained on by noised gradients of Poisson
+    batches: they bring their mechanism along, so that no caller can leave it out.
     """
+    data, mechanism = open_samples(samples)
     optimiser = FreshSgd(model.parameters_of(parts), table)
     loss = loss or cross_entropy(model)
     model.train()
     if still is not None:
         still.eval()
-    images = samples.images.to(model.device)
+    images = data.images.to(model.device)
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
-    down = _noised_descent(model, samples, table, loss, parts, private) if private else None
-    batches = private.batches if private else _batches
-    for rows, labels in batches(samples, table, order, model.device):
+    down = _noised_descent(model, len(data), table, loss, parts, mechanism) if mechanism else None
+    batches = mechanism.batches if mechanism else _batches
+    for rows, labels in batches(data, table, order, model.device):
         inputs = model.prepare(images[rows])
         if down is None:
             total, penalty = loss(inputs, labels)
@@ -135,17 +138,27 @@ def train(
     sums = [loss_sum, *(value.detach().sum() for value in model.parameters())]  # finite if all terms are
     if not torch.stack(sums).isfinite().all():
         raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
+    if mechanism is not None:
+        mechanism.penalty = penalty_sum.item() / steps
+        return Course(math.nan, math.nan, steps)  # exact figures of private samples are not a method's to send
     return Course(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
 
+def check_alignment(course: Course, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
+    """Guard the method's own term: positive where a sample's class is `defined` (C,) and its weight is not 0."""
+    data, mechanism = open_samples(samples)
+    penalty = course.penalty if mechanism is None else mechanism.penalty
+    guards.alignment_happened(penalty, weight, defined[data.own_labels], key)
+
+
 def _noised_descent(
-    model: SplitModel, samples: Samples, table: Train, loss: Loss, parts: Parts, private: Private
+    model: SplitModel, samples: int, table: Train, loss: Loss, parts: Parts, mechanism: SampleMechanism
 ) -> Callable[[Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
     """From a batch to its noised gradients of the parameters that learn, its loss and its penalty."""
     learning = {id(parameter) for parameter in model.parameters_of(parts) if parameter.requires_grad}
     moving = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in learning}
-    expected = len(samples) / steps_per_pass(len(samples), table.batch_size)
-    return lambda inputs, labels: private.gradients(model, moving, loss, inputs, labels, expected)
+    per_pass = steps_per_pass(samples, table.batch_size)
+    return lambda inputs, labels: mechanism.gradients(model, moving, loss, inputs, labels, samples, per_pass)
 
 
 @contextmanager
@@ -169,13 +182,12 @@ def train_part(
     order: np.random.Generator,
     *,
     loss: Loss | None = None,
-    private: Private | None = None,
 ) -> Course:
     """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
     moving = {id(parameter) for parameter in model.parameters_of(parts)}
     before = model.read(parts)
     with fixed(parameter for parameter in model.parameters() if id(parameter) not in moving):
-        trained = train(model, samples, table, order, loss=loss, parts=parts, private=private)
+        trained = train(model, samples, table, order, loss=loss, parts=parts)
     guards.part_moved(before, model.read(parts), " and ".join(parts))
     return trained
 

@@ -48,7 +48,7 @@ class FedAvgClient(Client):
     def train(self, round: int, message: Received) -> Message:
         received = weights.load_shared(self, message)
         samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order, private=self.private(round))
+        train(self.model, samples, self.experiment.train, order)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: Received) -> Message:

@@ -96,10 +96,10 @@ class FedGHClient(Client):
     def train(self, round: int, message: Received) -> Message:
         weights.load_shared(self, message)
         samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order, private=self.private(round))
+        train(self.model, samples, self.experiment.train, order)
         self.keep_trained(round)
         counted = self.options.weighting == "count"
-        return prototypes.write_means(learning.collect(self, round, samples), named=True, counted=counted)
+        return prototypes.write_means(learning.collect(self, samples), named=True, counted=counted)
 
     def evaluate(self, round: int, message: Received) -> Message:
         return self.score(round, message.tensor("shared"))

@@ -107,9 +107,9 @@ class FedNovaClient(Client):
     def train(self, round: int, message: Received) -> Message:
         received = weights.load_shared(self, message)
         table, mu = self.experiment.train, self.options.mu
-        pull, private = proximal_pull(self, mu), self.private(round)
+        pull = proximal_pull(self, mu)
         samples, order = self.training_samples(), self.stream("batches", round)
-        trained = train(self.model, samples, table, order, pull=pull, private=private)
+        trained = train(self.model, samples, table, order, pull=pull)
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         answer["progress"] = progress(trained.steps, table.momentum, table.lr, mu)
         return answer | ({"steps": trained.steps} if mu else {})

@@ -17,13 +17,12 @@ from refprotofl.methods.builtin.fedpac import Options
 from refprotofl.methods.builtin.fedpac.mixtures import HeadStatistics, head_statistics, mixture_weights
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
-from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Dense, Exchange, Exchanges, Real, Received
 from refprotofl.methods.core.messages import Scope, declare
 from refprotofl.methods.core.server import Desk, Server, set_aside
-from refprotofl.methods.core.training import cross_entropy, embed, train_part
+from refprotofl.methods.core.training import check_alignment, cross_entropy, embed, train_part
 from refprotofl.wire import Message
 
 
@@ -118,10 +117,10 @@ class FedPACClient(Client):
         pull = learning.Pull(options.align, "fedpac.align")
         loss = cross_entropy(self.model, pull.penalty(anchors, defined, self.model.device))
         trained = train_part(self.model, BODY, samples, table, order, loss=loss)
-        guards.alignment_happened(trained.penalty, options.align, defined[samples.own_labels], pull.key)
+        check_alignment(trained, samples, options.align, defined, pull.key)
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         self.state["trained_head"] = head = self.model.read(HEAD)
-        means = prototypes.write_means(learning.collect(self, round, samples), counted=True)
+        means = prototypes.write_means(learning.collect(self, samples), counted=True)
         return answer | means | {"head": head, "weighted_means": statistics.means, "spread": statistics.spread}
 
     def anchors(self, message: Received, own: prototypes.ClassMeans) -> tuple[Tensor, Tensor]:

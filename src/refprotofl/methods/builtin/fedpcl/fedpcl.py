@@ -12,14 +12,13 @@ from refprotofl.errors import InputError
 from refprotofl.methods.builtin.fedpcl import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes
-from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Dense, Exchange, Exchanges, Received
 from refprotofl.methods.core.messages import Scope, declare
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import Loss, train
+from refprotofl.methods.core.training import Loss, check_alignment, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 
@@ -84,7 +83,7 @@ class FedPCLClient(Client):
 
     def prototypes(self, round: int, message: Received) -> Message:
         self.load()
-        return prototypes.write_means(learning.collect(self, round, self.training_samples(), unit=True))
+        return prototypes.write_means(learning.collect(self, self.training_samples(), unit=True))
 
     def load(self) -> None:
         check_frozen(self.model)  # every client may have a backbone of its own
@@ -96,10 +95,10 @@ class FedPCLClient(Client):
         loss = self.contrastive_loss(anchors, defined, read_sets(message, anchors))
         samples, order = self.training_samples(), self.stream("batches", round)
         trained = train(self.model, samples, self.experiment.train, order, loss=loss, parts=ADAPTER)
-        against = defined[samples.own_labels] & (int(defined.sum()) > 1)
-        guards.alignment_happened(trained.penalty, 1.0, against, "the contrastive weight")
+        against = defined & (int(defined.sum()) > 1)  # (C,)
+        check_alignment(trained, samples, 1.0, against, "the contrastive weight")
         self.keep_trained(round)
-        return prototypes.write_means(learning.collect(self, round, samples, unit=True))
+        return prototypes.write_means(learning.collect(self, samples, unit=True))
 
     def contrastive_loss(self, anchors: Tensor, defined: Tensor, sets: Tensor) -> Loss:
         """Against the global prototypes and, on average, against every client's; the head learns beside it."""

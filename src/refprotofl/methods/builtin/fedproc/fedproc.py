@@ -10,13 +10,12 @@ from torch.nn import functional
 from refprotofl.methods.builtin.fedproc import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
-from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.cohort import Cohort
 from refprotofl.methods.core.fields import Exchange, Exchanges, Received
 from refprotofl.methods.core.messages import Scope, declare
 from refprotofl.methods.core.server import Desk, Server, set_aside
-from refprotofl.methods.core.training import Loss, train
+from refprotofl.methods.core.training import Loss, check_alignment, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 
@@ -73,11 +72,11 @@ class FedProcClient(Client):
         share = self.contrast_share(round) if defined.any() else 0.0
         samples, order = self.training_samples(), self.stream("batches", round)
         loss = self.hybrid_loss(share, anchors, defined) if share else None
-        trained = train(self.model, samples, self.experiment.train, order, loss=loss, private=self.private(round))
-        against = defined[samples.own_labels] & (int(defined.sum()) > 1)
-        guards.alignment_happened(trained.penalty, share, against, "fedproc.weight * (1 - t / T)")
+        trained = train(self.model, samples, self.experiment.train, order, loss=loss)
+        against = defined & (int(defined.sum()) > 1)  # (C,)
+        check_alignment(trained, samples, share, against, "fedproc.weight * (1 - t / T)")
         answer = weights.write_update(self, round, received, self.keep_trained(round))
-        return answer | prototypes.write_means(learning.collect(self, round, samples, unit=True))
+        return answer | prototypes.write_means(learning.collect(self, samples, unit=True))
 
     def contrast_share(self, round: int) -> float:
         """How much of the loss is contrastive: it falls from round to round, to 0 in the last."""

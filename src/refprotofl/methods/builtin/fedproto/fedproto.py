@@ -59,7 +59,7 @@ class FedProtoClient(Client):
         pull = learning.Pull(table.weight, "fedproto.weight", table.reduction)  # Eq. (7)
         running = learning.train_towards(self, round, anchors, defined, pull, running=table.collect == "running")
         samples = self.training_samples()
-        held = running.means(self.num_classes) if running else learning.collect(self, round, samples)  # Eq. (3)
+        held = running.means(self.num_classes) if running else learning.collect(self, samples)  # Eq. (3)
         return prototypes.write_means(held, counted=table.weighting == "count")
 
     def evaluate(self, round: int, message: Received) -> Message:

@@ -33,9 +33,9 @@ class FedProxClient(Client):
 
     def train(self, round: int, message: Received) -> Message:
         received = weights.load_shared(self, message)
-        pull, private = proximal_pull(self, self.options.mu), self.private(round)
+        pull = proximal_pull(self, self.options.mu)
         samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order, pull=pull, private=private)
+        train(self.model, samples, self.experiment.train, order, pull=pull)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: Received) -> Message:

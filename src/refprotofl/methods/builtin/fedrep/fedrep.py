@@ -20,8 +20,8 @@ class FedRepClient(Client):
         table, options = self.experiment.train, self.options
         head_table = table.model_copy(update={"local_epochs": options.head_epochs})
         body_table = table.model_copy(update={"local_epochs": options.body_epochs or table.local_epochs})
-        train_part(self.model, HEAD, samples, head_table, order, private=self.private(round))
-        train_part(self.model, BODY, samples, body_table, order, private=self.private(round))
+        train_part(self.model, HEAD, samples, head_table, order)
+        train_part(self.model, BODY, samples, body_table, order)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: Received) -> Message:

@@ -72,7 +72,7 @@ class FedTGPClient(Client):
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
         pull = learning.Pull(self.options.weight, "fedtgp.weight")
         learning.train_towards(self, round, anchors, defined, pull)
-        held = learning.collect(self, round, self.training_samples())  # of the model just trained
+        held = learning.collect(self, self.training_samples())  # of the model just trained
         return prototypes.write_means(held)
 
     def evaluate(self, round: int, message: Received) -> Message:

@@ -39,7 +39,7 @@ class LocalClient(Client):
     def train(self, round: int, message: Received) -> Message:
         self.model.write_private(self.state)
         samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order, private=self.private(round))
+        train(self.model, samples, self.experiment.train, order)
         self.keep_trained(round)
         return {}
 

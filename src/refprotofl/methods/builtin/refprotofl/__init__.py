@@ -13,6 +13,8 @@ from refprotofl.methods.declaration import (
     Declaration,
     Feedback,
     Releases,
+    SampleUse,
+    SampleUses,
     releases_of_weights,
 )
 
@@ -102,6 +104,16 @@ class RefProtoFL(Declaration):
         classes = None if experiment.input is None else experiment.input.num_classes
         own = table.erpa and len(experiment.public.classes or ()) != classes
         return Releases(sample=int(own), client=_noised_sums(experiment, table, own and classes is not None))
+
+    @staticmethod
+    def sample_uses(experiment: "Experiment") -> SampleUses:
+        means = RefProtoFL.releases(experiment).sample
+        trained = SampleUse(passes=experiment.train.local_epochs)
+        if not isinstance(means, int) or not means:
+            return {"train": trained}
+        if experiment.refprotofl.timing == "pre-train":
+            return {"prototypes": SampleUse(means=means), "train": trained}
+        return {"train": SampleUse(passes=trained.passes, means=means)}
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:

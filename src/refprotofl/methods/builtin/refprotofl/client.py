@@ -14,12 +14,11 @@ from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
 from refprotofl.methods.common.private_means import class_means
 from refprotofl.methods.common.prototypes import Prototypes, read_anchors, write_prototypes
-from refprotofl.methods.core import guards
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.fields import Received
 from refprotofl.methods.core.refusal import LOST, Lost
 from refprotofl.methods.core.remembered import held, hold
-from refprotofl.methods.core.training import Penalty, cross_entropy, embed, fixed, train
+from refprotofl.methods.core.training import Penalty, check_alignment, cross_entropy, embed, fixed, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, encode
 
@@ -39,7 +38,7 @@ class RefProtoClient(Client):
     def prototypes(self, round: int, message: Received) -> Message:
         adapter, public = self.receive(round, message), self.public_set()
         self.load(adapter)
-        return self.write_prototypes(round, public)
+        return self.write_prototypes(public)
 
     def train(self, round: int, message: Received) -> Message:
         adapter = self.receive(round, message)
@@ -47,7 +46,7 @@ class RefProtoClient(Client):
         if self.seat.feedback == "ef21" and "memory" not in self.state:
             raise Lost
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
-        extra = self.write_prototypes(round, public) if public is not None else {}
+        extra = self.write_prototypes(public) if public is not None else {}
         if self.experiment.compress.name != "none":
             return {**extra, **weights.write_change(self, round, local - adapter)}
         return self.masked_update(round, local, adapter, extra)  # Algorithm 1
@@ -99,18 +98,16 @@ class RefProtoClient(Client):
     def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)
 
-    def write_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Message:
+    def write_prototypes(self, public: tuple[Tensor, Tensor]) -> Message:
         narrow = masked.DTYPES[self.options.prototype_type]
-        return write_prototypes(self.compute_prototypes(round, public), narrow)
+        return write_prototypes(self.compute_prototypes(public), narrow)
 
-    def compute_prototypes(self, round: int, public: tuple[Tensor, Tensor]) -> Prototypes:
+    def compute_prototypes(self, public: tuple[Tensor, Tensor]) -> Prototypes:
         """Algorithm 3, with the weights that are loaded."""
         images, labels = public
         covered = labels.unique()
         means, _ = erpa.class_prototypes(embed(self.model, images), labels, self.num_classes)  # Eq. (10)
-        rows = self.samples.rows[~torch.isin(self.samples.own_labels, covered)]
-        own = embed(self.model, self.samples.images_of(rows))
-        local, counts = class_means(self, round, own, self.samples.labels[rows], without=covered)  # Eq. (11)
+        local, counts = class_means(self, self.samples, without=covered)  # Eq. (11)
         enough = counts >= self.options.min_count
         return Prototypes(means[covered], local * enough.unsqueeze(1), counts * enough)
 
@@ -121,10 +118,8 @@ class RefProtoClient(Client):
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
         still = self.model.backbone if self.options.backbone == "frozen" else None
         with fixed(still.parameters() if still is not None else ()):
-            trained = train(
-                self.model, samples, self.experiment.train, order, loss=loss, still=still, private=self.private(round)
-            )
-            guards.alignment_happened(trained.penalty, self.options.align, defined[samples.own_labels])
+            trained = train(self.model, samples, self.experiment.train, order, loss=loss, still=still)
+            check_alignment(trained, samples, self.options.align, defined)
             return self.keep_trained(round)
 
     def load(self, adapter: Tensor) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from refprotofl.basics.parts import ALL
 from refprotofl.keys.table import Table, key
 from refprotofl.keys.values import Bytes, Count, Switch, Weight
-from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases
+from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases, SampleUse, SampleUses
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -123,6 +123,14 @@ class Thin(Declaration):
         return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
 
     @staticmethod
+    def sample_uses(experiment: "Experiment") -> SampleUses:
+        """Tuning after the last round uses samples as much as a round does."""
+        uses = {"train": SampleUse(passes=experiment.train.local_epochs)}
+        if experiment.thin.tune_epochs:
+            uses["finish"] = SampleUse(passes=experiment.thin.tune_epochs, own=True, closing=True)
+        return uses
+
+    @staticmethod
     def hands_out(experiment: "Experiment") -> bool:
         return experiment.public.train_on or experiment.thin.first_weights == "sent"
 
@@ -141,7 +149,8 @@ class Thin(Declaration):
     @staticmethod
     def closing_steps(experiment: "Experiment", samples: int) -> int:
         table: Options = experiment.thin
-        learned = samples - samples // table.tune_validation
+        held_out = 0 if experiment.privacy.unit == "sample" else samples // table.tune_validation
+        learned = samples - held_out
         return table.tune_epochs * math.ceil(learned / experiment.train.batch_size)
 
     @staticmethod

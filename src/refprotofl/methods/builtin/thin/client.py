@@ -16,7 +16,7 @@ from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.fields import Received
 from refprotofl.methods.core.refusal import Lost
 from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import Penalty, classify, cross_entropy, embed, train
+from refprotofl.methods.core.training import Penalty, check_alignment, classify, cross_entropy, embed, train
 from refprotofl.models import SplitModel
 from refprotofl.models.build import build_model
 from refprotofl.wire import Message
@@ -45,12 +45,10 @@ class ThinClient(Client):
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
         pull = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
-        private = self.private(round)
         table = self.options.cooled(self.experiment.train, round)
-        course = train(self.model, samples, table, order, loss=loss, pull=pull, private=private)
+        course = train(self.model, samples, table, order, loss=loss, pull=pull)
         if anchors is not None:
-            anchored = is_defined(anchors)[samples.own_labels]
-            guards.alignment_happened(course.penalty, self.options.strength, anchored, "thin.strength")
+            check_alignment(course, samples, self.options.strength, is_defined(anchors), "thin.strength")
         change = self.keep_trained(round) - held
         guards.part_moved(held, held + change, "shared weights")
         return self.upload(round, change)
@@ -67,15 +65,28 @@ class ThinClient(Client):
         return codes.write(coded)
 
     def finish(self, round: int, message: Received) -> Message:
-        """A model of its own: tuned on its own samples, as far as some that were held out speak for it."""
+        """A model of its own, tuned on its own samples."""
         held = self.receive(message)
+        protected = self.experiment.privacy.unit == "sample"
+        own = self.tuned(round, self.samples) if protected else self.chosen(round, held)
+        self.state["own"], self.state["own_round"] = own, round
+        return {}
+
+    def tuned(self, round: int, samples: Samples) -> Tensor:
+        """The whole way that tuning on these samples goes."""
+        train(self.model, samples, self.options.tuning(self.experiment.train), self.stream("tune", round))
+        return self.model.read(self.parts)
+
+    def chosen(self, round: int, held: Tensor) -> Tensor:
+        """As much of that way as held-out samples speak for.
+
+        Not where samples are protected: the choice would show the held-out ones, and no noise hides it.
+        """
         learned, kept = self.split(round)
-        train(self.model, learned, self.options.tuning(self.experiment.train), self.stream("tune", round))
-        tuned = self.model.read(self.parts)
+        tuned = self.tuned(round, learned)
         mixed = [held + mix * (tuned - held) for mix in MIXES]
         losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # the common one, with nothing to tell
-        self.state["own"], self.state["own_round"] = mixed[losses.index(min(losses))], round
-        return {}
+        return mixed[losses.index(min(losses))]
 
     def split(self, round: int) -> tuple[Samples, Samples]:
         """Own samples to tune on, and to choose by."""

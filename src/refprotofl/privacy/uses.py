@@ -1,0 +1,84 @@
+"""Uses of private samples: what the accountant counts on, and the proof that a client did exactly that.
+
+A client's ledger is part of its state. It is written by the place that the client lives in, not by the method.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from refprotofl.basics.state import State
+from refprotofl.errors import GuardError
+from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.core.client import Seat
+from refprotofl.methods.core.private_training import steps_per_pass
+from refprotofl.methods.core.refusal import is_lost
+from refprotofl.methods.declaration import SampleUse
+from refprotofl.wire import Message
+
+STEPS, MEANS, LAST = "privacy/steps", "privacy/means", "privacy/last"  # in a client's state
+
+
+@dataclass(frozen=True)
+class Done:
+    """Noised steps by the number of steps of a pass (a sample is in a step's batch with 1 over it), and class means."""
+
+    steps: Counter[int] = field(default_factory=Counter)
+    means: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.steps.total()} noised steps and {self.means} noised class means"
+
+
+def planned(experiment: Experiment, use: SampleUse, training_size: int) -> Done:
+    """What one answer does at a client that trains on so many samples, public ones included."""
+    samples = training_size - public_size(experiment) if use.own else training_size
+    per_pass = steps_per_pass(samples, experiment.train.batch_size)
+    return Done(Counter({per_pass: use.passes * per_pass} if use.passes else {}), use.means)
+
+
+def public_size(experiment: Experiment) -> int:
+    """How many public samples every client trains on beside its own."""
+    public = experiment.public
+    return (public.per_class or 0) * len(public.classes or ()) if public.train_on else 0
+
+
+def settle(seat: Seat, verb: str, round: int, answer: Message, before: State, after: State) -> State:
+    """Check what an answer did with private samples against what is accounted for; return the state with its ledger.
+
+    `before` is the client's state when it was asked, `after` as its method left it.
+    """
+    mechanism = seat.mechanism
+    if mechanism is None:
+        return after
+    done, last = Done(mechanism.steps, mechanism.means), _last(before)
+    use = find_method(seat.experiment.method).sample_uses(seat.experiment).get(verb, SampleUse())
+    due = planned(seat.experiment, use, len(seat.samples) + public_size(seat.experiment))
+    due = Done() if is_lost(answer) else due
+    if done != due:
+        raise GuardError(
+            f'privacy.unit = "sample": {verb!r} took {done} of private samples, but {due} are accounted for: '
+            "sample_uses of the method must say what each verb does"
+        )
+    if done == Done():
+        return after | {name: before[name] for name in (STEPS, MEANS, LAST) if name in before}
+    if last.get(verb) == round:
+        raise GuardError(
+            f'privacy.unit = "sample": {verb!r} was asked twice in round {round}, but only one answer is accounted for'
+        )
+    return after | {
+        STEPS: _number(before, STEPS) + done.steps.total(),
+        MEANS: _number(before, MEANS) + done.means,
+        LAST: " ".join(f"{name}:{number}" for name, number in sorted({**last, verb: round}.items())),
+    }
+
+
+def _number(state: State, name: str) -> int:
+    found = state.get(name, 0)
+    return found if isinstance(found, int) else 0
+
+
+def _last(state: State) -> dict[str, int]:
+    """The round in which each verb was last answered with noise."""
+    pairs = (one.rpartition(":") for one in str(state.get(LAST, "")).split())
+    return {verb: int(round) for verb, _, round in pairs}
