@@ -22,7 +22,7 @@ ATTACKER = 1
 ROUNDS = 6
 SETTING: dict[str, Any] = {
     **{"dataset": "digits", "clients": 6, "rounds": ROUNDS, "min-size": 10, "alpha": 1.0},
-    **{"public": {"per-class": 5}, "train": {"batch-size": 16, "lr": 0.05}},
+    **{"public": {"per-class": 5}, "train": {"batch-size": 32, "lr": 0.1}},
     **{"evaluate": {"every": ROUNDS, "test-limit": 200}, "model": {"name": "mlp", "norm": "none", "embedding": 16}},
 }
 ROBUST = ("median", "trimmed", "clipped", "geometric-median")

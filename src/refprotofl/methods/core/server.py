@@ -45,6 +45,7 @@ class Desk:
     options: Any = None  # the method's own
     feedback: Feedback = "none"
     most_samples: int | None = None  # of any client, where that is known
+    own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
 
     @property
     def scope(self) -> Scope:
@@ -321,7 +322,28 @@ class Server(ABC):
     def scores(self, cohort: Cohort) -> Iterator[tuple[int, Received]]:
         """What clients count of their predictions with the newest shared part."""
         for client, answer in cohort.ask("evaluate", self.evaluation()):
-            yield from self.accepted(cohort, client, "evaluate", answer, read_scores)
+            yield from self.accepted(cohort, client, "evaluate", answer, self._read_scores)
+
+    def _read_scores(self, client: int, counts: Received) -> Received:
+        """Refuse scores on more samples than the client can have been tested on."""
+        for name, most in self._most_tested(client).items():
+            if counts.whole(name) > most:
+                raise Refused(f"{name} = {counts[name]} is more than the {most} samples there are to test on")
+        return read_scores(client, counts)
+
+    def _most_tested(self, client: int) -> dict[str, int]:
+        """The sizes that are known: of the common test set, and of the client's own test data.
+
+        A deployment's server does not see a node's own test data; there max-samples bounds them, where it is set.
+        """
+        desk, most = self.desk, {}
+        if desk.test is not None:
+            most["tested"] = len(desk.test[1])
+        if desk.own_tested is not None:
+            most["own_tested"] = desk.own_tested[client]
+        elif self.experiment.max_samples:
+            most["own_tested"] = self.experiment.max_samples
+        return most
 
     def checked(self, verb: str, answer: Message) -> Received:
         """The answer as the verb declares it."""
