@@ -164,7 +164,7 @@ class Loop:
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 
     def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
-        """A round that may be committed: what is out of all proportion is done again without those who stand out."""
+        """Run a round until it may be committed: one that fails is repeated without the client that stands out."""
         out: list[Event] = []
         while True:
             gone = {event["client"] for event in out if event["event"] == "client-failed"}
