@@ -12,6 +12,7 @@ from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
 from refprotofl.methods import METHODS
 from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.common import entropy_coded
 from refprotofl.methods.core.refusal import is_lost
 from refprotofl.records.folder import read_events
 from refprotofl.simulation.engine import OpenEngine, Site, open_engine
@@ -29,6 +30,19 @@ ROBUST = ("median", "trimmed", "clipped", "geometric-median")
 RULES = ("mean", *ROBUST)
 SPARED = ("join", "evaluate")  # what the attacker answers as others do
 
+BRIEF = {"pretrain": 1, "server-epochs": 1, "tune-epochs": 0}
+BACKBONES = """
+from torch import nn
+
+def small(shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], 24), nn.ReLU())
+
+def frozen(shape):
+    return small(shape).requires_grad_(False)
+"""
+OWN_BACKBONES = {"fedpcl": "frozen", "thin": "small"}  # FedPCL asks for one that is not trained; thin codes all weights
+SMALL = 64 * 24 + 24 + 24 * 16 + 16 + 16 * 10 + 10  # parameters of the small model
+
 # Every method with clients that send something, and the forms in which changes are sent.
 VARIANTS: dict[str, dict[str, Any]] = {
     name: {"method": name} for name in METHODS if name not in ("centralised", "local")
@@ -42,8 +56,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg, stc": {"method": "fedavg", "compress": {"name": "stc"}},
     "fedavg, top-k": {"method": "fedavg", "compress": {"name": "top-k"}},
     "fedavg, ef21": {"method": "fedavg", "compress": {"name": "ef21"}},
-    "thin, rotated": {"method": "thin", "thin": {"code": "rotated"}},
-    "thin, sparse": {"method": "thin", "thin": {"code": "sparse"}},
+    "thin": {"method": "thin", "thin": BRIEF},
+    "thin, rotated": {"method": "thin", "thin": {"code": "rotated", **BRIEF}},
+    "thin, sparse": {"method": "thin", "thin": {"code": "sparse", **BRIEF}},
 }
 MASKING = ("top-k", "stc")  # refused together with a median of coordinates
 
@@ -89,6 +104,10 @@ def change_times(factor: float) -> Change:
 
 def forged(answer: Message, _: Tensor | None) -> Message:
     """Every symbol of a code at its edge, every scale 90 times as large."""
+    code, scales = answer.get("code"), answer.get("scales")
+    if isinstance(code, Tensor) and isinstance(scales, Tensor) and len(scales) == entropy_coded.SCALES:
+        coded = entropy_coded.encode_entropy(torch.full((SMALL,), 127 * float(scales[0])), len(code))
+        return {**answer, "code": coded.code, "scales": coded.scales * 90}
 
     def forge(name: str, value: Any) -> Any:
         if isinstance(value, Sparse):
@@ -171,7 +190,8 @@ def is_allowed(variant: str, rule: str) -> bool:
 
 def experiment_of(variant: str, rule: str, **more: Any) -> Experiment:
     robust = {} if rule == "mean" else {"aggregate": rule, "min-senders": 3}
-    model = SETTING["model"] | ({"name": "frozen_and_attacked:backbone"} if variant == "fedpcl" else {})
+    own = OWN_BACKBONES.get(VARIANTS[variant]["method"])
+    model = SETTING["model"] | ({"name": f"backbones_under_attack:{own}"} if own else {})
     return Experiment.parse({**SETTING, **VARIANTS[variant], **robust, "model": model, **more})
 
 

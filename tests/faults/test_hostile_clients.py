@@ -12,6 +12,7 @@ from tests.conftest import Tried
 from tests.faults.hostile import (
     ATTACKER,
     ATTACKS,
+    BACKBONES,
     ROBUST,
     RULES,
     VARIANTS,
@@ -21,7 +22,6 @@ from tests.faults.hostile import (
     is_allowed,
     play,
 )
-from tests.methods.test_every_method import FROZEN
 
 EVERYTHING = os.environ.get("REFPROTOFL_FAULTS") == "full"
 LOSS = 0.10  # of accuracy that an attack may cost honest clients under a robust rule
@@ -55,8 +55,8 @@ def test_the_share_has_every_method_rule_and_attack() -> None:
 
 @pytest.fixture(autouse=True)
 def _steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backbone that FedPCL asks for, and no waiting for the disk."""
-    (tmp_path / "frozen_and_attacked.py").write_text(FROZEN)
+    """The backbones of this module's own, and no waiting for the disk."""
+    (tmp_path / "backbones_under_attack.py").write_text(BACKBONES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)
