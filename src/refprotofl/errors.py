@@ -33,5 +33,9 @@ class MachineError(RunError):
     """The machine let a run down: a full disk, a killed worker, too little time; its experiment may be fine."""
 
 
+class ClientsFailed(RunError):
+    """Too few clients are left in a round."""
+
+
 class GuardError(RunError):
     """Something the experiment promises silently did not happen."""

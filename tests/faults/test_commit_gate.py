@@ -1,4 +1,4 @@
-"""A round whose outcome is out of all proportion is not committed; who caused it is out of it, and nobody else."""
+"""An outlier is left out of its phase; a round that fails or moves too far is repeated without its cause."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,15 +8,18 @@ import pytest
 import torch
 
 from refprotofl.basics.state import State
-from refprotofl.errors import RunError
+from refprotofl.engines.engine import Engine, Request, Result
+from refprotofl.errors import ClientsFailed, GuardError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.builtin.fedgh.fedgh import FedGHClient
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.builtin.thin.client import ThinClient
 from refprotofl.methods.core.client import Client
 from refprotofl.methods.core.fields import Received
+from refprotofl.methods.core.training import Diverged
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.draws import draw_cohort
+from refprotofl.simulation.engine import OpenEngine, Site, open_engine
 from refprotofl.simulation.gate import judge
 from refprotofl.simulation.run import run
 from refprotofl.wire import Message, Sparse
@@ -53,10 +56,15 @@ def attack(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, float, int], 
 
 @pytest.mark.parametrize(
     ("verb", "name", "factor"),
-    [("prototypes", "public_prototypes", 1e4), ("train", "adapter", 1e4), ("train", "adapter", 1e30)],
+    [
+        ("prototypes", "public_prototypes", 1e4),
+        ("prototypes", "public_prototypes", 1e30),
+        ("train", "adapter", 1e4),
+        ("train", "adapter", 1e30),
+    ],
 )
 @pytest.mark.parametrize("when", [1, 2])
-def test_the_round_is_done_again_without_who_stands_out(
+def test_an_outlier_is_left_out_of_the_phase_in_which_it_answers(
     attack: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -65,33 +73,53 @@ def test_the_round_is_done_again_without_who_stands_out(
     factor: float,
     when: int,
 ) -> None:
+    """The result is that of a run in which it did not answer from that phase on, and nothing is computed twice."""
     experiment = Experiment.parse(TINY)
-    with monkeypatch.context():
-        attack(verb, name, factor, when)
-        attacked = run(experiment, out=tmp_path / "attacked")
+    attack(verb, name, factor, when)
+    attacked = run(experiment, out=tmp_path / "attacked")
     events = read_events(attacked.folder)
-    (discarded,) = [event for event in events if event["event"] == "round-discarded"]
+    assert not [event for event in events if event["event"] == "round-discarded"]
     (failed,) = [event for event in events if event["event"] == "client-failed"]
-    assert (discarded["round"], failed["round"], failed["client"]) == (when, when, CULPRIT)
+    assert (failed["round"], failed["client"], failed["code"]) == (when, CULPRIT, "outlier")
+    assert failed["reason"].startswith(f"{verb}: its ")
+    assert "times as large as the median" in failed["reason"]
     rounds = [event for event in events if event["event"] == "round"]
     assert [event["round"] for event in rounds] == [1, 2, 3]
     assert rounds[when - 1]["participants"] == [0, 2, 3, 4]
 
-    def without(asked: Experiment, round: int) -> list[int]:
-        return [client for client in draw_cohort(asked, round) if (client, round) != (CULPRIT, when)]
-
     monkeypatch.undo()
-    monkeypatch.setattr("refprotofl.simulation.loop.draw_cohort", without)
-    absent = run(experiment, out=tmp_path / "absent")
+    absent = run(experiment, out=tmp_path / "absent", engine=silent(verb, when))
     assert attacked.summary["state_digest"] == absent.summary["state_digest"]
     assert attacked.summary["accuracy"] == absent.summary["accuracy"]
+
+
+def silent(verb: str, when: int) -> OpenEngine:
+    """An engine in which the culprit has no answer to a verb in one round."""
+
+    def opened(site: Site) -> Engine:
+        engine, asked = open_engine(site), set[int]()
+        submit, take = engine.submit, engine.result
+
+        def noting(request: Request) -> int:
+            ticket = submit(request)
+            asked.update([ticket] if (request.client, request.verb, request.round) == (CULPRIT, verb, when) else [])
+            return ticket
+
+        def result(ticket: int, deadline: float | None) -> Result:
+            answered = take(ticket, deadline)
+            return Result(code="failed") if ticket in asked else answered
+
+        engine.submit, engine.result = noting, result  # type: ignore[method-assign]
+        return engine
+
+    return opened
 
 
 @pytest.mark.parametrize(
     ("method", "client", "name"),
     [({"method": "thin"}, ThinClient, "scales"), ({"method": "fedgh"}, FedGHClient, "prototypes")],
 )
-def test_who_makes_the_servers_own_training_diverge_harms_itself_alone(
+def test_the_servers_own_training_does_not_see_an_outlier(
     method: dict[str, Any], client: type[Client], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = client.train
@@ -102,11 +130,58 @@ def test_who_makes_the_servers_own_training_diverge_harms_itself_alone(
 
     monkeypatch.setattr(client, "train", answer)
     events = read_events(run(Experiment.parse({**TINY, **method}), out=tmp_path / "run").folder)
+    (failed,) = [event for event in events if event["event"] == "client-failed"]
+    assert (failed["round"], failed["client"], failed["code"]) == (2, CULPRIT, "outlier")
+    assert [event["round"] for event in events if event["event"] == "round"] == [1, 2, 3]
+
+
+class Trouble:
+    """A server whose round fails as long as the culprit is in it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, problem: Exception, when: int = 2) -> None:
+        honest = RefProtoServer.round
+
+        def failing(server: RefProtoServer, cohort: Any) -> None:
+            honest(server, cohort)
+            if cohort.round == when and CULPRIT in cohort.clients:
+                raise problem
+
+        monkeypatch.setattr(RefProtoServer, "round", failing)
+
+
+@pytest.mark.parametrize(
+    "problem", [Diverged("training diverged"), GuardError("nothing moved"), ClientsFailed("no client is left")]
+)
+def test_a_round_that_fails_is_repeated_without_the_client_that_stands_out_most(
+    attack: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: Exception
+) -> None:
+    """Its prototypes are 15 times the usual: within the limits, but suspicious where a round fails."""
+    attack("prototypes", "public_prototypes", 15, 2)
+    Trouble(monkeypatch, problem)
+    events = read_events(run(Experiment.parse(TINY), out=tmp_path / "run").folder)
     (discarded,) = [event for event in events if event["event"] == "round-discarded"]
     (failed,) = [event for event in events if event["event"] == "client-failed"]
-    assert "at the server training diverged" in discarded["reason"]
-    assert (discarded["round"], failed["round"], failed["client"]) == (2, 2, CULPRIT)
-    assert [event["round"] for event in events if event["event"] == "round"] == [1, 2, 3]
+    assert str(problem) in discarded["reason"]
+    assert (failed["round"], failed["client"], failed["code"]) == (2, CULPRIT, "outlier")
+
+
+def test_a_round_that_fails_where_nobody_stands_out_stops_the_run_with_its_own_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Trouble(monkeypatch, ClientsFailed("Round 2: no client is left"))
+    with pytest.raises(ClientsFailed, match=r"^Round 2: no client is left$"):
+        run(Experiment.parse(TINY), out=tmp_path / "run")
+
+
+def test_a_run_that_fails_later_names_the_client_that_stood_out_before(
+    attack: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also after a resume: what it sent is in the committed state."""
+    attack("prototypes", "public_prototypes", 15, 1)
+    Trouble(monkeypatch, ClientsFailed("Round 2: no client is left"))
+    for resume in (False, True):
+        with pytest.raises(ClientsFailed, match=r"In round 1 the answers of client 1 were 1\d(\.\d)? times as large"):
+            run(Experiment.parse(TINY), out=tmp_path / "run", resume=resume)
 
 
 def test_where_the_servers_own_training_diverges_by_itself_the_run_says_what_may_help(tmp_path: Path) -> None:
@@ -130,8 +205,6 @@ def test_with_max_step_0_only_what_is_not_finite_is_stopped(attack: Callable[...
 def test_where_nobody_stands_out_the_run_stops_and_can_be_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
-
     experiment, honest = Experiment.parse(TINY), RefProtoServer.round
 
     def broken(self: RefProtoServer, cohort: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.common import lloyd_max
+from refprotofl.methods.common import entropy_coded, lloyd_max
 from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy, least_entropy
 from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.common.rotation import BLOCK, Coded
@@ -161,6 +161,13 @@ def test_more_bits_always_buy_something() -> None:
         errors.append(float((decode_entropy(coded, len(vector)) - vector).square().mean()))
     assert all(finer < coarser / 4 for coarser, finer in pairwise(errors))
     assert errors[-1] < 1e-3
+
+
+def test_a_second_step_is_not_written_where_the_bytes_left_allow_no_finer_one() -> None:
+    rest = np.random.default_rng(0).standard_normal(600)
+    contexts, most = np.zeros(600, np.int64), float(np.abs(rest).max())
+    assert entropy_coded._second(rest, contexts, 600, 600, most) != b""
+    assert entropy_coded._second(rest, contexts, 600, 100, most / 127) == b""  # the reader refuses a coarser one
 
 
 def test_a_second_step_that_is_not_finer_is_refused() -> None:

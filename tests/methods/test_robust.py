@@ -94,6 +94,14 @@ def test_of_a_majority_in_one_place_the_geometric_median_is_that_place() -> None
     assert fold(GeometricMedian(), 2, uploads).tolist() == pytest.approx([1, 2], rel=1e-4)
 
 
+@pytest.mark.parametrize("far", [1e8, 1e15, 1e30, 1e38])
+def test_where_all_others_are_equal_no_distance_moves_an_anchor(far: float) -> None:
+    """As in a first round, in which all clients have the same weights: distances from their median are all 0."""
+    experiment = Experiment.parse({"aggregate": "geometric-median", "min-senders": 3})
+    prototypes = torch.tensor([[[0.5, -2.0]], [[far, far]], [[0.5, -2.0]], [[0.5, -2.0]]])  # (clients, C, m)
+    assert merge_public(experiment, prototypes).tolist() == [[0.5, -2.0]]
+
+
 def test_what_is_not_sent_is_0_to_the_geometric_median() -> None:
     masked = [upload([1], [0]), upload([5], [1]), upload([2, 2, 2], [0, 1, 2])]
     whole = [upload([1, 0, 0]), upload([0, 5, 0]), upload([2, 2, 2])]

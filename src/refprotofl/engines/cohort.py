@@ -11,7 +11,7 @@ from torch import Tensor
 from refprotofl.basics.escapes import for_terminal
 from refprotofl.basics.state import digest_state, digest_value
 from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
-from refprotofl.errors import GuardError, RunError
+from refprotofl.errors import ClientsFailed, GuardError, RunError
 from refprotofl.methods.core.cohort import Answers
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
@@ -146,8 +146,8 @@ class EngineCohort:
     def sent(self, client: int) -> int:
         return self._sent.get(client, 0)
 
-    def drop(self, client: int, reason: str) -> None:
-        self._drop(client, reason, "answer")
+    def drop(self, client: int, reason: str, code: str = "answer") -> None:
+        self._drop(client, reason, code)
 
     def _drop(self, client: int, reason: str, code: str) -> None:
         """`code` is the client's own, or `answer` if it is its answer that does not count."""
@@ -160,13 +160,13 @@ class EngineCohort:
         self.failures.append(failure)
         if not self._clients:
             codes = {one["code"] for one in self.failures}
-            kind = KINDS.get(code, RunError) if len(codes) == 1 else RunError
+            kind = KINDS.get(code, ClientsFailed) if len(codes) == 1 else ClientsFailed
             raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}). {self._terms.logs}")
         self._require_quorum()
 
     def _require_quorum(self) -> None:
         if len(self._clients) < self._least:
-            raise RunError(
+            raise ClientsFailed(
                 f"Round {self.round}: {len(self._clients)} clients are left, fewer than min-replies = {self._least} "
                 f"({self._reasons(self.failures)}). Rounds committed so far are kept: {self._terms.go_on}."
             )

@@ -88,7 +88,7 @@ class _Keys(Table):
         0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
     )
     max_step: Annotated[float, Field(ge=0)] = key(
-        100.0, "how many times as large as usual an answer or a move of the server may be, 0 for any", enters="changed"
+        100.0, "how many times the usual size an answer or a move of the server may have, 0 for any", enters="changed"
     )
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())

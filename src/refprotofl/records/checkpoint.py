@@ -37,11 +37,13 @@ class Progress:
     participations: int = 0  # how often a client took part in a round
     steps: int | None = 0  # of the clients' optimisers; None if the run was begun by a version that did not count
     moves: dict[str, list[float]] = field(default_factory=dict)  # of the server's tensors in the last rounds
+    # Clients that stood out in the last rounds, within max-step: the round, and how many times the usual size.
+    suspects: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"total": 0.0, "train": 0.0, "evaluate": 0.0})
 
     @classmethod
     def recorded(cls, manifest: dict[str, Any]) -> "Progress":
-        passed = {"steps": None, "moves": {}, **manifest["progress"]}
+        passed = {"steps": None, "moves": {}, "suspects": {}, **manifest["progress"]}
         return cls(**{name: passed[name] for name in cls.__dataclass_fields__})
 
 

@@ -1,6 +1,6 @@
 """The server's side: no client's data, and no client's state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -55,10 +55,11 @@ def build_server_side(
     test: tuple[Tensor, Tensor],
     pooled: Samples | None = None,
     most_samples: int | None = None,
+    own_tested: Sequence[int] | None = None,
 ) -> ServerSide:
     """`experiment` is resolved; `pooled` is for a method that trains on all data in one place.
 
-    `most_samples` are those of the largest client, where they are known.
+    `most_samples` are those of the largest client, `own_tested` each client's own test samples, where they are known.
     """
     method = find_method(experiment.method)
     desk = Desk(
@@ -71,6 +72,7 @@ def build_server_side(
         options=options_of(experiment),
         feedback=method.feedback(experiment),
         most_samples=most_samples,
+        own_tested=own_tested,
     )
     untouched = {name: value.clone() for name, value in desk.model.state_dict().items()}
 

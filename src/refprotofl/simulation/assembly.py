@@ -92,6 +92,7 @@ def server_side(federation: Federation) -> ServerSide:
         test=test,
         pooled=pooled,
         most_samples=max(training_sizes(federation)),
+        own_tested=[len(own) for own in federation.data.own_test_indices],
     )
     check_reach(experiment, side.server.messages)
     return side

@@ -1,8 +1,8 @@
-"""The gate before a commit: a server's state that is not finite, or moved out of all proportion, is not kept.
+"""The check before a commit: a server's state that is not finite, or moved too far, is not kept.
 
-`max-step` bounds proportions. A client's answers stand out if one of their tensors is so many times as large as is
-usual among the clients of its phase. A state stands out if one of its tensors moved so many times as far as it usually
-does, and as it is large.
+Clients' answers are compared before they count, phase by phase (methods/core/outliers.py); the norms here are those of
+answers that a method did not ask for through `Server.ask`. A state moved too far if one of its tensors moved `max-step`
+times as far as it usually does, and as it is large.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def judge(before: State, after: State, moves: Moves, norms: Norms, max_step: flo
     if broken is not None:
         return Verdict(f"{broken} has numbers that are not finite", outliers)
     if outliers:
-        return Verdict("answers are out of all proportion to those of the others", outliers)
+        return Verdict("answers are more than max-step times as large as is usual", outliers)
     for name, distance in moved.items() if max_step else ():
         usual = _usual(moves.get(name, []))
         if usual is not None and distance > max_step * max(usual, _norm(before[name])):

@@ -1,7 +1,8 @@
 """The loop: sample, round, evaluate, record, checkpoint."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -9,11 +10,12 @@ from uuid import uuid4
 import numpy as np
 
 from refprotofl.basics.state import digest_value
-from refprotofl.engines.cohort import EngineCohort
+from refprotofl.engines.cohort import EngineCohort, Norms
 from refprotofl.engines.engine import Engine
-from refprotofl.errors import RunError
+from refprotofl.errors import ClientsFailed, GuardError, RunError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
+from refprotofl.methods.core.outliers import SUSPECT, Standing
 from refprotofl.methods.core.private_sum import NoisedChanges
 from refprotofl.methods.core.server import Server
 from refprotofl.methods.core.training import Diverged
@@ -27,7 +29,7 @@ from refprotofl.records.rounds import write_messages, write_traffic
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.sides.server import ServerSide
 from refprotofl.simulation.draws import draw_cohort, draw_evaluated, draw_lost
-from refprotofl.simulation.gate import Moves, Verdict, judge, outliers_of
+from refprotofl.simulation.gate import RECENT, Moves, Verdict, judge, outliers_of
 from refprotofl.simulation.origin import resumed
 from refprotofl.simulation.watching import Event, Watcher
 from refprotofl.wire import Ledger
@@ -130,6 +132,7 @@ class Loop:
             participations=self.progress.participations + len(cohort.clients),
             steps=None if steps is None or more is None else steps + more,
             moves=moves,
+            suspects=self._remembered_suspects(round),
             seconds={
                 "total": spent_before + time.perf_counter() - started,
                 "train": seconds["train"] + trained - begin,
@@ -163,7 +166,7 @@ class Loop:
         self.watcher.committed(event, self.progress.accuracy if evaluated else None)
 
     def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
-        """A round that may be committed: what is out of all proportion is done again without those who stand out."""
+        """Run a round until it may be committed: one that fails is repeated without the client that stands out."""
         out: list[Event] = []
         while True:
             gone = {event["client"] for event in out if event["event"] == "client-failed"}
@@ -172,31 +175,95 @@ class Loop:
             if not told.reason:
                 cohort.failures[:0] = out
                 return cohort, told.moves
+            standings = self.server.standings
             self.undo(asked)
             if self.experiment.privacy.unit != "none":
                 raise RunError(
-                    f"Round {round} was not committed: {told.reason}. Under [privacy] nobody is asked twice in a "
-                    "round, as other answers under the same noise would undo it; a larger max-step than "
-                    f"{self.experiment.max_step:g} lets the round be."
+                    f"Round {round} was not committed: {told.reason}. {self._names(told.clients, standings)}Under "
+                    "[privacy] nobody is asked twice in a round, as other answers under the same noise would undo it; "
+                    f"a larger max-step than {self.experiment.max_step:g} lets the round be."
                 )
             if not told.clients:
                 raise RunError(
-                    f"Round {round} was not committed: {told.reason}. No client stands out by more than max-step = "
-                    f"{self.experiment.max_step:g}. Rounds committed so far are kept: {self.engine.terms.go_on}."
+                    f"Round {round} was not committed: {told.reason}. No client of this round stands out. "
+                    f"{self._earlier_suspects()}Rounds committed so far are kept: {self.engine.terms.go_on}."
                 )
             out.append({"event": "round-discarded", "round": round, "reason": told.reason})
-            out += [self._stood_out(round, client) for client in told.clients]
+            out += [self._stood_out(round, client, told.reason, standings) for client in told.clients]
 
     def judged(self, cohort: EngineCohort) -> Verdict:
-        """The round, and whether it may be kept."""
+        """Run the round, and decide whether it may be kept. A round that fails names the client it fails by."""
         before, most = dict(self.server.state), self.experiment.max_step
         try:
             self.server.round(cohort)
             if isinstance(self.server.rule, NoisedChanges):
                 self.server.rule.check_made(cohort.round)
         except Diverged as problem:  # the server's own training; that of a client is no more than its failure
-            return Verdict(f"at the server {problem}", outliers_of(cohort.norms, most))
-        return judge(before, self.server.state, self.progress.moves, cohort.norms, most)
+            reason = f"at the server {problem}"
+            return Verdict(reason, outliers_of(self.uncompared(cohort), most) or self.suspects(cohort))
+        except (GuardError, ClientsFailed) as problem:
+            return self._failed(cohort, problem)
+        verdict = judge(before, self.server.state, self.progress.moves, self.uncompared(cohort), most)
+        if verdict.reason and not verdict.clients:
+            return replace(verdict, clients=self.suspects(cohort))
+        return verdict if verdict.reason else self._diverged(cohort) or verdict
+
+    def uncompared(self, cohort: EngineCohort) -> Norms:
+        """The sizes of answers that the server did not compare itself, after decoding, when they came."""
+        if self.experiment.privacy.unit == "client":  # where each is shortened to a fixed norm
+            return {}
+        return {key: norms for key, norms in cohort.norms.items() if key[0] not in self.server.compared}
+
+    def suspects(self, cohort: EngineCohort) -> tuple[int, ...]:
+        """The client of the round whose answers are farthest from the usual size, if any is far enough."""
+        least = SUSPECT * self.experiment.max_step
+        far = {
+            client: standing.ratio
+            for client, standing in self.server.standings.items()
+            if client in cohort.clients and standing.ratio > least
+        }
+        return (max(far, key=far.__getitem__),) if far else ()
+
+    def _failed(self, cohort: EngineCohort, problem: RunError) -> Verdict:
+        """A round that its clients could not finish is repeated without the client that stands out, if there is one."""
+        suspects = self.suspects(cohort)
+        if not suspects:
+            earlier = self._earlier_suspects()
+            raise type(problem)(f"{problem} {earlier}".rstrip()) if earlier else problem
+        return Verdict(str(problem).rstrip("."), suspects)
+
+    def _diverged(self, cohort: EngineCohort) -> Verdict | None:
+        """Half of the clients or more do not diverge by themselves where one of the others stands out."""
+        lost = [one["client"] for one in cohort.failures if one["code"] in ("diverged", "guard")]
+        if not lost or 2 * len(lost) < len(lost) + len(cohort.clients):
+            return None
+        reason = f"training failed at {len(lost)} clients"
+        suspects = self.suspects(cohort)
+        return Verdict(reason, suspects) if suspects or self._earlier_suspects() else None
+
+    def _names(self, clients: Sequence[int], standings: Mapping[int, Standing]) -> str:
+        return "".join(
+            f"The answers of client {client} are {standings[client].ratio:.3g} times as large as is usual. "
+            for client in clients
+            if client in standings
+        )
+
+    def _earlier_suspects(self) -> str:
+        """Who stood out in the last committed rounds, within max-step: what it sent is in the shared state by now."""
+        return "".join(
+            f"In round {seen['round']} the answers of client {client} were {seen['ratio']:.3g} times as large as is "
+            f'usual, within max-step = {self.experiment.max_step:g}; aggregate = "clipped" would have bounded them. '
+            for client, seen in self.progress.suspects.items()
+        )
+
+    def _remembered_suspects(self, round: int) -> dict[str, dict[str, float]]:
+        recent = {client: one for client, one in self.progress.suspects.items() if one["round"] > round - RECENT}
+        least = SUSPECT * self.experiment.max_step
+        return recent | {
+            str(client): {"round": round, "ratio": standing.ratio}
+            for client, standing in sorted(self.server.standings.items())
+            if least and standing.ratio > least
+        }
 
     def close(self, trained: EngineCohort) -> Sequence[int]:
         """What the server has for everyone who ever joined, when the last round is over; gives who took it."""
@@ -206,9 +273,10 @@ class Loop:
         trained.absorb(cohort)
         return cohort.clients
 
-    def _stood_out(self, round: int, client: int) -> Event:
-        reason = f"its answers are more than max-step = {self.experiment.max_step:g} times as large as those of others"
-        return {"event": "client-failed", "round": round, "client": client, "code": "answer", "reason": reason}
+    def _stood_out(self, round: int, client: int, why: str, standings: Mapping[int, Standing]) -> Event:
+        ratio = f"{standings[client].ratio:.3g}" if client in standings else f"over {self.experiment.max_step:g}"
+        reason = f"its answers are {ratio} times as large as is usual, and the round failed with them: {why}"[:500]
+        return {"event": "client-failed", "round": round, "client": client, "code": "outlier", "reason": reason}
 
     def undo(self, clients: list[int]) -> None:
         """Everybody is as after the last committed round."""

@@ -57,7 +57,7 @@ def encode_entropy(vector: Tensor, length: int) -> Coded:
             written = told + found.written
             if found.is_all:
                 rest = values - _levels(scales)[found.symbols]
-                written += _second(rest, contexts, length, length - len(written))
+                written += _second(rest, contexts, length, length - len(written), float(scales[0]))
     return Coded(torch.frombuffer(bytearray(written.ljust(length, b"\0")), dtype=torch.uint8), scales)
 
 
@@ -109,10 +109,12 @@ def _context(values: NDArray[np.float64], length: int) -> tuple[bytes, NDArray[n
     return told, _contexts(classes, len(values))
 
 
-def _second(rest: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int) -> bytes:
-    """What a first code of the finest step left over, in the bytes that it left over; none if that says nothing."""
+def _second(rest: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int, first: float) -> bytes:
+    """What a code of the `first` step left over, in the bytes that it left over; none if those allow no finer step."""
     found = _finest(rest, contexts, length, left - _STEP_BYTES) if rest.any() else None
-    return b"" if found is None else _pattern(found.step).to_bytes(_STEP_BYTES, "little") + found.written
+    if found is None or found.step > first:
+        return b""
+    return _pattern(found.step).to_bytes(_STEP_BYTES, "little") + found.written
 
 
 def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int) -> _Found | None:

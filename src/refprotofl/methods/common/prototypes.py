@@ -9,6 +9,7 @@ from torch import Tensor
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.fields import Dense, Fields, Received, whole_numbers
 from refprotofl.methods.core.messages import Scope, class_ids
+from refprotofl.methods.core.outliers import longest_row
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.wire import Message
 
@@ -58,6 +59,9 @@ class Prototypes:
     local: Tensor  # (C, m), zero rows where the count is 0
     counts: Tensor  # (C,)
 
+    def sizes(self) -> dict[str, float]:
+        return {"prototypes": longest_row(self.public, self.local)}
+
 
 def write_prototypes(prototypes: Prototypes, dtype: torch.dtype = torch.float32) -> Message:
     message: Message = {}
@@ -98,6 +102,9 @@ class ClassMeans:
 
     means: Tensor  # (C, m), zero rows where the count is 0
     counts: Tensor  # (C,)
+
+    def sizes(self) -> dict[str, float]:
+        return {"prototypes": longest_row(self.means)}
 
 
 def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False) -> Message:

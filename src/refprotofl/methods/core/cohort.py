@@ -58,7 +58,8 @@ class Cohort(Protocol):
         `once` marks traffic that does not recur every round.
         """
 
-    def drop(self, client: int, reason: str) -> None: ...
+    def drop(self, client: int, reason: str, code: str = "answer") -> None:
+        """The client is out of the round, and on record; `code` is the kind of the reason."""
 
     def sent(self, client: int) -> int:
         """Bytes that this client's answers took in this round so far, one-off traffic apart."""

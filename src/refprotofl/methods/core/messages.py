@@ -14,6 +14,8 @@ from refprotofl.methods.core.fields import Dense, Exchange, Fields, Real, Receiv
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.models import SplitModel
 
+MOST_TESTED = 2**31 - 1  # samples of any test set: what the confusion matrix can count
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -59,10 +61,11 @@ def declare(
     """
     images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
-    counted: Fields = {one.name: Whole(low=0, optional=True) for one in PROTOCOLS.values() if one.per_client}
+    number, score = Whole(low=0, high=MOST_TESTED), Whole(low=0, high=MOST_TESTED, optional=True)
+    counted: Fields = {one.name: score for one in PROTOCOLS.values() if one.per_client}
     matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
     loss = Real(low=0, high=LARGEST_LOSS, optional=True)  # of `personal`
-    scores = {"tested": Whole(low=0), "own_tested": Whole(low=0), **counted, "confusion": matrix, "loss": loss}
+    scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, "loss": loss}
     return {
         "join": Exchange(
             {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}

@@ -174,8 +174,7 @@ def weiszfeld(products: np.ndarray) -> np.ndarray:
     product of a long one swallows the digits of the others.
     """
     norms = np.sqrt(products.diagonal())
-    usual = float(np.median(norms)) or min(norms[norms > 0], default=1.0)  # where most are 0, what is not
-    near = max(NEAR * usual, TINY)
+    near = max(NEAR * float(np.median(norms)), TINY)  # where most are 0, so is their geometric median
     shares = _inverse(norms, near)
     for _ in range(STEPS):
         along = products @ shares

@@ -1,9 +1,9 @@
 """A method's server: what it has, what outlives a round, and how it asks its clients."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -15,7 +15,9 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.core.aggregation import Normalise, Rule
 from refprotofl.methods.core.cohort import Answers, Cohort
 from refprotofl.methods.core.fields import Exchanges, Received, kinds, read_answer
+from refprotofl.methods.core.held import Held
 from refprotofl.methods.core.messages import Scope, class_ids, declare, read_scores
+from refprotofl.methods.core.outliers import Sizes, Standing, compare, norm, sizes
 from refprotofl.methods.core.private_sum import NoisedChanges
 from refprotofl.methods.core.refusal import LOST, Refused, is_lost
 from refprotofl.methods.core.remembered import remember
@@ -43,6 +45,7 @@ class Desk:
     options: Any = None  # the method's own
     feedback: Feedback = "none"
     most_samples: int | None = None  # of any client, where that is known
+    own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
 
     @property
     def scope(self) -> Scope:
@@ -80,6 +83,8 @@ class Server(ABC):
         self.messages = self.exchanges(desk.scope)
         self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
         self._round = 0  # that was asked in last
+        self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
+        self.compared: set[str] = set()  # the verbs whose answers were compared in it
         by_client = desk.experiment.privacy.unit == "client"
         self.named_rule: Rule = (  # by the experiment's keys
             NoisedChanges(desk.experiment, lambda: self._round)
@@ -201,9 +206,9 @@ class Server(ABC):
         read: Callable[[int, Received], Content],
     ) -> Answers[Content]:
         """Asks some clients for what does not recur every round."""
+        self._enter(cohort.round)
         answers = cohort.ask(verb, message, to=clients, once=True)
-        accepted = (self.accepted(cohort, client, verb, answer, read) for client, answer in answers)
-        return Answers(verb, chain.from_iterable(accepted))
+        return Answers(verb, self._compared(cohort, verb, answers, read))
 
     def ask(
         self,
@@ -216,23 +221,82 @@ class Server(ABC):
 
         `read` changes nothing: what is made of the answers is up to whoever goes through them, once.
         """
-        self._round = cohort.round
-        return Answers(verb, self._answers(cohort, verb, message, read))
+        self._enter(cohort.round)
+        return Answers(verb, self._compared(cohort, verb, self._answers(cohort, verb, message), read))
+
+    def _enter(self, round: int) -> None:
+        if round != self._round:
+            self._round, self.standings, self.compared = round, {}, set()
 
     def _answers(
-        self,
-        cohort: Cohort,
-        verb: str,
-        message: Message | Callable[[int], Message],
-        read: Callable[[int, Received], Content],
-    ) -> Iterator[tuple[int, Content]]:
+        self, cohort: Cohort, verb: str, message: Message | Callable[[int], Message]
+    ) -> Iterator[tuple[int, Message]]:
         for client, first in cohort.ask(verb, message):
             answer: Message | None = first
             if is_lost(first):
                 self.join(cohort, [client])
                 answer = dict(cohort.ask(verb, message, to=[client])).get(client)
             if answer is not None:
+                yield client, answer
+
+    def _compared(
+        self,
+        cohort: Cohort,
+        verb: str,
+        answers: Iterable[tuple[int, Message]],
+        read: Callable[[int, Received], Content],
+    ) -> Iterator[tuple[int, Content]]:
+        """Yield what was accepted, once all answers of the phase are in and no outlier is among them."""
+        if not self.compares:
+            for client, answer in answers:
                 yield from self.accepted(cohort, client, verb, answer, read)
+            return
+        found: Sizes = {}
+        held = Held[Content](lambda client, answer: read(client, self.checked(verb, answer)))
+        for client, answer in answers:
+            for _, content in self.accepted(cohort, client, verb, answer, read):
+                held.add(client, answer, content)
+                for part, size in sizes(content).items():
+                    found.setdefault(part, {})[client] = size
+        self._drop_outliers(cohort, verb, found)
+        yield from held.take(cohort.clients)
+
+    @property
+    def compares(self) -> bool:
+        """Whether clients' answers are compared with each other.
+
+        Where a client's presence is protected, nobody else's answer may decide whether it counts: that would reveal
+        more than the noised sum does. There each answer is shortened to a fixed norm instead.
+        """
+        return self.experiment.max_step > 0 and self.experiment.privacy.unit != "client"
+
+    def _drop_outliers(self, cohort: Cohort, verb: str, found: Sizes) -> None:
+        self.compared.add(verb)
+        standings = compare(found, self.experiment.max_step, self._steps, self._usual_memory(found))
+        for client, standing in standings.items():
+            if standing.is_outlier:
+                cohort.drop(client, f"{verb}: {self._outlying(standing)}", "outlier")
+            elif client not in self.standings or standing.ratio > self.standings[client].ratio:
+                self.standings[client] = standing
+
+    def _outlying(self, standing: Standing) -> str:
+        part = f"its {standing.part.rpartition('.')[2]}" if not standing.part[-1:].isdigit() else "its answer"
+        outweighs = standing.limit < self.experiment.max_step
+        return (
+            f"{part if standing.part else 'its answer'} is {standing.ratio:.3g} times as large as the median of the "
+            f"clients', above the limit of {standing.limit:g} (max-step = {self.experiment.max_step:g}"
+            + (", a fifth of it for an answer that outweighs all others)" if outweighs else ")")
+        )
+
+    def _steps(self, client: int) -> int:
+        """Steps of a client's training in an epoch, by the number of samples it joined with; 1 if that is unknown."""
+        return max(1, -(-int(self.samples[client]) // self.experiment.train.batch_size))
+
+    def _usual_memory(self, found: Sizes) -> float:
+        """The usual size of changes under EF21, in which old clients send little and new ones the whole change."""
+        clients = {client for by_client in found.values() for client in by_client}
+        known = [norm(self.remembered.memory[client]) for client in clients if len(self.remembered.memory)]
+        return sorted(known)[len(known) // 2] if known else 0.0
 
     def accepted(
         self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Received], Content]
@@ -244,6 +308,8 @@ class Server(ABC):
             if LOST in answer:
                 raise Refused("it says that its store is lost, and something else too")
             content = read(client, self.checked(verb, answer))
+            if not all(map(math.isfinite, sizes(content).values())):
+                raise Refused("it has numbers that are not finite")
         except KeyError as field:
             cohort.drop(client, f"{verb}: the field {field} is missing")
         except Refused as problem:
@@ -256,7 +322,28 @@ class Server(ABC):
     def scores(self, cohort: Cohort) -> Iterator[tuple[int, Received]]:
         """What clients count of their predictions with the newest shared part."""
         for client, answer in cohort.ask("evaluate", self.evaluation()):
-            yield from self.accepted(cohort, client, "evaluate", answer, read_scores)
+            yield from self.accepted(cohort, client, "evaluate", answer, self._read_scores)
+
+    def _read_scores(self, client: int, counts: Received) -> Received:
+        """Refuse scores on more samples than the client can have been tested on."""
+        for name, most in self._most_tested(client).items():
+            if counts.whole(name) > most:
+                raise Refused(f"{name} = {counts[name]} is more than the {most} samples there are to test on")
+        return read_scores(client, counts)
+
+    def _most_tested(self, client: int) -> dict[str, int]:
+        """The sizes that are known: of the common test set, and of the client's own test data.
+
+        A deployment's server does not see a node's own test data; there max-samples bounds them, where it is set.
+        """
+        desk, most = self.desk, {}
+        if desk.test is not None:
+            most["tested"] = len(desk.test[1])
+        if desk.own_tested is not None:
+            most["own_tested"] = desk.own_tested[client]
+        elif self.experiment.max_samples:
+            most["own_tested"] = self.experiment.max_samples
+        return most
 
     def checked(self, verb: str, answer: Message) -> Received:
         """The answer as the verb declares it."""

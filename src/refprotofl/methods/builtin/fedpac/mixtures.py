@@ -14,6 +14,8 @@ from torch import Tensor
 from refprotofl.methods import erpa
 from refprotofl.methods.common.prototypes import ClassMeans
 
+LARGEST_SPREAD = 1e6  # times the median: a larger one would leave no digits to tell the others' apart
+
 Numbers = NDArray[np.float64]
 
 
@@ -37,7 +39,8 @@ def head_statistics(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
 def mixture_weights(statistics: Sequence[HeadStatistics]) -> Tensor:
     """(clients, clients) float64: row i minimises sum_j w_j^2 v_j + |sum_j w_j (h_i - h_j)|^2 over convex weights."""
     means = np.stack([one.means.to(torch.float64).flatten().numpy() for one in statistics])  # (clients, C * m)
-    spreads = np.diag([one.spread for one in statistics])
+    told = np.array([one.spread for one in statistics])
+    spreads = np.diag(np.minimum(told, LARGEST_SPREAD * float(np.median(told)) or np.inf))
     rows = [least_on_simplex(spreads + (apart := own - means) @ apart.T) for own in means]
     return torch.from_numpy(np.stack(rows))
 

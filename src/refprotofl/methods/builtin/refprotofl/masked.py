@@ -15,6 +15,7 @@ from refprotofl.methods.common import compressors
 from refprotofl.methods.common.fitting import largest_within
 from refprotofl.methods.core import guards
 from refprotofl.methods.core.fields import Fields, Real, Received, SparseVector
+from refprotofl.methods.core.outliers import norm
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.wire import Message, Sparse, encode
 
@@ -29,6 +30,9 @@ class Update:
     indices: Tensor  # (sent,), ascending
     sent_values: Tensor  # (sent,)
     sent_change: Tensor  # (sent,)
+
+    def sizes(self) -> dict[str, float]:
+        return {"change": norm(self.sent_change)}
 
     @property
     def change(self) -> Tensor:
