@@ -1,16 +1,22 @@
 """Faults of a deployment, made on purpose: links, processes, answers, disks."""
 
 import asyncio
+import datetime
 import json
 import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from refprotofl.deploy import certificates
 from refprotofl.deploy.envelope import Envelope
 from refprotofl.deploy.node_store import LAST, runs_in
 from refprotofl.deploy.routes import PROTOCOL, Answered, Route
@@ -126,3 +132,15 @@ def fill(place: Path) -> Path:
         while True:
             file.write(bytes(4096))
     return path
+
+
+def shift_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    """Have certificates be made as if it were so many days later."""
+
+    class Shifted(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> "Shifted":
+            return cls.fromtimestamp(time.time() + 86_400 * days, tz)
+
+    shifted = SimpleNamespace(datetime=Shifted, timedelta=datetime.timedelta, UTC=datetime.UTC)
+    monkeypatch.setattr(certificates, "datetime", shifted)

@@ -1,4 +1,4 @@
-"""A node whose answers are none: python -m tests.flower.hostile_node KIT. Each request that it got is a line of its output."""
+"""A node whose answers are none: python -m tests.flower.hostile_node KIT. It prints each request that it gets."""
 
 import sys
 from itertools import count

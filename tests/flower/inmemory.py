@@ -28,21 +28,25 @@ Fate = Callable[[int, Message], str]
 class MemoryGrid(Grid):
     """`nodes`: the settings of each node by its number. `fate` is asked for every message to one of ours.
 
-    `names`: under which Flower registered a node's key; node-0 is number 100 unless it says otherwise. A node has the key
-    of its name unless it stands in `keys`.
+    `names`: under which Flower registered a node's key; node-0 is number 100 unless it says otherwise. A node has the
+    key of its name unless it stands in `keys`.
     """
 
     nodes: dict[int, dict[str, Any]]
     names: dict[int, str] = field(default_factory=dict)
     keys: dict[int, bytes] = field(default_factory=dict)
     fate: Fate = lambda number, message: ""
-    told: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: answer  # what a node says instead
+    told: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: (
+        answer
+    )  # what a node says instead
     replies: dict[str, Message] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
     valid: list[float] = field(default_factory=list)  # the seconds that each message may wait
     looks: dict[str, int] = field(default_factory=dict)  # how often a slow reply is still looked for in vain
     admissions: Admissions = field(
-        default_factory=lambda: Admissions({f"node-{one}": Admitted(fingerprint(key_of(one)), one) for one in range(3)}, [])
+        default_factory=lambda: Admissions(
+            {f"node-{one}": Admitted(fingerprint(key_of(one)), one) for one in range(3)}, []
+        )
     )
 
     def __post_init__(self) -> None:
@@ -110,6 +114,10 @@ class MemoryGrid(Grid):
 def key_of(client: int) -> bytes:
     """Return the public key that a grid's node has unless told otherwise."""
     return f"key of node-{client}".encode()
+
+
+def mark_of(client: int) -> str:
+    return fingerprint(key_of(client))
 
 
 def restart_nodes() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.flower.conftest import CLIENTS
 from tests.flower.deploying import Configs, Stop, deployed, failures, node, simulated
-from tests.flower.inmemory import FIRST, MemoryGrid, key_of
+from tests.flower.inmemory import FIRST, MemoryGrid, mark_of
 
-from refprotofl.deploy.admission import default_client, fingerprint
+from refprotofl.deploy.admission import default_client
 from refprotofl.errors import InputError
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_traffic
@@ -125,15 +125,17 @@ def test_nodes_are_the_clients_that_their_keys_were_admitted_as(apart: Path, set
     there, here = deployed(grid, settings(), tmp_path / "there"), simulated(settings(), tmp_path / "here")
     assert first_difference(here.folder, there.folder) is None
     registry = json.loads((there.folder / "nodes.json").read_text())
-    assert registry["clients"] == {fingerprint(key_of(client)): client for client in range(CLIENTS)}
-    assert registry["names"] == {fingerprint(key_of(client)): f"node-{client}" for client in range(CLIENTS)}
+    assert registry["clients"] == {mark_of(client): client for client in range(CLIENTS)}
+    assert registry["names"] == {mark_of(client): f"node-{client}" for client in range(CLIENTS)}
 
 
 def test_two_nodes_for_one_client_are_told(
     apart: Path, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only where no keys are checked can two give themselves the same name."""
-    configs = {FIRST + number: node(apart, tmp_path, number, name=f"node-{min(number, 1)}") for number in range(CLIENTS)}
+    configs = {
+        FIRST + number: node(apart, tmp_path, number, name=f"node-{min(number, 1)}") for number in range(CLIENTS)
+    }
     grid = MemoryGrid(configs, dict.fromkeys(configs, ""))
     config = settings(deadline=0.2, min_replies=2, rounds=1)
     deployed(grid, config, tmp_path / "there", place=lambda node, name: default_client(name, CLIENTS))

@@ -179,7 +179,8 @@ def test_too_few_replies_stop_the_run_which_then_goes_on(
     out = tmp_path / "there"
     grid.fate = lambda number, message: "lost" if kind(message) == ("ask", 2, "train") and number > 100 else ""
     with pytest.raises(
-        RunError, match=r"fewer than min-replies = 2 .* are kept: continue with refprotofl deploy run and the same --out\."
+        RunError,
+        match=r"fewer than min-replies = 2 .* are kept: continue with refprotofl deploy run and the same --out\.",
     ):
         deployed(grid, settings(deadline=0.5, min_replies=2), out)
     grid.fate = lambda number, message: ""

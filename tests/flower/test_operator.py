@@ -3,7 +3,7 @@
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 from tests.flower.operators import FakeOperator
@@ -148,15 +148,8 @@ def test_a_runs_last_state_is_read_and_a_damaged_one_is_none(site: Site) -> None
     ],
 )
 def test_a_command_exits_with_the_runs_real_result(details: str, status: str, kind: type[RunError], words: str) -> None:
-    class Found:
-        run_id = 1
-
-        class status:  # noqa: N801
-            pass
-
-    found: Any = Found()
-    found.status.status, _, found.status.sub_status = status.partition(":")
-    found.status.details = details
+    first, _, second = status.partition(":")
+    found = SimpleNamespace(run_id=1, status=SimpleNamespace(status=first, sub_status=second, details=details))
     with pytest.raises(kind) as raised:
         _raise_for(_status(found))
     assert type(raised.value) is kind

@@ -1,20 +1,21 @@
 """The server's process: where it listens, what becomes of one that does not come up, and what its status says."""
 
-import datetime
+import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.flower.breaking import processes
+from tests.flower.breaking import processes, shift_clock
 from tests.flower.loopback import free_port
 from tests.flower.operators import FakeOperator
 from tests.flower.site import Site as RealSite
 
 from refprotofl.cli import main
-from refprotofl.deploy import certificates, server
+from refprotofl.deploy import server
 from refprotofl.deploy.admission import Admissions, Admitted, write_admissions
 from refprotofl.deploy.operator import NodeStatus, RunStatus
 from refprotofl.deploy.progress import Absence, Progress, Wait
@@ -59,10 +60,11 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> FakeOperator:
 
 
 @pytest.fixture
-def status(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Status:
+def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Status:
     """The command's exit code, output and complaints, with a server that seems to run."""
     monkeypatch.setattr(server, "process_of", lambda site: 1)
-    monkeypatch.setattr("os.environ", dict(server.os.environ))  # type: ignore[attr-defined]
+    for name in server.environment(make(tmp_path / "unused")).keys() - os.environ.keys():
+        monkeypatch.setenv(name, "")  # so that what the command sets is put back
 
     def call(site: Site) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["refprotofl", "deploy", "status", str(site.folder)])
@@ -124,8 +126,6 @@ def test_a_site_whose_host_is_another_machines_asks_for_the_address_to_listen_on
 
 
 def test_a_port_that_is_taken_is_told_before_the_server_starts(made: Site) -> None:
-    import socket
-
     with socket.socket() as other:
         other.bind(("127.0.0.1", made.keys.operator_port))
         other.listen()
@@ -157,17 +157,6 @@ def test_certificates_outside_their_dates_are_named_by_start_and_by_status(
     assert re.search(words, warnings)
 
 
-def shift_clock(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
-    """Have certificates be made as if it were so many days later."""
-
-    class Shifted(datetime.datetime):
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> "Shifted":
-            return cls.fromtimestamp(time.time() + 86_400 * days, tz)
-
-    monkeypatch.setattr(certificates.datetime, "datetime", Shifted)
-
-
 def test_the_status_says_why_the_last_run_failed_and_what_to_do(
     made: Site, operator: FakeOperator, status: Status
 ) -> None:
@@ -185,7 +174,10 @@ def test_the_status_names_nodes_that_are_waited_for_and_absent_ones_with_the_rea
 ) -> None:
     site = make(tmp_path / "secure", insecure=False)
     write_admissions(site, Admissions({"node-0": Admitted("0" * 64, 0), "node-1": Admitted("1" * 64, 1)}, []))
-    operator.known_nodes = [NodeStatus(5, "node-0", "0" * 64, "online"), NodeStatus(6, "node-1", "1" * 64, "registered")]
+    operator.known_nodes = [
+        NodeStatus(5, "node-0", "0" * 64, "online"),
+        NodeStatus(6, "node-1", "1" * 64, "registered"),
+    ]
     operator.known_runs = [RunStatus(8, "running"), RunStatus(7, "finished:completed")]
     progress = Progress(site.runs / "8.json", say=lambda line: None)
     progress.waiting([Wait(0, "node-0", "train", time.time())])

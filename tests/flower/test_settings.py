@@ -73,7 +73,9 @@ def test_what_is_wrong_is_told_as_everywhere() -> None:
 @pytest.mark.parametrize("key", ["out", "data", "file", "dataset", "public.dataset", "test.dataset"])
 def test_a_relative_path_is_refused_as_nobody_knows_from_where(key: str) -> None:
     config = {key: "files/a.npz"} if key in KEYS else {"set": f"{key}=files/a.npz"}
-    with pytest.raises(InputError, match=f"{key} = 'files/a.npz' is relative, but the server does not run in your folder"):
+    with pytest.raises(
+        InputError, match=f"{key} = 'files/a.npz' is relative, but the server does not run in your folder"
+    ):
         read_run_config(EMPTY | config)
 
 

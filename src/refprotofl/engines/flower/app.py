@@ -1,6 +1,7 @@
 """The Flower app that a deployment's runs are submitted as: it names installed code and contains none."""
 
 import json
+import warnings
 
 KEYS = ("preset", "file", "set", "out", "data")  # of the run config; an empty text leaves a key as it is
 CONTENTS = ("pyproject.toml", "README.md", "LICENSE", ".info/CONTENT")  # all that a bundle may contain
@@ -23,5 +24,6 @@ def build_bundle() -> bytes:
     lines += ["[tool.flwr.app]", 'publisher = "refprotofl"', "[tool.flwr.app.components]"]
     lines += [f"{name} = {json.dumps(place)}" for name, place in components().items()]
     lines += ["[tool.flwr.app.config]", *(f'{key} = ""' for key in KEYS)]
-    bundle: bytes = build_fab_from_files({"pyproject.toml": "\n".join(lines).encode()})[0]
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of what Flower uses
+        bundle: bytes = build_fab_from_files({"pyproject.toml": "\n".join(lines).encode()})[0]
     return bundle
