@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import json
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -68,12 +67,6 @@ def processes(naming: str) -> list[int]:
             if naming.encode() in entry.read_bytes() and int(entry.parent.name) != os.getpid():
                 found.append(int(entry.parent.name))
     return found
-
-
-def signal_all(numbers: list[int], how: signal.Signals) -> None:
-    for number in numbers:
-        with suppress(ProcessLookupError):
-            os.kill(number, how)
 
 
 def cpu_seconds(process: int) -> float:

@@ -38,7 +38,7 @@ class FlowerOperator:
         self._client = ControlHttpClient.from_server_address(
             site.operator_address,
             site.keys.insecure,
-            None if site.authority is None else str(site.authority),
+            None if site.authority is None else site.authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="refprotofl"), SecretInterceptor(site.secret())],
         )
 
