@@ -144,8 +144,6 @@ def test_an_authority_outside_its_dates_is_found(
 
 def test_a_servers_certificate_that_expired_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its authority is still valid, as after a clock was wrong for a while."""
-    (tmp_path / "server").mkdir()
-    write_certificates(tmp_path / "server", "127.0.0.1")
     with serving(tmp_path / "server", 0) as port:
         monkeypatch.setattr("refprotofl.deploy.reach.ssl.create_default_context", expired_context)
         (server,) = ask(tmp_path / "server", port)
