@@ -126,6 +126,13 @@ def test_before_admission_there_is_one_sentence_and_pauses_that_grow(ran: Ran) -
     assert client.connections == client.closed == 9
 
 
+def test_a_node_that_was_just_cut_off_is_back_soon(ran: Ran) -> None:
+    """The server takes a killed node for online for up to a minute; then every pause counts."""
+    said, pauses = ran(FakeClient([status(412)] * 9))
+    assert len(said) == 1
+    assert pauses == [2, 4, 8, 8, 8, 8, 8, 8, 8]
+
+
 def test_an_admitted_node_says_so_and_starts_with_short_pauses_after_its_next_loss(ran: Ran) -> None:
     client = FakeClient([status(401), status(401), None, status(401), status(401)])
     said, pauses = ran(client)
@@ -138,7 +145,7 @@ def test_an_admitted_node_says_so_and_starts_with_short_pauses_after_its_next_lo
     [
         (httpx.ConnectError("Connection refused"), r"Cannot reach 127\.0\.0\.1:1 \(ConnectError: Connection refused\)"),
         (httpx.ReadTimeout(""), r"Cannot reach 127\.0\.0\.1:1 \(ReadTimeout\)\. Trying again\."),
-        (status(409), "another one with the same key is online"),
+        (status(412), "another one with the same key is online"),
         (status(500), r"refused a request \(HTTP 500\)"),
         (ValueError("Invalid protobuf response payload"), "127.0.0.1:1 cannot be understood"),
     ],

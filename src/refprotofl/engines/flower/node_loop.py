@@ -24,6 +24,7 @@ from refprotofl.errors import InputError
 SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
 ACTIVE, QUICK = 60.0, 6.0  # for so many seconds after a message the pause is at most look-every over this number
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between two tries to reach the server
+KEPT_OUT, KEPT_OUT_PAUSE = 412, 8.0  # the HTTP status for a key that is online; seconds between two tries then
 LONGEST_RETRY = 600.0  # seconds for which an answer is sent again; the server asks once more for a later one
 LONGEST_SILENCE = 60.0  # seconds without the server after which a node connects anew: it counts as offline by then
 
@@ -56,7 +57,9 @@ class NodeLoop:
                 pause = FIRST_PAUSE
                 self._serve(client)
             except httpx.HTTPStatusError as problem:
-                self._tell(self._refused(problem.response.status_code))
+                status = problem.response.status_code
+                self._tell(self._refused(status))
+                pause = min(pause, KEPT_OUT_PAUSE) if status == KEPT_OUT else pause
             except httpx.HTTPError as problem:
                 self._tell(f"Cannot reach {self.config.server} ({_words(problem)}). Trying again.")
             except Exception as problem:  # something else than a SuperLink may answer there for once
@@ -69,7 +72,7 @@ class NodeLoop:
     def _refused(self, status: int) -> str:
         if status == 401:
             return self.waiting
-        if status in (400, 403, 409):
+        if status == KEPT_OUT:
             return (
                 "The server does not let this node in: another one with the same key is online, or this one was "
                 "cut off less than a minute ago. Trying again."
