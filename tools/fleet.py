@@ -61,7 +61,6 @@ class LightNodes:
 
     def __init__(self, address: str, count: int, idle: float, answers: dict[str, bytes]) -> None:
         from flwr.supercore.task_identity import TaskIdentity
-
         from refprotofl.engines.flower.supernode import rest_longer
 
         rest_longer(idle)
@@ -132,8 +131,8 @@ class LightNodes:
         return True
 
     def _answer(self, action: str, envelope: Any) -> Any:
-        from refprotofl.engines.flower.messages import Envelope
         from refprotofl.deploy.routes import PROTOCOL, Answered, Route
+        from refprotofl.engines.flower.messages import Envelope
 
         if action == "hello":
             return Envelope({"protocol": PROTOCOL, "client": None})

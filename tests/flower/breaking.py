@@ -1,21 +1,24 @@
-"""What breaks a deployment on purpose: links, processes, answers, disks."""
+"""Faults of a deployment, made on purpose: links, processes, answers, disks."""
 
 import asyncio
+import datetime
 import json
 import os
-import signal
-import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from refprotofl.deploy import certificates
+from refprotofl.deploy.envelope import Envelope
 from refprotofl.deploy.node_store import LAST, runs_in
-from refprotofl.engines.flower.messages import Envelope
-from refprotofl.deploy.routes import Answered, Route
-from refprotofl.engines.flower.worker import _receive, _send
+from refprotofl.deploy.routes import PROTOCOL, Answered, Route
 from refprotofl.relay.relay import Address, Relay
 
 
@@ -66,24 +69,6 @@ def processes(naming: str) -> list[int]:
     return found
 
 
-def below(parent: int) -> list[int]:
-    """The processes that a process has started, and they in turn."""
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
-    found = [parent]
-    for one in found:
-        found += [child for child, its in parents.items() if its == one]
-    return found[1:]
-
-
-def signal_all(numbers: list[int], how: signal.Signals) -> None:
-    for number in numbers:
-        with suppress(ProcessLookupError):
-            os.kill(number, how)
-
-
 def cpu_seconds(process: int) -> float:
     """What a process has computed so far."""
     used = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -99,43 +84,10 @@ def answered(store: Path) -> tuple[int, int]:
     return header.get("round", 0), header.get("phase", 0)
 
 
-@contextmanager
-def garbage(store: Path) -> Iterator[list[str]]:
-    """In the place of a node's worker, one whose answers are none; gives what it was asked for."""
-    asked: list[str] = []
-    place = store / "worker.sock"
-    signal_all(processes(str(place)), signal.SIGKILL)
-    place.unlink(missing_ok=True)
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(str(place))
-    door.listen(4)
-    door.settimeout(0.2)
-    end = threading.Event()
-
-    def serve() -> None:
-        while not end.is_set():
-            with suppress(TimeoutError):
-                one, _ = door.accept()
-                with one:
-                    one.settimeout(10)
-                    told, envelope = _receive(one)
-                    asked.append(told["action"])
-                    _send(one, {"here": True}, _nonsense(told["action"], envelope, len(asked)))
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield asked
-    finally:
-        end.set()
-        thread.join(60)
-        door.close()
-        place.unlink(missing_ok=True)
-
-
-def _nonsense(action: str, envelope: Envelope, turn: int) -> Envelope:
-    if action == "run":
-        return Envelope({"code": None})
+def nonsense(action: str, envelope: Envelope, turn: int) -> Envelope:
+    """Return what a hostile node answers: it joins as others do, and then says anything."""
+    if action != "ask":
+        return {"hello": Envelope({"protocol": PROTOCOL, "name": ""}), "run": Envelope({"code": None})}[action]
     return NONSENSE[turn % len(NONSENSE)](Answered.to(Route.read(envelope.header), state="f" * 64).header())
 
 
@@ -173,3 +125,15 @@ def fill(place: Path) -> Path:
         while True:
             file.write(bytes(4096))
     return path
+
+
+def shift_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    """Have certificates be made as if it were so many days later."""
+
+    class Shifted(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> "Shifted":
+            return cls.fromtimestamp(time.time() + 86_400 * days, tz)
+
+    shifted = SimpleNamespace(datetime=Shifted, timedelta=datetime.timedelta, UTC=datetime.UTC)
+    monkeypatch.setattr(certificates, "datetime", shifted)

@@ -42,7 +42,7 @@ def apart(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(exported: Path) -> Callable[..., dict[str, Any]]:
-    """A run config of an experiment that can be simulated and deployed alike."""
+    """The keys of an experiment that can be simulated and deployed alike."""
 
     def build(**changed: Any) -> dict[str, Any]:
         return {
@@ -72,6 +72,6 @@ def undisturbed(settings: Callable[..., dict[str, Any]], tmp_path_factory: pytes
 def grid(apart: Path, tmp_path: Path) -> "MemoryGrid":
     """Three nodes, each with its own data."""
     from tests.flower.deploying import node
-    from tests.flower.inmemory import MemoryGrid
+    from tests.flower.inmemory import FIRST, MemoryGrid
 
-    return MemoryGrid({100 + number: node(apart, tmp_path, number) for number in range(CLIENTS)})
+    return MemoryGrid({FIRST + number: node(apart, tmp_path, number) for number in range(CLIENTS)})

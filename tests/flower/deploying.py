@@ -1,5 +1,6 @@
 """Deployments in memory, and what can happen to them."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,29 +8,48 @@ from typing import Any
 from flwr.app import Message
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
-from refprotofl.engines.flower.transport import Courier
+from refprotofl.deploy.progress import Progress
+from refprotofl.deploy.registry import Place
 from refprotofl.deploy.run import deploy
+from refprotofl.engines.flower.app import KEYS
 from refprotofl.engines.flower.messages import unwrap
 from refprotofl.engines.flower.settings import read_run_config
+from refprotofl.engines.flower.transport import FlowerTransport
 from refprotofl.records.events import read_events
 from refprotofl.simulation.run import Finished, run
-from refprotofl.simulation.watching import Watcher
 
 Configs = Callable[..., dict[str, Any]]
 
 
 def node(data: Path, folder: Path, number: int, **more: Any) -> dict[str, Any]:
     store = str(folder / f"store-{number}")
-    return {"data-path": str(data / f"client-{number}.npz"), "store": store, "client": number, "worker": False, **more}
+    return {"data-path": str(data / f"client-{number}.npz"), "store": store, "name": f"node-{number}", **more}
 
 
-def deployed(grid: MemoryGrid, config: dict[str, Any], out: Path, watcher: Watcher | None = None) -> Finished:
+def run_config(config: dict[str, Any]) -> dict[str, str]:
+    """Return Flower's run config for an experiment's keys; an empty text leaves a key as it is."""
+    given = {name: str(value) for name, value in config.items() if value != ""}
+    settings = [f"{name}={value}" for name, value in given.items() if name not in KEYS]
+    return {name: given[name] for name in KEYS if name in given} | ({"set": shlex.join(settings)} if settings else {})
+
+
+def deployed(
+    grid: MemoryGrid,
+    config: dict[str, Any],
+    out: Path,
+    progress: Progress | None = None,
+    place: Place | None = None,
+) -> Finished:
+    """Run over a grid whose nodes have the places that its admissions give them."""
     restart_nodes()
-    return deploy(Courier(grid, lambda seconds: None), read_run_config(config), out, watcher or Watcher())
+    transport = FlowerTransport(grid, lambda seconds: None)
+    settings = read_run_config(run_config(config | {"out": str(out)}))
+    by_key: Place = lambda node, name: grid.admissions.client_of(node.name, node.identity)  # noqa: E731
+    return deploy(transport, settings, place or by_key, progress or Progress())
 
 
 def simulated(config: dict[str, Any], out: Path) -> Finished:
-    return run(read_run_config(config).experiment, out=out)
+    return run(read_run_config(run_config(config)).experiment, out=out)
 
 
 def failures(folder: Path) -> list[tuple[int, int, str]]:
@@ -42,7 +62,7 @@ def participants(folder: Path) -> list[list[int]]:
 
 
 def kind(message: Message) -> tuple[str, int, str]:
-    """What is asked for in a message: the action, the round and the verb."""
+    """Return what a message asks for: the action, the round and the verb."""
     header = unwrap(message.content).header
     action = message.metadata.message_type.partition(".")[2]
     return action, int(header.get("round", 0)), str(header.get("verb", ""))
@@ -65,10 +85,11 @@ class Once:
         return self.fate
 
 
-class Stop(Watcher):
+class Stop(Progress):
     """Kills the server after a round."""
 
     def __init__(self, after: int) -> None:
+        super().__init__()
         self.after = after
 
     def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:

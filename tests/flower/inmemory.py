@@ -1,21 +1,24 @@
-"""Flower's Grid and nodes in this process: the real ClientApp answers, and what a network can do is done on purpose."""
+"""Flower's Grid and nodes in this process: the real node code answers, and a network's faults happen on purpose."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from refprotofl.engines.flower import node
-from refprotofl.engines.flower.client_app import app
-from refprotofl.engines.flower.messages import Envelope, unwrap, wrap
+from refprotofl.deploy import node
+from refprotofl.deploy.admission import Admissions, Admitted, fingerprint
+from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.engines.flower.messages import unwrap, wrap
 
 GONE = 5  # Flower's code for a node that is not there
+FIRST = 100  # the number of node-0 on the grid
 
 # What becomes of a message to a node: "", "lost", "gone", "deaf", "slow", "twice" or "unknown" (to Flower).
 Fate = Callable[[int, Message], str]
@@ -23,19 +26,31 @@ Fate = Callable[[int, Message], str]
 
 @dataclass
 class MemoryGrid(Grid):
-    """`nodes`: the config of each node by its number. `fate` is asked for every message to one of ours."""
+    """`nodes`: the settings of each node by its number. `fate` is asked for every message to one of ours.
+
+    `names`: under which Flower registered a node's key; node-0 is number 100 unless it says otherwise. A node has the
+    key of its name unless it stands in `keys`.
+    """
 
     nodes: dict[int, dict[str, Any]]
     names: dict[int, str] = field(default_factory=dict)
+    keys: dict[int, bytes] = field(default_factory=dict)
     fate: Fate = lambda number, message: ""
-    told: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: answer  # what a node says instead
+    told: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: (
+        answer
+    )  # what a node says instead
     replies: dict[str, Message] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
     valid: list[float] = field(default_factory=list)  # the seconds that each message may wait
     looks: dict[str, int] = field(default_factory=dict)  # how often a slow reply is still looked for in vain
+    admissions: Admissions = field(
+        default_factory=lambda: Admissions(
+            {f"node-{one}": Admitted(fingerprint(key_of(one)), one) for one in range(3)}, []
+        )
+    )
 
     def __post_init__(self) -> None:
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a ServerApp's process
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a run's process
 
     def set_run(self, run: Run) -> None: ...
 
@@ -50,7 +65,12 @@ class MemoryGrid(Grid):
         return list(self.nodes)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        return [NodeInfo(node_id=number, name=self.names.get(number, f"node-{number}")) for number in self.nodes]
+        return [self._info(number) for number in self.nodes]
+
+    def _info(self, number: int) -> NodeInfo:
+        name = self.names.get(number, f"node-{number - FIRST}")
+        key = self.keys.get(number, f"key of {name}".encode() if name else b"")
+        return NodeInfo(node_id=number, name=name, public_key=key)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return [self._deliver(message) for message in messages]
@@ -75,18 +95,31 @@ class MemoryGrid(Grid):
         if fate == "gone" or number not in self.nodes:
             self.replies[identity] = Message(Error(GONE, "no such node"), reply_to=message)
         elif fate != "lost":
-            context = Context(1, number, dict(self.nodes[number]), RecordDict(), {})
-            answer = app(message, context)
+            answer = self._answer(number, message)
             if fate == "slow":
                 self.looks[identity] = 5
             if fate == "twice":
-                answer = app(message, context)
+                answer = self._answer(number, message)
             if fate != "deaf":
-                said = self.told(number, unwrap(message.content), unwrap(answer.content))
+                said = self.told(number, unwrap(message.content), answer)
                 self.replies[identity] = Message(wrap(said), reply_to=message)
         return identity
 
+    def _answer(self, number: int, message: Message) -> Envelope:
+        action = message.metadata.message_type.partition(".")[2]
+        answer = node.handle(NodeConfig.read(self.nodes[number]), action, unwrap(message.content))
+        return unwrap(wrap(answer))
+
+
+def key_of(client: int) -> bytes:
+    """Return the public key that a grid's node has unless told otherwise."""
+    return f"key of node-{client}".encode()
+
+
+def mark_of(client: int) -> str:
+    return fingerprint(key_of(client))
+
 
 def restart_nodes() -> None:
-    """What a node knows beyond its disk is gone."""
+    """Lose what a node knows beyond its disk."""
     node._host.cache_clear()

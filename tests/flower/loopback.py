@@ -1,4 +1,4 @@
-"""A real SuperLink on loopback, and what it starts, ended by their process ids."""
+"""Flower's own SuperLink on loopback, for its simulation, and what it starts, ended by their process ids."""
 
 import json
 import os
@@ -11,17 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from refprotofl.deploy.server import superlink
+from tests.flower.deploying import run_config
+
+from refprotofl.deploy.server import QUIET
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
-}
+SOON = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
 
 
 def free_port() -> int:
@@ -33,21 +29,19 @@ def free_port() -> int:
 class Loopback:
     """Flower on this machine, with a home and ports of its own, so that nobody else's SuperLink is talked to."""
 
-    def __init__(self, folder: Path, *, simulation: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.home = folder / "flwr-home"
         self.home.mkdir(parents=True)
-        self.env = {**os.environ, **QUIET, "FLWR_HOME": str(self.home)}
+        self.env = {**os.environ, **QUIET, **SOON, "FLWR_HOME": str(self.home)}
         self.env["PATH"] = f"{BIN}{os.pathsep}{self.env['PATH']}"
         config = (
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
         )
         (self.home / "config.toml").write_text(config)
         self.command = [str(BIN / "flower-superlink"), "--simulation"]
-        if not simulation:
-            self.command = [*superlink(), "--database", str(folder / "state.db")]
 
     def start_superlink(self) -> None:
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
@@ -90,7 +84,7 @@ class Loopback:
         return found
 
     def submit(self, config: dict[str, Any], federation: str = "") -> str:
-        told = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        told = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config(config).items())
         more = ["--federation-config", federation] if federation else []
         return str(self.flwr("run", str(ROOT), "here", "--run-config", told, *more)["run-id"])
 

@@ -4,20 +4,26 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.flower.breaking import Link, processes, signal_all
+from tests.flower.breaking import Link
 from tests.flower.conftest import CLIENTS
+from tests.flower.deploying import run_config
 from tests.flower.loopback import BIN, ROOT, free_port
 
-from refprotofl.deploy.kits import QUIET, Deployment, read_deployment
-from refprotofl.deploy.server import ask_flower, environment
+from refprotofl.deploy.kits import PUBLIC_KEY
+from refprotofl.deploy.operator import RunStatus
+from refprotofl.deploy.server import QUIET
+from refprotofl.deploy.site import Site as Made
+from refprotofl.deploy.site import read_site
+from refprotofl.engines.flower.operator import FlowerOperator
 
-PATIENCE = 400.0  # seconds; on two busy cores every message takes its time
+PATIENCE = 600.0  # seconds; on busy cores every message takes its time
 
 
 class Site:
@@ -27,71 +33,85 @@ class Site:
         self.folder = folder
         self.started: dict[int, subprocess.Popen[bytes]] = {}
         self.link: Link
-        self.env = {**os.environ, **QUIET, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NODE_RETRY": "5"}
+        self.run = 0  # the last one that was submitted
+        self.env = {**os.environ, **QUIET, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NODE_RETRY": "2"}
 
     @property
-    def made(self) -> Deployment:
-        return read_deployment(self.folder)
+    def made(self) -> Made:
+        return read_site(self.folder)
+
+    @property
+    def operator(self) -> FlowerOperator:
+        return FlowerOperator(self.made)
 
     def refprotofl(self, *arguments: str, code: int = 0) -> str:
         command = [str(BIN / "refprotofl"), *arguments]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def flwr(self, *arguments: str) -> str:
-        command = [str(BIN / "flwr"), *arguments]
-        done = subprocess.run(
-            command, env=environment(self.made), capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     def begin(self) -> None:
-        port = str(free_port())
-        self.refprotofl(
-            "deploy", "init", str(self.folder), "--nodes", str(CLIENTS), "--host", "127.0.0.1", "--port", port
-        )
-        self.refprotofl("deploy", "start", str(self.folder), "--bind", "127.0.0.1")
+        ports = ["--port", str(free_port()), "--operator-port", str(free_port())]
+        self.refprotofl("deploy", "init", str(self.folder), "--nodes", str(CLIENTS), "--host", "127.0.0.1", *ports)
+        self.refprotofl("deploy", "start", str(self.folder))
 
     def join(self, number: int, data: Path) -> None:
-        """The node is started, and its key registered."""
+        """Start a node, and admit the key that it makes."""
         kit = self.made.kit(number)
         told = (kit / "node.toml").read_text().replace('data-path = "data"', f"data-path = {json.dumps(str(data))}")
         (kit / "node.toml").write_text(told)
         self.start_node(number)
-        public = kit / "node.key.pub"
-        wait_for(public.exists, 60, lambda: (kit / "log").read_text())
-        self.flwr("supernode", "register", str(public), "refprotofl", "--name", f"node-{number}")
+        wait_for((kit / PUBLIC_KEY).exists, PATIENCE, lambda: (kit / "log").read_text())
+        self.admit(number)
+
+    def admit(self, number: int) -> None:
+        key = self.made.kit(number) / PUBLIC_KEY
+        self.refprotofl("deploy", "admit", str(self.folder), f"node-{number}", str(key))
 
     def start_node(self, number: int) -> None:
+        self.started[number] = self.start(self.made.kit(number), [str(self.made.kit(number) / "start.sh")])
+
+    def start_hostile(self, number: int) -> None:
+        """In the place of a node, with its kit and key, one that answers nonsense."""
         kit = self.made.kit(number)
+        self.started[number] = self.start(kit, [sys.executable, "-m", "tests.flower.hostile_node", str(kit)])
+
+    def start(self, kit: Path, command: list[str]) -> "subprocess.Popen[bytes]":
         with (kit / "log").open("ab") as log:
-            self.started[number] = subprocess.Popen(
-                [str(kit / "start.sh")],
-                env={**self.env, "NODE_PORT": str(free_port())},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            return subprocess.Popen(command, env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def kill_node(self, number: int) -> None:
-        """With all that it has started, as a power cut would; its worker is in a group of its own."""
+        """With all that it has started, as a power cut would."""
         process = self.started.pop(number)
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=30)
-        signal_all(processes(str(self.made.kit(number) / "store" / "worker.sock")), signal.SIGKILL)
+        process.wait(timeout=60)
 
-    def submit(self, config: dict[str, Any]) -> None:
-        told = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        self.flwr("run", str(ROOT), "refprotofl", "--run-config", told)
+    def node_process(self, number: int) -> int:
+        """Return the id of the process that computes, which start.sh started."""
+        shell = self.started[number].pid
+        (child,) = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        return int(child)
 
-    def last_run(self) -> dict[str, Any]:
-        found: dict[str, Any] = ask_flower(self.made, "list")["runs"][0]
-        return found
+    def submit(self, config: dict[str, Any]) -> int:
+        """Submit a run as `deploy run --detach` does; return its id."""
+        given, words = run_config(config), list[str]()
+        for name in ("preset", "out"):
+            words += [f"--{name}", given[name]] if name in given else []
+        for name, value in config.items():
+            words += ["--set", f"{name}={value}"] if name not in ("preset", "out") and value != "" else []
+        told = self.refprotofl("deploy", "run", str(self.folder), *words, "--detach")
+        self.run = int(told.partition("Submitted run ")[2].partition(".")[0])
+        return self.run
+
+    def last_run(self) -> RunStatus:
+        return self.operator.run(self.run)
 
     def log(self) -> str:
-        return (self.made.server / "superlink.log").read_text(errors="replace")[-5000:]
+        """Return the ends of all logs, for who waits in vain."""
+        made = self.made
+        paths = [made.log, made.runs / f"{self.run}.log", *(made.kit(number) / "log" for number in range(CLIENTS))]
+        tails = [f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in paths if path.exists()]
+        return "\n\n".join(tails)
 
     def close(self) -> None:
         for number in list(self.started):
@@ -105,4 +125,4 @@ def wait_for(ready: Callable[[], bool], seconds: float, tell: Callable[[], str])
     while not ready():
         if time.monotonic() > until:
             raise TimeoutError(tell())
-        time.sleep(0.5)
+        time.sleep(0.3)

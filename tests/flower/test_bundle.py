@@ -15,6 +15,9 @@ from flwr.common.config import get_app_presentation_metadata, get_fab_config
 from packaging.requirements import Requirement
 from tests.flower.loopback import ROOT
 
+from refprotofl.engines.flower.app import CONTENTS, KEYS, build_bundle, components
+from refprotofl.engines.flower.internals import code_in
+
 SMALL = 50_000  # bytes: every node is handed it with every run
 
 
@@ -47,17 +50,28 @@ def test_it_shows_a_name_and_a_description(bundle: bytes) -> None:
     assert len(shown.description) <= 200  # more is cut short
 
 
-def test_it_is_small_and_holds_no_code(bundle: bytes) -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["of-deploy-run", "of-flwr-run"])
+def test_it_is_small_and_has_no_code(bundle: bytes, own: bool) -> None:
     """Code in it would not be what runs: both sides import the package that is installed."""
-    with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
-        assert sorted(packed.namelist()) == [".info/CONTENT", "LICENSE", "README.md", "pyproject.toml"]
-    assert len(bundle) < SMALL
+    packed = build_bundle() if own else bundle
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        assert set(archive.namelist()) <= set(CONTENTS)
+    assert code_in(packed) == ""
+    assert len(packed) < SMALL
 
 
 def test_its_two_apps_are_found_in_the_package(bundle: bytes) -> None:
-    for place in get_fab_config(bundle)["tool"]["flwr"]["app"]["components"].values():
+    assert get_fab_config(bundle)["tool"]["flwr"]["app"]["components"] == components()
+    for place in components().values():
         module, _, name = place.partition(":")
         assert hasattr(importlib.import_module(module), name)
+
+
+def test_its_run_config_has_the_five_keys(bundle: bytes) -> None:
+    """Flower refuses a key that an app does not declare."""
+    declared = get_fab_config(bundle)["tool"]["flwr"]["app"]["config"]
+    assert declared == {**dict.fromkeys(KEYS, ""), "preset": "quick"}
+    assert get_fab_config(build_bundle())["tool"]["flwr"]["app"]["config"] == dict.fromkeys(KEYS, "")
 
 
 def test_flower_is_installed_with_its_extra_alone() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.flower.conftest import CLIENTS
 from tests.flower.deploying import Configs, Stop, deployed, failures, node, simulated
-from tests.flower.inmemory import MemoryGrid
+from tests.flower.inmemory import FIRST, MemoryGrid, mark_of
 
+from refprotofl.deploy.admission import default_client
 from refprotofl.errors import InputError
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_traffic
@@ -34,7 +35,7 @@ def test_a_deployment_is_the_simulated_run(
 
 def test_a_simulated_federation_can_be_deployed_as_it_is(exported: Path, settings: Configs, tmp_path: Path) -> None:
     """What was held out of the clients' data is the public set of the deployment, with the statistics of the whole."""
-    grid = MemoryGrid({number: node(exported, tmp_path, number) for number in range(CLIENTS)})
+    grid = MemoryGrid({FIRST + number: node(exported, tmp_path, number) for number in range(CLIENTS)})
     config = settings()
     there = deployed(grid, config, tmp_path / "there")
     here = simulated(config | {"public.dataset": "", "test.dataset": ""}, tmp_path / "here")
@@ -117,26 +118,37 @@ def test_a_node_keeps_its_store_to_itself_and_no_more_states_than_it_needs(
         assert len(held) <= 5  # three committed rounds, the state of the phase before, and the newest
 
 
-def test_nodes_without_a_wish_become_clients_by_their_names_and_stay_so(
-    apart: Path, settings: Configs, tmp_path: Path
-) -> None:
-    configs = {number: node(apart, tmp_path, number) for number in range(CLIENTS)}
-    for config in configs.values():
-        del config["client"]
-    grid = MemoryGrid({7: configs[2], 8: configs[0], 9: configs[1]}, {7: "node-10", 8: "node-2", 9: "node-9"})
+def test_nodes_are_the_clients_that_their_keys_were_admitted_as(apart: Path, settings: Configs, tmp_path: Path) -> None:
+    """Neither the order in which they connect has a say in it, nor the names that they give themselves."""
+    configs = {number: node(apart, tmp_path, number, name=f"node-{2 - number}") for number in range(CLIENTS)}
+    grid = MemoryGrid({7: configs[2], 8: configs[0], 9: configs[1]}, {7: "node-2", 8: "node-0", 9: "node-1"})
     there, here = deployed(grid, settings(), tmp_path / "there"), simulated(settings(), tmp_path / "here")
     assert first_difference(here.folder, there.folder) is None
     registry = json.loads((there.folder / "nodes.json").read_text())
-    assert registry["clients"] == {"node-2": 0, "node-9": 1, "node-10": 2}
+    assert registry["clients"] == {mark_of(client): client for client in range(CLIENTS)}
+    assert registry["names"] == {mark_of(client): f"node-{client}" for client in range(CLIENTS)}
 
 
 def test_two_nodes_for_one_client_are_told(
     apart: Path, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configs = {number: node(apart, tmp_path, min(number, 1)) for number in range(CLIENTS)}
-    grid = MemoryGrid(configs)
-    deployed(grid, settings(deadline=0.2, min_replies=2, rounds=1), tmp_path / "there")
-    assert "Node node-2 asks to be client 1, which is taken by another node: it is left out." in capsys.readouterr().out
+    """Only where no keys are checked can two give themselves the same name."""
+    configs = {
+        FIRST + number: node(apart, tmp_path, number, name=f"node-{min(number, 1)}") for number in range(CLIENTS)
+    }
+    grid = MemoryGrid(configs, dict.fromkeys(configs, ""))
+    config = settings(deadline=0.2, min_replies=2, rounds=1)
+    deployed(grid, config, tmp_path / "there", place=lambda node, name: default_client(name, CLIENTS))
+    assert "Node node-1 is left out: client 1 is node-1, which is online." in capsys.readouterr().out
+
+
+def test_a_node_that_is_not_the_client_that_its_owner_wants_takes_no_part(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid.nodes[101] |= {"client": 2}
+    there = deployed(grid, settings(rounds=1), tmp_path / "there")
+    assert {one for one in failures(there.folder)} == {(1, 1, "input")}
+    assert "The server made this node client 1, but client = 2 in node.toml" in capsys.readouterr().out
 
 
 def test_a_node_whose_data_do_not_fit_is_absent_and_its_log_says_why(

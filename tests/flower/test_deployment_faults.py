@@ -7,12 +7,26 @@ from typing import Any
 import pytest
 from flwr.app import Message
 from tests.flower.breaking import NONSENSE
-from tests.flower.deploying import Configs, Once, Stop, deployed, failures, kind, participants, simulated
+from tests.flower.conftest import CLIENTS
+from tests.flower.deploying import (
+    Configs,
+    Once,
+    Stop,
+    deployed,
+    failures,
+    kind,
+    participants,
+    run_config,
+    simulated,
+)
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
-from refprotofl.engines.flower import courier, engine, gathering
-from refprotofl.engines.flower.messages import Envelope, unwrap
+from refprotofl.deploy import engine, fleet, transport
+from refprotofl.deploy.admission import Admissions, default_client
+from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.registry import Place
 from refprotofl.deploy.routes import Answered, Route
+from refprotofl.engines.flower.messages import unwrap
 from refprotofl.engines.flower.settings import read_run_config
 from refprotofl.errors import InputError, MachineError, RunError
 from refprotofl.records.events import read_events
@@ -42,7 +56,7 @@ def test_an_answer_that_got_lost_is_given_again_with_the_same_bytes(
             answers.append(b"")
             if len(answers) == 1:
                 grid.nodes[201] = grid.nodes.pop(101)  # it comes back under another number, as after a reboot
-                grid.names[201] = "node-101"
+                grid.names[201] = "node-1"
                 return "deaf"
         return ""
 
@@ -100,7 +114,7 @@ def test_a_node_that_is_slow_to_join_is_not_asked_again_and_again(
     action: str,
 ) -> None:
     """It would start over with every message, and never come to the end of them."""
-    monkeypatch.setattr(gathering, "GREETING", 0.0)
+    monkeypatch.setattr(fleet, "GREETING", 0.0)
     grid.fate = lambda number, message: "slow" if (number, kind(message)[0]) == (101, action) else ""
     there = deployed(grid, settings(), tmp_path / "there")
     assert first_difference(undisturbed, there.folder) is None
@@ -165,7 +179,8 @@ def test_too_few_replies_stop_the_run_which_then_goes_on(
     out = tmp_path / "there"
     grid.fate = lambda number, message: "lost" if kind(message) == ("ask", 2, "train") and number > 100 else ""
     with pytest.raises(
-        RunError, match=r"fewer than min-replies = 2 .* are kept: go on with flwr run and the same out\."
+        RunError,
+        match=r"fewer than min-replies = 2 .* are kept: continue with refprotofl deploy run and the same --out\.",
     ):
         deployed(grid, settings(deadline=0.5, min_replies=2), out)
     grid.fate = lambda number, message: ""
@@ -216,17 +231,17 @@ def test_whatever_a_node_says_costs_itself_its_turn(
     assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 1, 2]]
 
 
-@pytest.mark.parametrize("wish", [-1, 10**400, "1", [1]])
-def test_a_node_with_an_impossible_wish_is_left_out(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, wish: object, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [7, "x" * 64, ["node-1"], None])
+def test_a_node_with_an_impossible_name_is_left_out(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, name: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
-        return Envelope({**answer.header, "client": wish}) if number == 101 and "protocol" in answer.header else answer
+        return Envelope({**answer.header, "name": name}) if number == 101 and "protocol" in answer.header else answer
 
     grid.told = told
     there = deployed(grid, settings(deadline=0.2, min_replies=2, rounds=1), tmp_path / "there")
     assert participants(there.folder) == [[0, 2]]
-    assert "Node node-101 is left out" in capsys.readouterr().out
+    assert "Node node-1 is left out" in capsys.readouterr().out
 
 
 def test_a_node_that_is_unregistered_is_absent_and_stops_nobody(
@@ -251,14 +266,41 @@ def test_a_node_that_is_online_and_unknown_is_the_superlinks_fault(
 ) -> None:
     monkeypatch.setattr(engine, "AGAIN", 0.0)
     grid.fate = lambda number, message: "unknown" if (number, kind(message)[0]) == (101, "ask") else ""
-    with pytest.raises(MachineError, match="takes no message for the node of client 1, which it says is online"):
+    with pytest.raises(MachineError, match="takes no message for the node of client 1, which it lists as online"):
         deployed(grid, settings(), tmp_path / "there")
 
 
-def test_a_node_without_a_name_is_known_again_by_the_client_that_it_asks_to_be(
+def test_a_node_whose_key_is_revoked_in_mid_run_is_absent_at_once_and_stops_nobody(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No deadline has to pass: a client without a place is not waited for. Its node may still be online."""
+
+    def revoke() -> None:
+        grid.admissions = grid.admissions.revoke("node-1")
+
+    grid.fate = Once(101, ("ask", 2, "train"), "gone", revoke)
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 2]]
+    assert {code for _, client, code in failures(there.folder) if client == 1} == {"absent"}
+    assert "Node node-1 is left out: it has no place here." in capsys.readouterr().out
+
+
+def by_name() -> Place:
+    """The places of a site without keys: by the name that a node gives itself."""
+
+    def place(node: transport.Node, name: str) -> int | None:
+        try:
+            return default_client(name, CLIENTS)
+        except InputError:
+            return None
+
+    return place
+
+
+def test_a_node_without_a_key_is_known_again_by_the_name_that_it_gives_itself(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
 ) -> None:
-    """Without registration a node has another key after every start, and Flower does not know the one before."""
+    """Where nobody checks keys a node may have another one after a start, and Flower does not know the one before."""
     grid.names = dict.fromkeys([100, 101, 102, 201], "")
 
     def start_again() -> None:
@@ -266,51 +308,58 @@ def test_a_node_without_a_name_is_known_again_by_the_client_that_it_asks_to_be(
         grid.nodes[201] = grid.nodes.pop(101)
 
     grid.fate = Once(101, ("ask", 2, "train"), "unknown", start_again)
-    there = deployed(grid, settings(), tmp_path / "there")
+    there = deployed(grid, settings(), tmp_path / "there", place=by_name())
     assert first_difference(undisturbed, there.folder) is None
     assert failures(there.folder) == []
 
 
-def test_a_node_with_a_name_never_takes_the_place_of_another(
+def test_a_node_with_a_key_never_takes_the_place_of_another(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del grid.nodes[102]  # so that there is a client to be had, and newcomers are greeted
+    """It has the data, the settings and the name of node-1, but another key."""
 
     def replace_node() -> None:
         grid.nodes[201] = grid.nodes.pop(101)
+        grid.names[201], grid.keys[201] = "node-1", b"another key"
 
     grid.fate = Once(101, ("ask", 2, "train"), "unknown", replace_node)
     there = deployed(grid, settings(deadline=0.5), tmp_path / "there")
-    assert participants(there.folder) == [[0, 1], [0], [0]]
-    assert "Node node-201 asks to be client 1, which is taken by another node" in capsys.readouterr().out
+    assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 2]]
+    assert capsys.readouterr().out.count("Node node-1 is left out: it has no place here.") == 1
 
 
-def test_a_node_that_nobody_can_know_again_is_told_what_to_do(
+def test_a_node_that_starts_first_under_anothers_name_does_not_get_its_place(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
+) -> None:
+    impostor = {**grid.nodes[100], "store": str(tmp_path / "impostor"), "client": 0}
+    grid.nodes = {99: impostor, **grid.nodes}
+    grid.names[99], grid.keys[99] = "node-0", b"another key"
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert first_difference(undisturbed, there.folder) is None
+    assert {action for number, action in grid.asked if number == 99} == {"query.hello"}
+
+
+def test_a_node_that_nobody_can_know_is_left_out_and_told_once(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    grid.names = dict.fromkeys([100, 101, 102, 201], "")
-    for config in grid.nodes.values():
-        del config["client"]
-
-    def start_again() -> None:
-        grid.nodes[201] = grid.nodes.pop(101)
-
-    grid.fate = Once(101, ("ask", 2, "train"), "unknown", start_again)
-    deployed(grid, settings(deadline=0.5, rounds=2), tmp_path / "there")
-    told = capsys.readouterr().out
-    assert "Node 201 may be that of client 1 started again, which nobody can tell: register nodes by name" in told
-    assert told.count("Node 201") == 1
+    grid.names = dict.fromkeys([100, 101, 102], "")
+    grid.nodes[101] = {**grid.nodes[101], "name": ""}
+    deployed(grid, settings(deadline=0.5, rounds=2, min_replies=2), tmp_path / "there", place=by_name())
+    assert capsys.readouterr().out.count("Node 101 is left out: it has no place here.") == 1
 
 
 @pytest.mark.parametrize("alone", [0.0, 300.0])
-def test_a_node_whose_config_is_corrected_in_mid_run_is_asked_again_but_not_at_every_look(
+def test_a_node_that_is_admitted_in_mid_run_is_asked_again_but_not_at_every_look(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: float
 ) -> None:
-    monkeypatch.setattr(gathering, "ALONE", alone)
-    right = dict(grid.nodes[101])
-    grid.nodes[101] = {**right, "client": 2}
-    grid.names[101] = "node-900"  # after node-102 has taken its place
-    grid.fate = Once(100, ("ask", 2, "train"), "", lambda: grid.nodes.update({101: right}))
+    monkeypatch.setattr(fleet, "ALONE", alone)
+    complete = grid.admissions
+    grid.admissions = without(complete, "node-1")
+
+    def admit() -> None:
+        grid.admissions = complete
+
+    grid.fate = Once(100, ("ask", 2, "train"), "", admit)
     there = deployed(grid, settings(deadline=0.3, min_replies=2), tmp_path / "there")
     assert participants(there.folder)[0] == [0, 2]
     assert participants(there.folder)[2] == ([0, 1, 2] if not alone else [0, 2])
@@ -318,13 +367,22 @@ def test_a_node_whose_config_is_corrected_in_mid_run_is_asked_again_but_not_at_e
     assert greeted == 1 if alone else greeted > 1
 
 
+def without(admissions: Admissions, name: str) -> Admissions:
+    return Admissions({one: found for one, found in admissions.nodes.items() if one != name}, [])
+
+
 def test_a_node_that_was_left_out_and_starts_again_is_asked_at_once(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "ALONE", 300.0)
-    right = grid.nodes.pop(101)
-    grid.nodes[101] = {**right, "client": 7}
-    steps = iter([lambda: grid.nodes.pop(101), lambda: grid.nodes.update({101: right})])
+    monkeypatch.setattr(fleet, "ALONE", 300.0)
+    complete, node = grid.admissions, grid.nodes[101]
+    grid.admissions = without(complete, "node-1")
+
+    def come_back() -> None:
+        grid.admissions = complete
+        grid.nodes[101] = node
+
+    steps = iter([lambda: grid.nodes.pop(101), come_back])
 
     def fate(number: int, message: Message) -> str:
         if number == 100 and kind(message)[2] == "prototypes":
@@ -340,18 +398,18 @@ def test_a_request_is_valid_as_long_as_somebody_waits_for_its_answer(
     grid: MemoryGrid, settings: Configs, tmp_path: Path
 ) -> None:
     deployed(grid, settings(deadline=20, rounds=1), tmp_path / "hurried")
-    assert 20 < max(grid.valid[-3:]) <= 20 + courier.SLACK + 3 * engine.FETCHED
-    assert max(grid.valid) <= gathering.LOST + courier.SLACK
+    assert 20 < max(grid.valid[-3:]) <= 20 + transport.SLACK + 3 * engine.FETCHED
+    assert max(grid.valid) <= fleet.LOST + transport.SLACK
     deployed(grid, settings(rounds=1), tmp_path / "patient")
-    assert grid.valid[-1] == courier.VALID
+    assert engine.DEADLINE < max(grid.valid[-3:]) <= engine.DEADLINE + transport.SLACK + 3 * engine.FETCHED
 
 
 def test_a_run_goes_on_only_where_its_clients_states_are(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
     config = settings(public__dataset="", method="fedavg")
     with pytest.raises(KeyboardInterrupt):
         deployed(grid, config, tmp_path / "there", Stop(1))
-    with pytest.raises(InputError, match=r"lie on its nodes: go on with flwr run and the same out\."):
-        run(read_run_config(config).experiment, out=tmp_path / "there", resume=True)
+    with pytest.raises(InputError, match=r"are on its nodes: continue with refprotofl deploy run and the same --out\."):
+        run(read_run_config(run_config(config)).experiment, out=tmp_path / "there", resume=True)
     simulated(settings(), tmp_path / "here")
-    with pytest.raises(InputError, match=r"lie in its folder, not on nodes: go on with run --resume\."):
+    with pytest.raises(InputError, match=r"are in its folder, not on nodes: resume it with run --resume\."):
         deployed(grid, settings(rounds=4), tmp_path / "here")

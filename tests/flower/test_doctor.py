@@ -11,32 +11,37 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
+from tests.flower.breaking import shift_clock
 
 from refprotofl.cli.entry import main
 from refprotofl.deploy import doctor, reach
 from refprotofl.deploy.certificates import write_certificates
 from refprotofl.deploy.doctor import examine
 from refprotofl.deploy.reach import Finding
+from refprotofl.engines.flower.doors import ACTIVATE
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.presets import load_experiment
 from refprotofl.records.folder import read_experiment
 
 Kit = Callable[..., Path]
 
+NOWHERE = "127.0.0.1:1"
+
 
 @pytest.fixture
 def kit(apart: Path, tmp_path: Path) -> Kit:
-    """A node's kit that names no server, with other keys where they are given."""
+    """A node's kit whose server is not there, with other keys where they are given."""
 
     def write(**changed: Any) -> Path:
         folder = tmp_path / "kit"
         folder.mkdir()
-        told = {"data-path": str(apart / "client-1.npz"), "store": "store", "client": 1}
+        told = {"server": NOWHERE, "name": "node-1", "data-path": str(apart / "client-1.npz"), "store": "store"}
         told |= {name.replace("__", "-"): value for name, value in changed.items()}
         (folder / "node.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
         return folder
@@ -45,7 +50,7 @@ def kit(apart: Path, tmp_path: Path) -> Kit:
 
 
 def found(kit: Path, experiment: Experiment | None = None) -> dict[str, Finding]:
-    return {one.subject: one for one in examine(kit, experiment)}
+    return {one.subject: one for one in examine(kit, experiment, dict, ACTIVATE)}
 
 
 def changed(folder: Path, **keys: Any) -> Experiment:
@@ -53,10 +58,11 @@ def changed(folder: Path, **keys: Any) -> Experiment:
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Says no to everything, as a SuperLink does to who is none of its own, at the time that the server has."""
+    """Answers as a site's server does: 404 to what is none of its requests, 401 to a key that it does not admit."""
 
     def do_HEAD(self) -> None:
-        self.send_response_only(404)
+        known = self.headers.get("X-Key") == "admitted"
+        self.send_response_only((204 if known else 401) if self.path == ACTIVATE else 404)
         ahead = self.server.ahead  # type: ignore[attr-defined]
         if ahead is not None:
             self.send_header("Date", formatdate(time.time() + ahead, usegmt=True))
@@ -96,32 +102,82 @@ def test_a_clock_that_flower_would_refuse_is_found(
     tmp_path: Path, ahead: float | None, fine: bool | None, words: str
 ) -> None:
     with serving(tmp_path / "server", ahead) as port:
-        server, clock = reach.reach(tmp_path / "server", "127.0.0.1", port)
+        server, clock, _ = ask(tmp_path / "server", port)
     assert server.fine is True
     assert (clock.subject, clock.fine) == ("clock", fine)
     assert re.search(words, clock.words)
 
 
-def test_the_bounds_are_flowers_and_its_server_tells_the_time() -> None:
+def ask(kit: Path, port: int, key: str = "") -> list[Finding]:
+    return list(reach.reach(kit, "node-1", ("127.0.0.1", port), lambda: {"X-Key": key}, ACTIVATE))
+
+
+def test_the_bounds_are_flowers() -> None:
     assert (reach.AHEAD, reach.BEHIND) == (SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE)
-    assert uvicorn.Config("superlink:app").date_header
+
+
+@pytest.mark.parametrize(
+    ("key", "fine", "words"),
+    [
+        ("admitted", True, "this node's key is admitted."),
+        ("other", False, "refprotofl deploy admit SITE node-1 node.key.pub."),
+    ],
+)
+def test_a_key_that_is_not_admitted_is_found(tmp_path: Path, key: str, fine: bool, words: str) -> None:
+    with serving(tmp_path / "server", 0) as port:
+        admission = ask(tmp_path / "server", port, key)[-1]
+    assert (admission.subject, admission.fine) == ("admission", fine)
+    assert words in admission.words
+
+
+@pytest.mark.parametrize(("days", "words"), [(-900, "ca.crt expired on"), (3, "ca.crt is not valid before")])
+def test_an_authority_outside_its_dates_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, words: str
+) -> None:
+    shift_clock(monkeypatch, days)
+    write_certificates(tmp_path, "127.0.0.1")
+    monkeypatch.undo()
+    (server,) = ask(tmp_path, 1)
+    assert server.fine is False
+    assert server.words.startswith(words)
+
+
+def test_a_servers_certificate_that_expired_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its authority is still valid, as after a clock was wrong for a while."""
+    with serving(tmp_path / "server", 0) as port:
+        monkeypatch.setattr("refprotofl.deploy.reach.ssl.create_default_context", expired_context)
+        (server,) = ask(tmp_path / "server", port)
+    assert (
+        server.words == f"The certificate of 127.0.0.1:{port} has expired: the operator makes a new site and new kits."
+    )
+
+
+def expired_context(**given: Any) -> ssl.SSLContext:
+    """Return a context that finds every server's certificate expired."""
+
+    class Context(ssl.SSLContext):
+        def wrap_socket(self, *given: Any, **more: Any) -> ssl.SSLSocket:
+            problem = ssl.SSLCertVerificationError("certificate has expired")
+            problem.verify_message = "certificate has expired"
+            raise problem
+
+    return Context(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def test_another_deployments_certificate_is_found(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     write_certificates(tmp_path / "other", "127.0.0.1")
     with serving(tmp_path / "server", 0) as port:
-        (server,) = reach.reach(tmp_path / "other", "127.0.0.1", port)
+        (server,) = ask(tmp_path / "other", port)
     assert server.fine is False
     assert "has no certificate that ca.crt vouches for" in server.words
 
 
 def test_a_node_that_fits_is_timed(kit: Kit, apart: Path, undisturbed: Path) -> None:
     findings = found(kit(), read_experiment(undisturbed))
-    assert [one.subject for one in findings.values() if one.fine is False] == []
+    assert [one.subject for one in findings.values() if one.fine is False] == ["server"]
     steps = -(-len(np.load(apart / "client-1.npz")["y_train"]) // 16)  # the batch size of `quick`, one epoch
     assert f"the {steps} steps of a round about" in findings["training"].words
-    assert "until the SuperNode looks" in findings["messages"].words
 
 
 def test_images_of_another_size_are_told_and_nothing_is_lost(kit: Kit, undisturbed: Path, tmp_path: Path) -> None:
@@ -129,7 +185,7 @@ def test_images_of_another_size_are_told_and_nothing_is_lost(kit: Kit, undisturb
     findings = found(kit(data__path=str(tmp_path / "large.npz")), read_experiment(undisturbed))
     assert findings["data"].fine is False
     assert "its images are 9 x 9 with 1 channel, but the experiment's 8 x 8 with 1 channel" in findings["data"].words
-    assert findings["training"] == Finding("training", None, "not timed: mend what stands above first.")
+    assert findings["training"] == Finding("training", None, "not timed: correct the findings above first.")
 
 
 def test_code_that_the_node_does_not_allow_is_not_imported(
@@ -152,7 +208,7 @@ def test_a_budget_that_cannot_be_kept_is_found(kit: Kit, undisturbed: Path) -> N
 
 def test_a_misspelt_key_is_found(kit: Kit) -> None:
     findings = found(kit(uplink_budget=500))
-    assert findings["config"].words == "--node-config: There is no key uplink_budget; did you mean uplink-budget?"
+    assert findings["settings"].words == "node.toml: There is no key uplink_budget; did you mean uplink-budget?"
 
 
 def test_a_function_beside_the_config_is_found_from_anywhere(
@@ -170,12 +226,27 @@ def test_a_function_beside_the_config_is_found_from_anywhere(
 
 def test_without_an_experiment_it_says_what_is_needed(kit: Kit) -> None:
     findings = found(kit())
-    needed = "give --experiment, the experiment.json of the run's folder on the server."
+    needed = "give --experiment, an experiment.json or .toml from the operator."
     assert findings["data"].words.endswith(f"To check them against the experiment, {needed}")
     assert findings["training"] == Finding("training", None, f"not timed: {needed}")
 
 
-def test_the_command_reads_the_named_file_and_tells_each_finding_at_once(
+def test_a_disk_without_room_is_found_with_advice_for_a_node(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refprotofl.deploy.doctor.shutil.disk_usage", lambda path: SimpleNamespace(free=5_000_000))
+    disk = found(kit())["disk"]
+    assert disk.fine is False
+    assert "; make room, or name another store" in disk.words
+    assert "--resume" not in disk.words
+
+
+def test_an_experiment_that_has_not_run_yet_is_checked_against_the_nodes_own_data(kit: Kit, tmp_path: Path) -> None:
+    """Before the first run there is no experiment.json with what all images look like."""
+    findings = found(kit(), load_experiment(preset="quick", settings=["clients=3"]))
+    assert [one.subject for one in findings.values() if one.fine is False] == ["server"]
+    assert "a step takes" in findings["training"].words
+
+
+def test_the_command_makes_the_key_and_tells_each_finding_at_once(
     kit: Kit,
     undisturbed: Path,
     tmp_path: Path,
@@ -183,22 +254,34 @@ def test_the_command_reads_the_named_file_and_tells_each_finding_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copy(undisturbed / "experiment.json", tmp_path / "exp.json")
+    (tmp_path / "exp.toml").write_text("clients = 3\nmin-size = 10\n")
     told: list[str] = []
+    folder = kit()
+    step = doctor._step
 
-    def last() -> Finding:
+    def last(*given: Any) -> Finding:
         told.append(capsys.readouterr().out)
-        return Finding("messages", True, "none.")
+        return step(*given)
 
-    monkeypatch.setattr(doctor, "_messages", last)
+    monkeypatch.setattr(doctor, "_step", last)
 
-    def command(file: str) -> int:
+    def command(file: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["refprotofl", "deploy", "doctor", str(folder), "--experiment", file])
         with pytest.raises(SystemExit) as ended:
             main()
-        return int(ended.value.code or 0)
+        written = capsys.readouterr()
+        return int(ended.value.code or 0), written.out + written.err
 
-    folder = kit()
-    assert command(str(tmp_path / "exp.json")) == 0
-    assert "ok  training: a step takes" in told[0]
-    assert command(str(tmp_path / "other.json")) == 2
-    assert "there is no such file" in capsys.readouterr().err
+    code, shown = command(str(tmp_path / "exp.json"))
+    assert code == 2
+    assert "ok  run: this node would take it" in told[0]
+    assert "This node cannot take part yet: server." in shown
+    assert "Path not found" in command(str(tmp_path / "other.json"))[1]
+    with serving(tmp_path / "server", 0) as port:
+        shutil.copy(tmp_path / "server" / "ca.crt", folder)
+        config = (folder / "node.toml").read_text()
+        (folder / "node.toml").write_text(config.replace(NOWHERE, f"127.0.0.1:{port}"))
+        code, shown = command(str(tmp_path / "exp.toml"))
+    assert code == 2
+    assert "This node cannot take part yet: admission." in shown  # it signs, and is not known
+    assert (folder / "node.key.pub").exists()

@@ -14,7 +14,7 @@ TWO = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"
 
 @pytest.fixture(scope="module")
 def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    flower = Loopback(tmp_path_factory.mktemp("flower") / "site", simulation=True)
+    flower = Loopback(tmp_path_factory.mktemp("flower") / "site")
     flower.start_superlink()
     yield flower
     flower.close()

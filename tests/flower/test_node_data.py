@@ -1,14 +1,11 @@
-"""Where a node's images may come from, with a worker and without, and what it is scored on if none are for testing."""
+"""Where a node's images may come from, and what it is scored on if none are for testing."""
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from tests.flower.breaking import processes, signal_all
 from tests.flower.conftest import CLIENTS
 from tests.flower.deploying import Configs, deployed, failures
 from tests.flower.inmemory import MemoryGrid
@@ -20,15 +17,6 @@ from refprotofl.handover.on_node import load_own
 from refprotofl.records.events import read_events
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.verify import first_difference
-
-WORKER = pytest.mark.parametrize("worker", [False, True], ids=["alone", "with-a-worker"])
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> Iterator[None]:
-    """The workers of this test's nodes are ended by their ids."""
-    yield
-    signal_all(processes(f"{tmp_path}/"), signal.SIGKILL)
 
 
 def given(grid: MemoryGrid, **changed: Any) -> None:
@@ -47,8 +35,6 @@ def as_folder(file: Path, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-@WORKER
-@pytest.mark.usefixtures("ended")
 def test_a_function_beside_the_nodes_config_gives_its_images(
     grid: MemoryGrid,
     settings: Configs,
@@ -56,29 +42,26 @@ def test_a_function_beside_the_nodes_config_gives_its_images(
     undisturbed: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    worker: bool,
 ) -> None:
-    name = f"images_of_a_node_{int(worker)}"
+    name = "images_of_a_node"
     (tmp_path / f"{name}.py").write_text(
         f"import numpy as np\n\ndef load():\n    return dict(np.load({str(apart / 'client-1.npz')!r}))\n"
     )
-    monkeypatch.chdir(tmp_path)  # as start.sh stands in the kit
+    monkeypatch.chdir(tmp_path)  # as start.sh does, in the kit
     monkeypatch.syspath_prepend(tmp_path)  # and is put back
-    given(grid, data_path=f"{name}:load", worker=worker)
+    given(grid, data_path=f"{name}:load")
     there = deployed(grid, settings(), tmp_path / "there")
     assert first_difference(undisturbed, there.folder) is None
 
 
-@WORKER
-@pytest.mark.usefixtures("ended")
 def test_a_folder_of_class_folders_is_the_same_as_a_file_of_its_images(
-    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path, worker: bool
+    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path
 ) -> None:
     images, labels = as_folder(apart / "client-1.npz", tmp_path / "photos")
     np.savez(tmp_path / "file.npz", x=images, y=labels)
     given(grid, data_path=str(tmp_path / "file.npz"))
     of_file = deployed(grid, settings(rounds=1), tmp_path / "of-file")
-    given(grid, data_path=str(tmp_path / "photos"), store=str(tmp_path / "new-store"), worker=worker)
+    given(grid, data_path=str(tmp_path / "photos"), store=str(tmp_path / "new-store"))
     of_folder = deployed(grid, settings(rounds=1), tmp_path / "of-folder")
     assert first_difference(of_file.folder, of_folder.folder) is None
     assert failures(of_folder.folder) == []

@@ -1,4 +1,4 @@
-"""A deployment as a user makes it, on loopback: TLS, keys made by the nodes, three SuperNodes with their own data."""
+"""A deployment as a user makes it, on loopback: TLS, keys made by the nodes, three nodes with their own data."""
 
 import stat
 from collections.abc import Iterator
@@ -23,21 +23,38 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_three_nodes_over_tls_give_the_digests_of_the_run_in_one_process(
     site: Site, settings: Configs, apart: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    assert stat.S_IMODE((site.made.server / "ca.key").stat().st_mode) == 0o600
+    made, folder = site.made, str(site.folder)
+    for path in (made.server / "ca.key", made.server / "server.key", made.server / "operator.secret"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for number in range(CLIENTS):
         site.join(number, apart / f"client-{number}.npz")
-        assert stat.S_IMODE((site.made.kit(number) / "node.key").stat().st_mode) == 0o600
-    out = tmp_path / "there"
-    site.submit(settings() | {"out": str(out)})
+        assert stat.S_IMODE((made.kit(number) / "node.key").stat().st_mode) == 0o600
+    assert "ok  admission: this node's key is admitted." in site.refprotofl("deploy", "doctor", str(made.kit(0)))
+    out, config = tmp_path / "there", settings()
+    words = [word for name, value in config.items() if name != "preset" for word in ("--set", f"{name}={value}")]
 
-    wait_for((out / "summary.json").exists, PATIENCE, site.log)
+    told = site.refprotofl("deploy", "run", folder, "--preset", config["preset"], *words, "--out", str(out))
+    assert all(f"round {number} of 3, " in told for number in (1, 2, 3))
+    assert f"The run is in {out}" in told
     assert first_difference(undisturbed, out) is None
     assert "agree in every message and state" in site.refprotofl("verify", str(undisturbed), str(out))
-    told = site.refprotofl("deploy", "doctor", str(site.made.kit(0)), "--experiment", str(out / "experiment.json"))
+
+    told = site.refprotofl("deploy", "doctor", str(made.kit(0)), "--experiment", str(out / "experiment.json"))
     assert "This node can take part." in told
-    told = site.refprotofl("deploy", "status", str(site.folder))
-    assert "3 nodes" in told
-    assert all(f"node-{number}" in told for number in range(CLIENTS))
-    site.submit(settings() | {"out": "relative"})
-    wait_for(lambda: site.last_run()["status"] == "finished:failed", 60, lambda: str(site.last_run()))
-    assert "give the whole path" in site.refprotofl("deploy", "status", str(site.folder), code=4)
+    for command in ("nodes", "status"):
+        told = site.refprotofl("deploy", command, folder)
+        assert "3 nodes" in told
+        assert all(f"node-{number}" in told for number in range(CLIENTS))
+        assert told.count("online") == CLIENTS
+    assert "finished:completed" in told
+    for number in range(CLIENTS):
+        log = (made.kit(number) / "log").read_text()
+        assert log.count("This node's key is not admitted.") <= 1  # it said so once, however long it waited
+        assert "Traceback" not in log
+
+    site.submit(settings(method="fast") | {"out": str(tmp_path / "refused")})  # what only the run's process finds out
+    wait_for(lambda: site.last_run().finished, PATIENCE, site.log)
+    assert "is for simulation only" in " ".join(site.refprotofl("deploy", "status", folder, code=4).split())
+    assert "is for simulation only" in site.refprotofl(
+        "deploy", "run", folder, *words, "--set", "method=fast", "--out", str(tmp_path / "refused"), code=2
+    )

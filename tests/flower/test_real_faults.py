@@ -1,13 +1,11 @@
-"""Faults on loopback with real SuperLink and SuperNodes. They take minutes: `make test-flower-faults`.
+"""Faults on loopback with a real server and real nodes. They take minutes: `make test-flower-faults`.
 
 One deployment for all: every case is a run of its own over the same three nodes, and leaves them as they were.
 """
 
 import os
-import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,23 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
-from tests.flower.breaking import Link, answered, below, cpu_seconds, fill, garbage, processes, signal_all, small_disk
+from tests.flower.breaking import Link, answered, cpu_seconds, fill, processes, small_disk
 from tests.flower.conftest import CLIENTS
 from tests.flower.deploying import Configs, failures, participants, simulated
-from tests.flower.loopback import free_port
 from tests.flower.site import PATIENCE, Site, wait_for
 
-from refprotofl.deploy.server import ask_flower, names_of_nodes, process_of
+from refprotofl.deploy.operator import run_state
+from refprotofl.deploy.server import process_of
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
 
 pytestmark = pytest.mark.skipif(os.environ.get("REFPROTOFL_FAULTS") != "full", reason="takes minutes")
 
-LATE = 60  # seconds of a deadline that a node misses, and the others keep on a busy machine
+LATE = 30  # seconds of a deadline that a node misses: less than the 39 after which it counts as offline
 LONG = 60  # epochs that take a node some seconds of computing
-KEPT_OUT = "Failed to activate SuperNode"  # as a node hears it
+KEPT_OUT = "another one with the same key is online"  # as a node hears it
+WAITS = "This node's key is not admitted."
+ENOUGH = 12  # rounds of a run in which a node is gone for two minutes
 PROTOTYPES = 1  # the first phase of a round; training is the second
 
 
@@ -41,9 +40,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, apart: Path) -> Iterator[Site
     """Node 1 is connected through a link that can be cut."""
     site = Site(tmp_path_factory.mktemp("faults") / "site")
     site.begin()
-    link = site.link = Link(site.made.port)
-    script = site.made.kit(1) / "start.sh"
-    script.write_text(script.read_text().replace(f":{site.made.port} ", f":{link.port} "))
+    link = site.link = Link(site.made.keys.port)
+    config = site.made.kit(1) / "node.toml"
+    config.write_text(config.read_text().replace(f":{site.made.keys.port}", f":{link.port}"))
     try:
         for number in range(CLIENTS):
             site.join(number, apart / f"client-{number}.npz")
@@ -74,37 +73,26 @@ def finish(site: Site, out: Path) -> None:
     wait_for((out / "summary.json").exists, PATIENCE, site.log)
 
 
+def run_log(site: Site) -> str:
+    return (site.made.runs / f"{site.run}.log").read_text()
+
+
 def says(log: Path, words: str) -> bool:
     return words in log.read_text(errors="replace")
 
 
 def told_of_failure(site: Site) -> str:
-    """What `deploy status` says once Flower knows that the run is over."""
-    wait_for(lambda: site.last_run()["status"] == "finished:failed", 120, site.log)
+    """Return what `deploy status` says once the server knows that the run is over."""
+    wait_for(lambda: site.last_run().status == "finished:failed", PATIENCE, site.log)
     return " ".join(site.refprotofl("deploy", "status", str(site.folder), code=4).split())
 
 
-def refusals(site: Site, public: Path) -> list[str]:
-    """Why the server did not let a key in, as its log has it."""
-    key = load_ssh_public_key(public.read_bytes()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    log = (site.made.server / "superlink.log").read_text(errors="replace")
-    return re.findall(re.escape(f"{key!r}, exception: ") + "(.*)", log)
-
-
 def is_online(site: Site, name: str) -> bool:
-    names = names_of_nodes(site.made)
-    return any(
-        names.get(one["node-id"]) == name and one["status"] == "online"
-        for one in ask_flower(site.made, "supernode", "list")["nodes"]
-    )
+    return any(one.name == name and one.status == "online" for one in site.operator.nodes())
 
 
 def store(site: Site, number: int) -> Path:
     return site.made.kit(number) / "store"
-
-
-def worker(site: Site, number: int) -> list[int]:
-    return processes(str(store(site, number) / "worker.sock"))
 
 
 def joined_once(out: Path) -> bool:
@@ -123,7 +111,7 @@ def test_nodes_killed_between_phases_and_in_training_come_back_and_change_nothin
     site.kill_node(1)  # its answer is on its disk, and may be under way or not
     site.start_node(1)
     wait_for(lambda: answered(store(site, 2)) >= (2, PROTOTYPES), PATIENCE, site.log)
-    (process,) = worker(site, 2)
+    process = site.node_process(2)
     before = cpu_seconds(process)
     wait_for(lambda: cpu_seconds(process) > before + 1, PATIENCE, site.log)
     site.kill_node(2)
@@ -150,32 +138,41 @@ def test_a_link_that_is_cut_for_20_seconds_changes_nothing(
 
 
 def test_a_node_that_answers_late_is_left_out_and_takes_part_again(site: Site, settings: Configs, out: Path) -> None:
-    begin(site, settings(deadline=LATE, min_replies=2, evaluate__every=9), out)
+    begin(site, settings(rounds=4, deadline=LATE, min_replies=2, evaluate__every=9), out)
 
-    def stands_still() -> bool:
-        """Its workers, the one that replaces a silent one too."""
-        signal_all(worker(site, 1), signal.SIGSTOP)
-        return rounds(out) >= 2
-
+    process = site.node_process(1)
+    os.kill(process, signal.SIGSTOP)
     try:
-        wait_for(stands_still, PATIENCE, site.log)
+        wait_for(lambda: "node-1" in str(run_state(site.made, site.run).get("waiting")), PATIENCE, site.log)
+        shown = " ".join(site.refprotofl("deploy", "status", str(site.folder)).replace("│", " ").split())
+        assert "waiting for node-1 (client 1, " in shown
+        wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
     finally:
-        signal_all(worker(site, 1), signal.SIGCONT)
+        os.kill(process, signal.SIGCONT)
     finish(site, out)
     told = failures(out)
-    assert {(client, code) for _, client, code in told} == {(1, "late")}
+    assert {client for _, client, _ in told} == {1}
+    assert (1, "late") in {(client, code) for _, client, code in told}
+    assert {code for _, _, code in told} <= {"late", "absent"}  # absent: it missed two heartbeats as well
+    assert "Absent from round 2: node-1 (client 1): it did not answer in time" in run_log(site)
     assert participants(out)[0] == participants(out)[-1] == [0, 1, 2]
     assert [0, 2] in participants(out)
     assert joined_once(out)
 
 
 def test_garbage_costs_its_sender_the_round_and_nobody_else(site: Site, settings: Configs, out: Path) -> None:
-    begin(site, settings(deadline=120, min_replies=2, evaluate__every=9), out)
-    with garbage(store(site, 1)) as asked:
-        wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
+    begin(site, settings(rounds=ENOUGH, deadline=240, min_replies=2, evaluate__every=9), out)
+    log = site.made.kit(1) / "log"
+    site.kill_node(1)
+    site.start_hostile(1)
+    try:
+        wait_for(lambda: rounds(out) >= 2 and says(log, "asked: ask"), PATIENCE, site.log)
+    finally:
+        site.kill_node(1)
+        site.start_node(1)
     finish(site, out)
-    assert "ask" in asked
-    assert {(client, code) for _, client, code in failures(out)} == {(1, "answer")}
+    assert {client for _, client, _ in failures(out)} == {1}
+    assert (1, "answer") in {(client, code) for _, client, code in failures(out)}
     assert participants(out)[0] == participants(out)[-1] == [0, 1, 2]
     assert [0, 2] in participants(out)
     assert joined_once(out)
@@ -193,12 +190,11 @@ def test_a_full_disk_costs_its_node_the_round_and_nothing_that_it_had(
             pytest.skip(str(problem))
         cleanup.callback(site.start_node, 2)
         cleanup.callback(config.write_text, before)
-        cleanup.callback(lambda: signal_all(processes(str(disk)), signal.SIGKILL))
         cleanup.callback(lambda: site.kill_node(2))
         site.kill_node(2)
         config.write_text(before.replace('store = "store"', f'store = "{disk / "store"}"'))
         site.start_node(2)
-        begin(site, settings(deadline=120, min_replies=2, evaluate__every=9), out)
+        begin(site, settings(deadline=240, min_replies=2, evaluate__every=9), out)
         full = fill(disk)
         wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
         full.unlink()
@@ -215,17 +211,9 @@ def test_a_second_node_with_the_same_key_is_kept_out_and_changes_nothing(
     twin = tmp_path / "twin"
     shutil.copytree(site.made.kit(0), twin, ignore=shutil.ignore_patterns("store", "flower", "log"))
     begin(site, settings(), out)
-    with (twin / "log").open("ab") as log:
-        started = subprocess.Popen(
-            [str(twin / "start.sh")],
-            env={**site.env, "NODE_PORT": str(free_port())},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    started = site.start(twin, [str(twin / "start.sh")])
     try:
-        wait_for(partial(says, twin / "log", KEPT_OUT), 120, (twin / "log").read_text)
-        assert refusals(site, twin / "node.key.pub")[-1].endswith("could not be activated.")  # it is known, and online
+        wait_for(partial(says, twin / "log", KEPT_OUT), PATIENCE, (twin / "log").read_text)
         finish(site, out)
     finally:
         os.killpg(started.pid, signal.SIGKILL)
@@ -234,51 +222,63 @@ def test_a_second_node_with_the_same_key_is_kept_out_and_changes_nothing(
     assert not (twin / "store").exists()
 
 
-def test_a_serverapp_that_is_killed_alone_goes_on_after_the_last_committed_round(
+def test_a_runs_process_that_is_killed_is_resumed_after_the_last_committed_round(
     site: Site, settings: Configs, undisturbed: Path, out: Path
 ) -> None:
     begin(site, settings(), out)
-    superlink = process_of(site.made)
-    assert superlink is not None
-    apps = [one for one in below(superlink) if one in processes("flwr-serverapp")]
-    assert apps
-    signal_all(apps, signal.SIGKILL)
-    assert process_of(site.made) == superlink
-    assert "The last run failed: its ServerApp ended without a word, killed or out of memory." in told_of_failure(site)
+    server = process_of(site.made)
+    (process,) = processes(f"refprotofl.engines.flower.runner\0{site.folder}\0{site.run}\0")
+    os.kill(process, signal.SIGKILL)
+    assert "The last run failed: Its process ended (exit code -9): killed, or out of memory." in told_of_failure(site)
+    assert process_of(site.made) == server
     site.submit(settings() | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None
 
 
-def test_a_superlink_that_is_killed_and_started_again_loses_no_committed_round(
+def test_a_server_that_is_killed_and_started_again_loses_no_committed_round(
     site: Site, settings: Configs, undisturbed: Path, out: Path
 ) -> None:
     begin(site, settings(), out)
-    superlink = process_of(site.made)
-    assert superlink is not None
-    os.kill(superlink, signal.SIGKILL)
-    wait_for(lambda: process_of(site.made) is None, 30, site.log)
+    server = process_of(site.made)
+    assert server is not None
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: process_of(site.made) is None, PATIENCE, site.log)
     told = site.refprotofl("deploy", "status", str(site.folder), code=2)
-    assert f"The SuperLink of {site.folder} does not run: refprotofl deploy start {site.folder}." in told
-    site.refprotofl("deploy", "start", str(site.folder), "--bind", "127.0.0.1")
-    assert "The last run failed: its ServerApp" in told_of_failure(site)
+    assert f"The server of {site.folder} is not running: refprotofl deploy start {site.folder}" in told
+    site.refprotofl("deploy", "start", str(site.folder))
+    assert "The last run failed: The server was restarted while the run was under way." in told_of_failure(site)
+    wait_for(lambda: not processes(f"refprotofl.engines.flower.runner\0{site.folder}"), PATIENCE, site.log)
     site.submit(settings() | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None
 
 
-def test_an_unregistered_key_is_kept_out_until_it_is_registered(site: Site) -> None:
-    """The server knows why; the node hears that it is not let in, and tries again."""
-    site.kill_node(0)
+def test_a_revoked_key_is_kept_out_in_mid_run_until_a_new_one_is_admitted(
+    site: Site, settings: Configs, out: Path
+) -> None:
+    """The run continues without it. Its node says one sentence, and takes part again with a new key."""
     kit = site.made.kit(0)
+    begin(site, settings(rounds=ENOUGH, min_replies=2, evaluate__every=9), out)
+    (kit / "log").write_text("")
+    site.refprotofl("deploy", "revoke", str(site.folder), "node-0")
+    wait_for(lambda: [1, 2] in participants(out), PATIENCE, site.log)
+    wait_for(partial(says, kit / "log", WAITS), PATIENCE, (kit / "log").read_text)
+    assert not is_online(site, "node-0")
+    site.refprotofl("deploy", "admit", str(site.folder), "node-0", str(kit / "node.key.pub"), code=2)
+    site.kill_node(0)
     for name in ("node.key", "node.key.pub", "log"):
         (kit / name).unlink()
     site.start_node(0)
-    wait_for(partial(says, kit / "log", KEPT_OUT), 120, (kit / "log").read_text)
-    assert set(refusals(site, kit / "node.key.pub")) == {"No SuperNode found with the given public key."}
-    assert not is_online(site, "late")
-    site.flwr("supernode", "register", str(kit / "node.key.pub"), "refprotofl", "--name", "late")
-    wait_for(lambda: is_online(site, "late"), 120, (kit / "log").read_text)
+    wait_for(partial(says, kit / "log", WAITS), PATIENCE, (kit / "log").read_text)
+    assert "FIX  admission: this node's key is not admitted" in site.refprotofl("deploy", "doctor", str(kit), code=2)
+    site.admit(0)
+    wait_for(lambda: is_online(site, "node-0"), PATIENCE, (kit / "log").read_text)
+    finish(site, out)
+    assert {(client, code) for _, client, code in failures(out)} == {(0, "absent")}
+    log = (kit / "log").read_text()
+    assert log.count(WAITS) == 1
+    assert "Traceback" not in log
 
 
 def test_a_wrong_authority_is_kept_out(site: Site, tmp_path: Path) -> None:
@@ -292,5 +292,6 @@ def test_a_wrong_authority_is_kept_out(site: Site, tmp_path: Path) -> None:
     told = site.refprotofl("deploy", "doctor", str(kit), code=2)
     assert "has no certificate that ca.crt vouches for" in told
     site.start_node(1)
-    wait_for(partial(says, kit / "log", "CERTIFICATE_VERIFY_FAILED"), 120, (kit / "log").read_text)
-    assert not says(kit / "log", KEPT_OUT)
+    wait_for(partial(says, kit / "log", "CERTIFICATE_VERIFY_FAILED"), PATIENCE, (kit / "log").read_text)
+    assert not says(kit / "log", "Connected")
+    assert not says(kit / "log", "Traceback")

@@ -1,39 +1,48 @@
-"""The server's process: where it is looked for, what becomes of one that does not come up, what Flower says of it."""
+"""The server's process: where it listens, what becomes of one that does not come up, and what its status says."""
 
-import json
+import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.flower.breaking import processes
+from tests.flower.breaking import processes, shift_clock
 from tests.flower.loopback import free_port
-from tests.flower.site import Site
+from tests.flower.operators import FakeOperator
+from tests.flower.site import Site as RealSite
 
 from refprotofl.cli import main
 from refprotofl.deploy import server
-from refprotofl.deploy.kits import Deployment, write_deployment
-from refprotofl.errors import DataError, InputError, MachineError
+from refprotofl.deploy.admission import Admissions, Admitted, write_admissions
+from refprotofl.deploy.operator import NodeStatus, RunStatus
+from refprotofl.deploy.progress import Progress, Wait
+from refprotofl.deploy.site import Site, SiteKeys, create_site
+from refprotofl.errors import InputError, MachineError
 
-Programs = Callable[[str], None]
-Status = Callable[[Deployment], tuple[int, str]]
+Status = Callable[[Site], tuple[int, str, str]]
+Program = Callable[[str], None]
+
+
+def make(folder: Path, *, insecure: bool = True) -> Site:
+    return create_site(
+        folder,
+        SiteKeys(host="127.0.0.1", port=free_port(), operator_port=free_port(), nodes=2, insecure=insecure),
+    )
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Deployment:
-    deployment = Deployment(tmp_path / "site", "127.0.0.1", free_port(), 1, True)
-    write_deployment(deployment)
-    return deployment
+def made(tmp_path: Path) -> Site:
+    return make(tmp_path / "site")
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """Takes the place of every program of Flower's."""
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Takes the place of the server's program."""
     path = tmp_path / "program"
-    monkeypatch.setattr(server, "find_program", lambda name: str(path))
-    monkeypatch.setattr(server, "superlink", lambda: [str(path)])
+    monkeypatch.setattr(sys, "executable", str(path))
 
     def write(script: str) -> None:
         path.write_text(f"#!/bin/sh\n{script}\n")
@@ -43,98 +52,148 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 @pytest.fixture
-def status(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Status:
-    """The command's exit code and complaints, with a SuperLink that seems to run."""
-    monkeypatch.setattr(server, "process_of", lambda made: 1)
+def operator(monkeypatch: pytest.MonkeyPatch) -> FakeOperator:
+    """Takes the place of the server's answers, for commands."""
+    fake = FakeOperator()
+    monkeypatch.setattr("refprotofl.engines.flower.operator.FlowerOperator", lambda site: fake)
+    return fake
 
-    def call(made: Deployment) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["refprotofl", "deploy", "status", str(made.folder)])
+
+@pytest.fixture
+def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Status:
+    """The command's exit code, output and complaints, with a server that seems to run."""
+    monkeypatch.setattr(server, "process_of", lambda site: 1)
+    for name in server.environment(make(tmp_path / "unused")).keys() - os.environ.keys():
+        monkeypatch.setenv(name, "")  # so that what the command sets is put back
+
+    def call(site: Site) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["refprotofl", "deploy", "status", str(site.folder)])
         with pytest.raises(SystemExit) as ended:
             main()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, capfd.readouterr().err
+        told = capfd.readouterr()
+        return int(ended.value.code or 0), " ".join(told.out.split()), told.err
 
     return call
 
 
 def test_a_server_is_found_on_the_address_that_it_listens_on(tmp_path: Path) -> None:
-    """By its start, and by Flower's own commands, over TLS."""
-    site = Site(tmp_path / "site")
-    place = ["--host", "127.0.0.2", "--port", str(free_port())]
-    site.refprotofl("deploy", "init", str(site.folder), "--nodes", "1", *place)
+    """By its start, and by the operator's commands, over TLS."""
+    site = RealSite(tmp_path / "site")
+    ports = ["--port", str(free_port()), "--operator-port", str(free_port())]
+    site.refprotofl("deploy", "init", str(site.folder), "--nodes", "1", "--host", "127.0.0.2", *ports)
     try:
-        assert "on 127.0.0.2:" in site.refprotofl("deploy", "start", str(site.folder), "--bind", "127.0.0.2")
+        assert "Devices reach it on 127.0.0.2:" in site.refprotofl("deploy", "start", str(site.folder))
         assert "0 nodes" in site.refprotofl("deploy", "status", str(site.folder))
+        assert "is running already" in site.refprotofl("deploy", "start", str(site.folder), code=2)
     finally:
         site.close()
+    assert "is not running: refprotofl deploy start" in site.refprotofl("deploy", "status", str(site.folder), code=2)
 
 
 @pytest.mark.parametrize("script", ["trap '' HUP; sleep 600 & sleep 600", "sleep 600 & echo 'no such address'; exit 1"])
 def test_a_server_that_does_not_come_up_is_ended_with_all_that_it_started(
-    made: Deployment, program: Programs, monkeypatch: pytest.MonkeyPatch, script: str
+    made: Site, program: Program, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    started = made.server / "started"
-    program(f"touch '{started}'; " + script.replace("sleep 600", f"sleep 600.{made.port}"))
-    monkeypatch.setattr(server, "STARTING", 1.0)
-    with pytest.raises(MachineError, match=r"The SuperLink did not start, it (ended at once|does not answer on 127)"):
-        server.start(made, "127.0.0.1")
+    started, mark = made.server / "started", f"600.{made.keys.port}"
+    program(f"touch '{started}'; " + script.replace("sleep 600", f"sleep {mark}"))
+    monkeypatch.setattr(server, "STARTING", 5.0)
+    with pytest.raises(MachineError, match=r"The server did not start, it (ended at once|does not answer on 127)"):
+        server.start(made)
     assert started.exists()
-    until = time.monotonic() + 60
-    while processes(f"600.{made.port}") and time.monotonic() < until:
+    until = time.monotonic() + 120
+    while processes(mark) and time.monotonic() < until:
         time.sleep(0.1)
-    assert processes(f"600.{made.port}") == []
-    assert not (made.server / "superlink.pid").exists()
+    assert processes(mark) == []
+    assert not (made.server / "server.pid").exists()
 
 
-def test_an_address_to_listen_on_is_read_before_anything_is_started(made: Deployment) -> None:
-    with pytest.raises(InputError, match=re.escape("--bind 127.0.0.1:80: it has a colon and is no IPv6 address")):
-        server.start(made, "127.0.0.1:80")
+@pytest.mark.parametrize("asked", ["127.0.0.1:80", "0.0.0.0"])
+def test_an_address_to_listen_on_is_read_before_anything_is_started(made: Site, asked: str) -> None:
+    """An insecure site listens on loopback only."""
+    words = {
+        "127.0.0.1:80": "--bind 127.0.0.1:80: it has a colon and is no IPv6 address",
+        "0.0.0.0": "An insecure site listens on this machine only",
+    }
+    with pytest.raises(InputError, match=re.escape(words[asked])):
+        server.start(made, asked)
+    assert not made.log.exists()
 
 
-def test_a_deployment_whose_connection_is_gone_is_told(made: Deployment) -> None:
-    (made.home / "config.toml").write_text("")
-    with pytest.raises(DataError, match=r"config\.toml is damaged: it names no SuperLink refprotofl"):
-        server.start(made, "127.0.0.1")
+def test_a_site_whose_host_is_another_machines_asks_for_the_address_to_listen_on(tmp_path: Path) -> None:
+    keys = SiteKeys(host="192.0.2.1", port=free_port(), operator_port=free_port(), nodes=1)  # of no machine
+    with pytest.raises(InputError, match=r"192\.0\.2\.1 is not an address of this machine: name the one to listen on"):
+        server.start(create_site(tmp_path / "site", keys))
 
 
-def test_what_flower_says_of_its_failure_is_told(made: Deployment, program: Programs) -> None:
-    program(
-        r"""printf %s '{"success": false, "error-message": "Connection to the\nSuperLink is unavailable."}'; exit 1"""
-    )
-    with pytest.raises(MachineError, match=r"flwr supernode list failed: Connection to the SuperLink is unavailable\."):
-        server.ask_flower(made, "supernode", "list")
-
-
-def test_a_command_of_flower_that_does_not_answer_is_told(
-    made: Deployment, program: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program("exec sleep 60")
-    monkeypatch.setattr(server, "ANSWERING", 0.5)
-    with pytest.raises(MachineError, match=r"flwr list has not answered in 0.5 seconds; .*superlink.log"):
-        server.ask_flower(made, "list")
+def test_a_port_that_is_taken_is_told_before_the_server_starts(made: Site) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", made.keys.operator_port))
+        other.listen()
+        with pytest.raises(InputError, match=r"Something else listens on port \d+: stop it, or change operator-port"):
+            server.start(made)
 
 
 @pytest.mark.parametrize(
-    ("details", "told"),
-    [
-        ("No heartbeat received from the task", "its ServerApp ended without a word, killed or out of memory."),
-        ("ServerApp failed with exception: rounds = -1 is too small.", "rounds = -1 is too small."),
-    ],
+    ("days", "words"), [(-900, r"ca\.crt expired on \d{4}-\d\d-\d\d"), (+3, r"ca\.crt is not valid before")]
 )
-def test_the_status_says_why_the_last_run_failed_and_what_to_do(
-    made: Deployment, program: Programs, status: Status, details: str, told: str
+def test_certificates_outside_their_dates_are_named_by_start_and_by_status(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: Status,
+    operator: FakeOperator,
+    days: int,
+    words: str,
 ) -> None:
-    runs = {"success": True, "runs": [{"run-id": "1", "status": "finished:failed", "status-details": details}]}
-    nodes = {"success": True, "nodes": []}
-    program(f"""if [ "$1" = list ]; then printf %s '{json.dumps(runs)}'; else printf %s '{json.dumps(nodes)}'; fi""")
-    code, errors = status(made)
+    shift_clock(monkeypatch, days)
+    site = make(tmp_path / "site", insecure=False)
+    monkeypatch.undo()
+    monkeypatch.setattr("refprotofl.engines.flower.operator.FlowerOperator", lambda site: operator)
+    with pytest.raises(InputError, match=words):
+        server.start(site)
+    assert not site.log.exists()
+    monkeypatch.setattr(server, "process_of", lambda site: 1)
+    code, _, warnings = status(site)
+    assert code == 0
+    assert re.search(words, warnings)
+
+
+def test_the_status_says_why_the_last_run_failed_and_what_to_do(
+    made: Site, operator: FakeOperator, status: Status
+) -> None:
+    operator.known_runs = [RunStatus(7, "finished:failed", "rounds = -1 is too small.", 2)]
+    code, shown, errors = status(made)
     assert code == 4
+    assert "0 nodes" in shown
     assert errors == (
-        f"error: The last run failed: {told} Once that is mended, flwr run with the same out goes on with it.\n"
+        "error: The last run failed: rounds = -1 is too small. Run again with the same --out to resume it.\n"
     )
 
 
-def test_the_status_fails_where_flower_does(made: Deployment, program: Programs, status: Status) -> None:
+def test_the_status_names_nodes_that_are_waited_for_and_absent_ones_with_the_reason(
+    tmp_path: Path, operator: FakeOperator, status: Status
+) -> None:
+    site = make(tmp_path / "secure", insecure=False)
+    write_admissions(site, Admissions({"node-0": Admitted("0" * 64, 0), "node-1": Admitted("1" * 64, 1)}, []))
+    operator.known_nodes = [
+        NodeStatus(5, "node-0", "0" * 64, "online"),
+        NodeStatus(6, "node-1", "1" * 64, "registered"),
+    ]
+    operator.known_runs = [RunStatus(8, "running"), RunStatus(7, "finished:completed")]
+    progress = Progress(site.runs / "8.json", say=lambda line: None)
+    progress.waiting([Wait("node-0 (client 0)", "train", time.time())])
+    progress.absent(1, "node-1 (client 1)", 2, "late")
+    code, shown, errors = status(site)
+    assert (code, errors) == (0, "")
+    assert re.search(r"node-0 \W 0 \W online", shown)
+    assert re.search(r"node-1 \W 1 \W never connected", shown)
+    words = " ".join(re.findall(r"[^\s│]+", shown))  # a cell may have several lines
+    assert "waiting for node-0 (client 0) since" in words
+    assert "absent: node-1 (client 1): it did not answer in time" in words
+
+
+def test_the_status_fails_where_the_server_does(made: Site, operator: FakeOperator, status: Status) -> None:
     """It does not show that there are no nodes."""
-    program("""printf %s '{"success": false, "error-message": "no such SuperLink"}'""")
-    assert status(made) == (4, "error: flwr supernode list failed: no such SuperLink\n")
+    operator.trouble = MachineError("The server refused the request (HTTP 500).")
+    code, shown, errors = status(made)
+    assert (code, errors) == (4, "error: The server refused the request (HTTP 500).\n")
+    assert "nodes" not in shown

@@ -1,73 +1,85 @@
-"""The run config of Flower's app is an experiment, with the sentences of every other way to give one."""
+"""Flower's run config is an experiment, with the sentences of every other way to give one."""
 
-import tomllib
+import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.flower.loopback import ROOT
 
-from refprotofl.engines.flower.settings import PLACES, read_run_config
+from refprotofl.engines.flower.app import KEYS
+from refprotofl.engines.flower.settings import read_run_config, read_settings
 from refprotofl.errors import InputError
-from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.keys.complaints import keys
+
+EMPTY = {**dict.fromkeys(KEYS, ""), "preset": "quick"}  # as the app declares it
 
 
-def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in table.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
-
-
-@pytest.fixture(scope="module")
-def declared() -> dict[str, Any]:
-    app = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    return flat(app["config"])
-
-
-def test_the_app_takes_every_key_of_an_experiment(declared: dict[str, Any]) -> None:
-    """Flower refuses a key that pyproject.toml does not have."""
-    assert sorted(declared) == sorted([*PLACES, *keys(Experiment)])
-
-
-def test_without_settings_it_is_the_quick_preset(declared: dict[str, Any]) -> None:
-    found = read_run_config(declared)
+def test_without_settings_it_is_the_quick_preset() -> None:
+    found = read_run_config(EMPTY)
     assert found.experiment == load_experiment(preset="quick")
-    assert (found.out, found.data) == (None, None)
+    assert found.out.is_absolute()
+    assert found.data is None
 
 
-def test_values_are_read_as_by_set(declared: dict[str, Any]) -> None:
-    given = {
-        "rounds": 3,
-        "train.lr": 0.5,
-        "refprotofl.apud": False,
-        "refprotofl.erpa": "off",
-        "model.name": '["mlp", "cnn"]',
-        "out": "/somewhere/run",
-    }
-    found = read_run_config(declared | given)
-    settings = ["rounds=3", "train.lr=0.5", "refprotofl.apud=off", "refprotofl.erpa=off", 'model.name=["mlp", "cnn"]']
+def test_settings_are_read_as_by_set() -> None:
+    settings = [
+        "rounds=3",
+        "train.lr=0.5",
+        "refprotofl.apud=off",
+        'model.name=["mlp", "cnn"]',
+        "public.dataset=/my files/public.npz",
+    ]
+    found = read_run_config(EMPTY | {"set": shlex.join(settings), "out": "/somewhere/run"})
     assert found.experiment == load_experiment(preset="quick", settings=settings)
     assert found.out == Path("/somewhere/run")
 
 
-def test_what_is_wrong_is_told_as_everywhere(declared: dict[str, Any]) -> None:
+def test_a_file_lies_below_the_settings_and_above_the_preset(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('rounds = 7\nmethod = "fedavg"\n')
+    found = read_run_config({"file": str(tmp_path / "mine.toml"), "set": "rounds=8", "data": str(tmp_path)})
+    assert (found.experiment.rounds, found.experiment.method) == (8, "fedavg")
+    assert found.data == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("", []),
+        ("rounds=20 train.lr=0.05", ["rounds=20", "train.lr=0.05"]),
+        ("'public.dataset=/a b/c.npz'  rounds=1", ["public.dataset=/a b/c.npz", "rounds=1"]),
+    ],
+)
+def test_settings_are_split_as_in_a_shell(text: str, settings: list[str]) -> None:
+    assert read_settings(text) == settings
+
+
+def test_a_quote_without_an_end_is_told() -> None:
+    with pytest.raises(InputError, match=r"set = .*: No closing quotation\."):
+        read_run_config(EMPTY | {"set": "'rounds=1"})
+
+
+def test_an_experiments_own_key_is_refused_with_the_place_where_it_belongs() -> None:
+    with pytest.raises(InputError, match=r'no run config key rounds\. .* as in set="rounds=3"\.'):
+        read_run_config(EMPTY | {"rounds": 3})
+
+
+def test_what_is_wrong_is_told_as_everywhere() -> None:
     with pytest.raises(InputError) as told:
-        read_run_config(declared | {"rounds": -1})
+        read_run_config(EMPTY | {"set": "rounds=-1"})
     with pytest.raises(InputError) as typed:
         load_experiment(preset="quick", settings=["rounds=-1"])
     assert str(told.value) == str(typed.value)
 
 
 @pytest.mark.parametrize("key", ["out", "data", "file", "dataset", "public.dataset", "test.dataset"])
-def test_a_relative_place_is_refused_as_nobody_knows_from_where(declared: dict[str, Any], key: str) -> None:
-    with pytest.raises(InputError, match=f"{key} = 'files/a.npz' is relative, but the ServerApp does not run where"):
-        read_run_config(declared | {key: "files/a.npz"})
+def test_a_relative_path_is_refused_as_nobody_knows_from_where(key: str) -> None:
+    config = {key: "files/a.npz"} if key in KEYS else {"set": f"{key}=files/a.npz"}
+    with pytest.raises(
+        InputError, match=f"{key} = 'files/a.npz' is relative, but the server does not run in your folder"
+    ):
+        read_run_config(EMPTY | config)
 
 
 @pytest.mark.parametrize("name", ["digits", "hf:owner/name", "mine:images", "/files/a.npz", "~/a.npz", "digts"])
-def test_a_set_that_is_no_relative_path_is_taken(declared: dict[str, Any], name: str) -> None:
-    """Whether a name is a known one is told when it is loaded, with the nearest that is."""
-    assert read_run_config(declared | {"dataset": name}).experiment.dataset == name
+def test_a_set_that_is_no_relative_path_is_taken(name: str) -> None:
+    """An unknown name is told when it is loaded, with the nearest that is known."""
+    assert read_run_config(EMPTY | {"set": f"dataset={name}"}).experiment.dataset == name

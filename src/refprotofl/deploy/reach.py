@@ -42,8 +42,7 @@ def reach(kit: Path, name: str, address: tuple[str, int], sign: Sign, admission_
         return
     host, port = address
     try:
-        line = _line(authority if secure else None, host, port)
-        line.connect()
+        line = _connected(authority if secure else None, host, port)
     except ssl.SSLCertVerificationError as problem:
         yield Finding("server", False, _distrust(host, port, problem))
         return
@@ -90,6 +89,16 @@ def _line(authority: Path | None, host: str, port: int) -> HTTPConnection:
         return HTTPConnection(host, port, timeout=PATIENCE)
     context = ssl.create_default_context(cafile=str(authority))
     return HTTPSConnection(host, port, timeout=PATIENCE, context=context)
+
+
+def _connected(authority: Path | None, host: str, port: int) -> HTTPConnection:
+    line = _line(authority, host, port)
+    try:
+        line.connect()
+    except BaseException:
+        line.close()
+        raise
+    return line
 
 
 def _trust(line: HTTPConnection) -> str:

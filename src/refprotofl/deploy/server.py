@@ -3,11 +3,13 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 from refprotofl.basics.hosts import LOOPBACK, read_host, with_port
@@ -16,7 +18,8 @@ from refprotofl.deploy.site import Site
 from refprotofl.errors import InputError, MachineError
 from refprotofl.records.files import write_whole
 
-STARTING = 60.0  # seconds that the server has to come up
+STARTING = 120.0  # seconds that the server has to come up
+ANSWERING = 5.0  # seconds that it has to answer a request
 STOPPING = 30.0  # seconds that it has to end
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address to listen on, and where it is then found
 PROGRAMS = {"flower": "refprotofl.engines.flower.superlink"}  # the server's program by transport
@@ -102,7 +105,7 @@ def _launch(site: Site, address: str) -> "subprocess.Popen[bytes]":
 def _await(site: Site, process: "subprocess.Popen[bytes]", near: str) -> None:
     until = time.monotonic() + STARTING
     while time.monotonic() < until and process.poll() is None:
-        if _answers(near, site.keys.port) and _answers("127.0.0.1", site.keys.operator_port):
+        if _serves(site, near, site.keys.port) and _serves(site, "127.0.0.1", site.keys.operator_port):
             return
         time.sleep(0.1)
     ended = process.poll() is not None
@@ -122,15 +125,18 @@ def stop(site: Site) -> bool:
 
 
 def _end(process: int, gone: Callable[[], bool]) -> None:
+    """End a server, and then what it has started and has not ended itself: they are one process group."""
     until = time.monotonic() + STOPPING
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGTERM)
-        while not gone():
-            if time.monotonic() > until:
-                os.killpg(process, signal.SIGKILL)
+        while not gone() and time.monotonic() < until:
             with suppress(ChildProcessError):
                 os.waitpid(process, os.WNOHANG)
             time.sleep(0.1)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(process, 0)
 
 
 def _pid_file(site: Site) -> Path:
@@ -156,3 +162,20 @@ def _answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def _serves(site: Site, host: str, port: int) -> bool:
+    """Return whether the site's server answers a request there: its ports are open before it is ready."""
+    if site.authority is None:
+        line = HTTPConnection(host, port, timeout=ANSWERING)
+    else:
+        context = ssl.create_default_context(cafile=str(site.authority))
+        context.check_hostname = False  # it may listen on another address than the one under which nodes reach it
+        line = HTTPSConnection(host, port, timeout=ANSWERING, context=context)
+    try:
+        with closing(line):
+            line.request("HEAD", "/")
+            line.getresponse()
+    except (OSError, HTTPException):
+        return False
+    return True

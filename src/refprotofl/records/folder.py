@@ -120,8 +120,8 @@ def refuse_deployed(folder: Path) -> None:
     """Only over its nodes can a deployment go on."""
     if os.path.lexists(folder / NODES):
         raise InputError(
-            f"{folder} holds the run of a deployment, whose clients' states lie on its nodes: go on with flwr run and "
-            "the same out."
+            f"{folder} holds the run of a deployment, whose clients' states are on its nodes: continue with refprotofl "
+            "deploy run and the same --out."
         )
 
 

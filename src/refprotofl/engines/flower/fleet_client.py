@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -31,7 +31,13 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_pull_object_fn_protobuf,
     make_push_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -44,6 +50,12 @@ ALIVE = 30.0  # seconds within which the server hears of a node; it takes one fo
 BEAT = 0.7  # of which it is told again
 
 Answer = TypeVar("Answer")
+
+
+class Again(Protocol):
+    """Repeats a request while the link is down, and returns what it gave in the end."""
+
+    def __call__(self, do: Callable[[], Answer], /) -> Answer: ...
 
 
 class FleetClient:
@@ -90,29 +102,37 @@ class FleetClient:
             pass
         self._client.close()
 
-    def pull(self) -> Message | None:
-        """Return the next message for this node, whole; None if there is none."""
+    def pull(self, again: Again) -> Message | None:
+        """Return the next message for this node, whole; None if there is none.
+
+        The server gives it out once: its parts are asked for `again` while the link is down.
+        """
         found = self._client.PullMessages(PullMessagesRequest(node=self._node))
         if not found.messages_list:
             return None
         identity, run = found.messages_list[0].metadata.message_id, found.messages_list[0].metadata.run_id
-        contents = pull_objects(
-            [tree.object_id for tree in iterate_object_tree(found.message_object_trees[0])],
-            make_pull_object_fn_protobuf(self._client.PullObject, self._node, run),
-        )
+        objects = [tree.object_id for tree in iterate_object_tree(found.message_object_trees[0])]
+        pull_object = make_pull_object_fn_protobuf(self._client.PullObject, self._node, run)
+        try:
+            contents = again(lambda: pull_objects(objects, pull_object))
+        except ObjectPullError:
+            return None  # its run has ended meanwhile
         message = cast(Message, inflate_object_from_contents(identity, contents))
         message.metadata.__dict__["_message_id"] = identity
-        self._client.ConfirmMessageReceived(
-            ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=identity)
-        )
+        received = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=identity)
+        again(lambda: self._client.ConfirmMessageReceived(received))
         return message
 
-    def reply(self, message: Message, envelope: Envelope, again: Callable[[Callable[[], None]], None]) -> None:
-        """Send a message's answer; `again` repeats it while the link is down."""
+    def reply(self, message: Message, envelope: Envelope, again: Again) -> bool:
+        """Send a message's answer, `again` while the link is down; return whether it was taken."""
         answer = Message(wrap(envelope), reply_to=message)
         with no_object_id_recompute():
             answer.metadata.__dict__["_message_id"] = answer.object_id
-            again(lambda: self._push(answer))
+            try:
+                again(lambda: self._push(answer))
+            except ObjectPushError:
+                return False
+        return True
 
     def _push(self, answer: Message) -> None:
         objects, run = get_all_nested_objects(answer), answer.metadata.run_id

@@ -146,7 +146,7 @@ def routes_of(app: Any) -> list[tuple[str, str]]:
 
     found = []
     for context in iter_route_contexts(app.routes):
-        route = context.route
+        route: Any = context.route
         found += [(method, str(route.path)) for method in getattr(route, "methods", None) or ()]
     return sorted(set(found))
 
@@ -272,7 +272,7 @@ def fail_task(app: Any, task: int, reason: str) -> None:
     app.state.linkstate_factory.state().finish_task(task, SubStatus.FAILED, reason)
 
 
-class OperatorGrid(HttpGrid):  # type: ignore[misc]
+class OperatorGrid(HttpGrid):
     """Flower's Grid for a run's process, through the operator's door."""
 
     def __init__(self, site: Site, token: str) -> None:

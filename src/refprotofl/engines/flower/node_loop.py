@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 from flwr.app import Message
@@ -23,9 +24,12 @@ from refprotofl.errors import InputError
 SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
 ACTIVE, QUICK = 60.0, 6.0  # for so many seconds after a message the pause is at most look-every over this number
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between two tries to reach the server
+KEPT_OUT, KEPT_OUT_PAUSE = 412, 8.0  # the HTTP status for a key that is online; seconds between two tries then
 LONGEST_RETRY = 600.0  # seconds for which an answer is sent again; the server asks once more for a later one
+LONGEST_SILENCE = 60.0  # seconds without the server after which a node connects anew: it counts as offline by then
 
 Say = Callable[[str], None]
+Made = TypeVar("Made")
 
 
 def say(line: str) -> None:
@@ -53,9 +57,13 @@ class NodeLoop:
                 pause = FIRST_PAUSE
                 self._serve(client)
             except httpx.HTTPStatusError as problem:
-                self._tell(self._refused(problem.response.status_code))
+                status = problem.response.status_code
+                self._tell(self._refused(status))
+                pause = min(pause, KEPT_OUT_PAUSE) if status == KEPT_OUT else pause
             except httpx.HTTPError as problem:
                 self._tell(f"Cannot reach {self.config.server} ({_words(problem)}). Trying again.")
+            except Exception as problem:  # something else than a SuperLink may answer there for once
+                self._tell(f"{self.config.server} cannot be understood ({_words(problem)}). Trying again.")
             finally:
                 client.close()
             self.pause(pause * random.uniform(0.7, 1.3))
@@ -64,7 +72,7 @@ class NodeLoop:
     def _refused(self, status: int) -> str:
         if status == 401:
             return self.waiting
-        if status in (400, 403, 409):
+        if status == KEPT_OUT:
             return (
                 "The server does not let this node in: another one with the same key is online, or this one was "
                 "cut off less than a minute ago. Trying again."
@@ -80,7 +88,7 @@ class NodeLoop:
     def _serve(self, client: FleetClient) -> None:
         rest, last = SHORTEST, time.monotonic()
         while True:
-            message = client.pull()
+            message = self._again(lambda: client.pull(self._again), LONGEST_SILENCE)
             if message is None:
                 self.pause(rest)
                 longest = self.config.look_every
@@ -99,34 +107,42 @@ class NodeLoop:
         except (InputError, Unreadable) as problem:
             given = failure(envelope, problem)
         try:
-            client.reply(message, given, self._again)
+            taken = client.reply(message, given, self._again)
         except httpx.HTTPStatusError as problem:
             if problem.response.status_code == 401:
                 raise
-            self.say(f"An answer was not taken (HTTP {problem.response.status_code}): its run may have ended.")
+            taken = False
+        if not taken:
+            self.say("An answer was not taken: its run may have ended.")
 
     def _check_app(self, client: FleetClient, run: int) -> None:
         """Raise InputError for a run whose app has code, or is not ours: nothing of an app is ever unpacked here."""
         if run not in self._apps:
-            self._apps[run] = code_in(client.bundle(run))
+            self._apps[run] = code_in(self._again(lambda: client.bundle(run)))
         if self._apps[run]:
             raise InputError(f"The run's app is refused: {self._apps[run]}. A node runs installed code only.")
 
-    def _again(self, send: Callable[[], None]) -> None:
-        pause, until = FIRST_PAUSE, time.monotonic() + LONGEST_RETRY
+    def _again(self, do: Callable[[], Made], seconds: float = LONGEST_RETRY) -> Made:
+        """Do something again while the link is down: nothing received is lost, and the node stays connected."""
+        pause, until, failed = FIRST_PAUSE, time.monotonic() + seconds, False
         while True:
             try:
-                return send()
+                made = do()
             except httpx.TransportError as problem:
                 if time.monotonic() > until:
                     raise
-                self._tell(f"The link to {self.config.server} is down ({_words(problem)}). The answer is sent again.")
+                failed = True
+                self._tell(f"The link to {self.config.server} is down ({_words(problem)}). Trying again.")
                 self.pause(pause * random.uniform(0.7, 1.3))
                 pause = min(LONGEST_PAUSE, 2 * pause)
+                continue
+            if failed:
+                self._tell(f"The link to {self.config.server} is back.")
+            return made
 
 
 def _words(problem: Exception) -> str:
-    return str(problem) or type(problem).__name__
+    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 
 
 def serve(kit: Path) -> None:

@@ -46,9 +46,9 @@ class FlowerOperator:
         )
 
     def start(self, config: dict[str, str]) -> int:
-        bundle = build_bundle()
+        bundle, values = build_bundle(), dict[str, bool | float | int | str](config)
         request = StartRunRequest(
-            fab=Fab(hash_str=sha256(bundle), content=bundle), override_config=user_config_to_proto(config)
+            fab=Fab(hash_str=sha256(bundle), content=bundle), override_config=user_config_to_proto(values)
         )
         return int(self._ask(lambda client: client.StartRun(request)).run_id)
 

@@ -9,8 +9,10 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from refprotofl.deploy.admission import default_client, read_admissions
 from refprotofl.deploy.progress import Progress, say
@@ -20,6 +22,9 @@ from refprotofl.deploy.transport import Node
 from refprotofl.engines.flower.internals import OperatorGrid
 from refprotofl.engines.flower.superlink import TOKEN
 from refprotofl.errors import InputError, RefProtoFLError, RunError
+
+if TYPE_CHECKING:
+    from refprotofl.engines.flower.settings import Value
 
 LOOK = 1.0  # seconds between two looks whether the SuperLink is still there
 
@@ -45,7 +50,7 @@ def main() -> None:
         grid.finish(True)
 
 
-def _run(grid: OperatorGrid, site: Site, config: dict[str, bool | int | float | str | bytes], run: str) -> None:
+def _run(grid: OperatorGrid, site: Site, config: "Mapping[str, Value]", run: str) -> None:
     from refprotofl.deploy.run import deploy
     from refprotofl.engines.flower.settings import read_run_config
     from refprotofl.engines.flower.transport import FlowerTransport

@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,12 @@ class Launcher:
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     """Let a process that is about to end by itself do so; end it otherwise."""
-    for ask, seconds in ((lambda: None, 3.0), (process.terminate, ENDING), (process.kill, ENDING)):
+    steps: list[tuple[Callable[[], object], float]] = [
+        (process.poll, 3.0),
+        (process.terminate, ENDING),
+        (process.kill, ENDING),
+    ]
+    for ask, seconds in steps:
         ask()
         try:
             process.wait(seconds)

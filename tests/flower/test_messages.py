@@ -3,9 +3,9 @@
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from refprotofl.engines.flower import envelopes
-from refprotofl.engines.flower.messages import Envelope, Unreadable, unwrap, wrap
+from refprotofl.deploy.envelope import Envelope, Unreadable
 from refprotofl.deploy.routes import Answered, Greeted, Route
+from refprotofl.engines.flower.messages import WHOLE, unwrap, wrap
 
 ROUTE = Route("a" * 32, 1, 2, 3, 0, "train", True, "b" * 64, ["c" * 64])
 
@@ -19,8 +19,8 @@ def made(data: bytes) -> Array:
     return Array(dtype="uint8", shape=(1,), stype="numpy.ndarray", data=data)
 
 
-@pytest.mark.parametrize("size", [0, 10, envelopes.WHOLE, envelopes.WHOLE + 1])
-def test_a_parcel_comes_back_as_it_was(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 10, WHOLE, WHOLE + 1])
+def test_an_envelope_comes_back_as_it_was(size: int) -> None:
     envelope = Envelope({"round": 3, "keeps": True, "verb": "train"}, bytes(size))
     assert unwrap(wrap(envelope)) == envelope
 
@@ -36,7 +36,7 @@ def test_a_parcel_comes_back_as_it_was(size: int) -> None:
         RecordDict({"header": ConfigRecord({"json": "{}"})}),
         RecordDict({"header": ConfigRecord({"json": "[" * 100_000})}),
         RecordDict({"header": ConfigRecord({"json": f'{{"round": {"1" * 5_000}}}'})}),
-        RecordDict({"header": ConfigRecord({"json": f'"{"x" * envelopes.WHOLE}"'})}),
+        RecordDict({"header": ConfigRecord({"json": f'"{"x" * WHOLE}"'})}),
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"")})}),
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"PK\3\4")})}),
         RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(HUGE)})}),
@@ -96,9 +96,9 @@ def test_an_answer_that_is_none_is_unreadable(changed: dict[str, object]) -> Non
         Answered.read({**Answered.to(ROUTE).header(), **changed})
 
 
-@pytest.mark.parametrize("changed", [{"client": -1}, {"client": 10**30}, {"client": True}, {"protocol": "1"}])
+@pytest.mark.parametrize("changed", [{"name": "x" * 64}, {"name": 7}, {"name": ["node-0"]}, {"protocol": "1"}])
 def test_a_greeting_that_is_none_is_unreadable(changed: dict[str, object]) -> None:
-    assert Greeted.read({"protocol": 1, "client": 3}).client == 3
+    assert Greeted.read({"protocol": 1, "name": "node-3"}).name == "node-3"
     assert Greeted.read({"protocol": 1, "code": ["made up"]}).code == "failed"
     with pytest.raises(Unreadable):
         Greeted.read({"protocol": 1, **changed})

@@ -12,9 +12,13 @@ from flwr.common.constant import ErrorCode
 from tests.flower.deploying import Configs, deployed, simulated
 from tests.flower.inmemory import GONE, MemoryGrid
 
-from refprotofl.engines.flower import courier, engine, envelopes
-from refprotofl.engines.flower.transport import Courier, Sending
-from refprotofl.engines.flower.messages import Envelope, unwrap, wrap
+from refprotofl.deploy import engine
+from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.transport import Sending
+from refprotofl.engines.flower import messages as content
+from refprotofl.engines.flower import transport
+from refprotofl.engines.flower.messages import unwrap, wrap
+from refprotofl.engines.flower.transport import FlowerTransport
 from refprotofl.errors import MachineError
 from refprotofl.records.verify import first_difference
 
@@ -51,9 +55,9 @@ def sendings(count: int) -> list[Sending]:
     return [Sending(number, "ask", Envelope({}, b"the same for all")) for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize("count", [0, 1, courier.AT_ONCE, courier.AT_ONCE + 1, 7 * courier.AT_ONCE - 3])
+@pytest.mark.parametrize("count", [0, 1, transport.AT_ONCE, transport.AT_ONCE + 1, 7 * transport.AT_ONCE - 3])
 def test_every_message_is_pushed_once_and_its_reply_found(count: int) -> None:
-    carrying = Courier(Echo({}))
+    carrying = FlowerTransport(Echo({}))
     ids = carrying.push(sendings(count))
     assert ids == [f"to-{number}" for number in range(1, count + 1)]
     replies = carrying.pull(ids)
@@ -69,21 +73,21 @@ def test_parts_are_pulled_at_the_same_time() -> None:
     class Together(Echo):
         together = 3
 
-    carrying = Courier(Together({}))
-    assert len(carrying.pull(carrying.push(sendings(3 * courier.AT_ONCE)))) == 3 * courier.AT_ONCE
+    carrying = FlowerTransport(Together({}))
+    assert len(carrying.pull(carrying.push(sendings(3 * transport.AT_ONCE)))) == 3 * transport.AT_ONCE
 
 
 def test_a_part_that_was_not_taken_whole_costs_no_other_part() -> None:
     class Refuses(Echo):
         def takes(self, messages: list[Message]) -> int:
-            return len(messages) - any(one.metadata.dst_node_id == courier.AT_ONCE + 1 for one in messages)
+            return len(messages) - any(one.metadata.dst_node_id == transport.AT_ONCE + 1 for one in messages)
 
-    ids = Courier(Refuses({})).push(sendings(3 * courier.AT_ONCE))
-    assert ids.count("") == courier.AT_ONCE
-    assert ids[courier.AT_ONCE : 2 * courier.AT_ONCE] == [""] * courier.AT_ONCE
+    ids = FlowerTransport(Refuses({})).push(sendings(3 * transport.AT_ONCE))
+    assert ids.count("") == transport.AT_ONCE
+    assert ids[transport.AT_ONCE : 2 * transport.AT_ONCE] == [""] * transport.AT_ONCE
 
 
-@pytest.mark.parametrize("size", [10, envelopes.WHOLE + 1])
+@pytest.mark.parametrize("size", [10, content.WHOLE + 1])
 def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
     class Keeps(Echo):
         kept: ClassVar[list[Message]] = []
@@ -94,44 +98,44 @@ def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
             return super().push_messages(some)
 
     payload = bytes(size)
-    Courier(Keeps({})).push([Sending(number, "ask", Envelope({}, payload)) for number in range(1, 100)])
+    FlowerTransport(Keeps({})).push([Sending(number, "ask", Envelope({}, payload)) for number in range(1, 100)])
     assert len(Keeps.kept) == 99
-    assert len({id(message.content[envelopes.PAYLOAD]) for message in Keeps.kept}) == 1
+    assert len({id(message.content[content.PAYLOAD]) for message in Keeps.kept}) == 1
     assert {unwrap(message.content).payload for message in Keeps.kept} == {payload}
 
 
-@pytest.mark.parametrize(("many", "calls"), [(1, 1), (courier.AT_ONCE, 1), (1000, 63)])
+@pytest.mark.parametrize(("many", "calls"), [(1, 1), (transport.AT_ONCE, 1), (1000, 63)])
 def test_the_more_answers_are_looked_for_the_longer_is_the_rest(many: int, calls: int) -> None:
     """A thousand answers would otherwise be looked for all the time, by requests that keep the nodes' own waiting."""
     rests: list[float] = []
-    carrying = Courier(Echo({}), rests.append)
+    carrying = FlowerTransport(Echo({}), rests.append)
     ids = carrying.push(sendings(many))
     carrying.rest()
     carrying.pull(ids)
     carrying.rest()
     carrying.rest(most=0.01)
-    assert rests == pytest.approx([courier.SHORTEST, calls * courier.QUIET, 0.01])
+    assert rests == pytest.approx([transport.SHORTEST, calls * transport.QUIET, 0.01])
 
 
 def test_codes_are_those_of_flower() -> None:
     """An app that cannot be loaded, raises or is none will do so again; one whose process died may not."""
     load, raised, fab = "LOAD_CLIENT_APP_EXCEPTION", "CLIENT_APP_RAISED_EXCEPTION", "INVALID_FAB"
-    assert {getattr(ErrorCode, name) for name in (load, raised, fab)} == set(courier.FINAL)
-    assert (engine.CRASHED, GONE) == (ErrorCode.CLIENT_APP_CRASHED, ErrorCode.NODE_UNAVAILABLE)
+    assert {getattr(ErrorCode, name) for name in (load, raised, fab)} == set(transport.FINAL)
+    assert GONE == ErrorCode.NODE_UNAVAILABLE
     others = {"UNKNOWN", "MESSAGE_UNAVAILABLE", "REPLY_MESSAGE_UNAVAILABLE", "MOD_FAILED_PRECONDITION"}
     known = {load, raised, fab, "CLIENT_APP_CRASHED", "NODE_UNAVAILABLE", *others}
     assert {name for name in vars(ErrorCode) if name.isupper()} == known  # a new one wants to be thought of
 
 
 @pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
-def test_a_superlink_that_cannot_be_spoken_to_is_told_in_a_sentence(
+def test_a_superlink_that_does_not_answer_is_told_in_a_sentence(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def refuse(*given: object) -> None:
         raise httpx.HTTPStatusError("500", request=httpx.Request("GET", "http://x"), response=httpx.Response(500))
 
     monkeypatch.setattr(grid, call, refuse)
-    with pytest.raises(MachineError, match=r"cannot be spoken to \(HTTPStatusError\)"):
+    with pytest.raises(MachineError, match=r"SuperLink does not answer \(HTTPStatusError\)"):
         deployed(grid, settings(), tmp_path / "there")
 
 
