@@ -18,12 +18,6 @@ TINY = [
 GRID = [*TINY, "--methods", "refprotofl,local,fedavg", "--seeds", "0,1", "--alpha", "0.5"]
 
 
-@pytest.fixture(autouse=True)
-def _no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine makes runs look long; processes started to help would then do runs that a test counts."""
-    monkeypatch.setattr("refprotofl.grids.hands.WORTH_HANDS", float("inf"))
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the first test of this file that needs a finished grid puts it."""
