@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from refprotofl.basics.state import State
-from refprotofl.errors import GuardError
+from refprotofl.errors import PrivacyError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.client import Seat
@@ -56,14 +56,14 @@ def settle(seat: Seat, verb: str, round: int, answer: Message, before: State, af
     due = planned(seat.experiment, use, len(seat.samples) + public_size(seat.experiment))
     due = Done() if is_lost(answer) else due
     if done != due:
-        raise GuardError(
+        raise PrivacyError(
             f'privacy.unit = "sample": {verb!r} took {done} of private samples, but {due} are accounted for: '
             "sample_uses of the method must say what each verb does"
         )
     if done == Done():
         return after | {name: before[name] for name in (STEPS, MEANS, LAST) if name in before}
     if last.get(verb) == round:
-        raise GuardError(
+        raise PrivacyError(
             f'privacy.unit = "sample": {verb!r} was asked twice in round {round}, but only one answer is accounted for'
         )
     return after | {

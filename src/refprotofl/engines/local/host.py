@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from refprotofl.basics.state import State
-from refprotofl.engines.engine import Code, Request, Result
+from refprotofl.engines.engine import STOPS, Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import DataError, GuardError, InputError, MachineError, RefProtoFLError
+from refprotofl.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 from refprotofl.methods.core.client import Seat
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.training import Diverged
@@ -73,7 +73,7 @@ class ClientHost:
             trouble = "there is not enough memory"
             return Outcome(Result(trouble=trouble, kind="MachineError"))
         except RefProtoFLError as problem:
-            kind = "DataError" if isinstance(problem, DataError) else "MachineError"
+            kind = next((name for name, stop in STOPS.items() if isinstance(problem, stop)), "MachineError")
             return Outcome(Result(trouble=str(problem), kind=kind))
         except Exception as problem:
             return self._failure(task, problem)
@@ -87,7 +87,7 @@ class ClientHost:
             answer = client.answer(request.verb, round, asked)
             state = settle(seat, request.verb, round, answer, loaded.state, client.state)
             result = Result(encode(answer, seat.experiment.value_code))
-        except (MachineError, MemoryError):
+        except (MachineError, PrivacyError, MemoryError):
             raise
         except Exception as problem:
             return self._failure(Task(number, round, location, request), problem)
