@@ -1,10 +1,12 @@
 """Uses of private samples: what the accountant counts on, and the proof that a client did exactly that.
 
-A client's ledger is part of its state. It is written by the place that the client lives in, not by the method.
+A client's ledger is part of its state. The method's code does not write it.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from refprotofl.basics.state import State
 from refprotofl.errors import PrivacyError
@@ -41,6 +43,31 @@ def public_size(experiment: Experiment) -> int:
     """How many public samples every client trains on beside its own."""
     public = experiment.public
     return (public.per_class or 0) * len(public.classes or ()) if public.train_on else 0
+
+
+class Answering(Protocol):
+    """A method's client, or whoever plays one."""
+
+    @property
+    def state(self) -> State: ...
+
+    def answer(self, verb: str, round: int, message: Message) -> Message: ...
+
+
+class AccountedClient:
+    """A client whose use of private samples is checked, whatever its method's code does."""
+
+    def __init__(self, make: Callable[[Seat, State], Answering], seat: Seat, state: State) -> None:
+        self._make = make
+        self._seat = seat
+        self.state = state
+
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        seat, before = self._seat.for_request(verb, round), dict(self.state)
+        client = self._make(seat, self.state)
+        answer = client.answer(verb, round, message)
+        self.state = settle(seat, verb, round, answer, before, client.state)
+        return answer
 
 
 def settle(seat: Seat, verb: str, round: int, answer: Message, before: State, after: State) -> State:
