@@ -39,3 +39,7 @@ class ClientsFailed(RunError):
 
 class GuardError(RunError):
     """Something the experiment promises silently did not happen."""
+
+
+class PrivacyError(GuardError):
+    """Private data were used in a way that nothing accounts for; one client is enough to stop the run."""

@@ -13,7 +13,7 @@ from torch.nn import functional
 import refprotofl
 from refprotofl import Experiment, run
 from refprotofl.engines.local.store import CLIENTS
-from refprotofl.errors import GuardError, InputError, RunError
+from refprotofl.errors import InputError, PrivacyError, RunError
 from refprotofl.methods import FedAvgClient, FedAvgServer, Received, Releases, Samples, train
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.common import weights
@@ -162,6 +162,13 @@ class TwoPasses(FedAvgClient):
         return super().train(round, message)
 
 
+class OneClient(TwoPasses):
+    """At one client of three."""
+
+    def train(self, round: int, message: Received) -> Message:
+        return super().train(round, message) if self.seat.number == 1 else FedAvgClient.train(self, round, message)
+
+
 class NoPass(FedAvgClient):
     def train(self, round: int, message: Received) -> Message:
         return {"shared": message.tensor("shared") + 1}
@@ -202,6 +209,7 @@ def method(client: type[FedAvgClient], **more: Any) -> type:
 own_loop, by_seat, rebuilt = method(OwnLoop), method(BySeat), method(Rebuilt)
 on_test_images, two_passes, no_pass = method(OnTestImages), method(TwoPasses), method(NoPass)
 before_scoring, by_loss = method(BeforeScoring), method(ByLoss)
+one_client = method(OneClient)
 asked_twice = method(FedAvgClient, server=AskedTwice)
 pooled = method(FedAvgClient, pooled=True)
 longer = method(
@@ -217,12 +225,13 @@ longer = method(
         "by_seat",
         "rebuilt",
         "two_passes",
+        "one_client",
         "no_pass",
         "asked_twice",
     ],
 )
 def test_a_method_that_goes_round_the_noise_stops_the_run(name: str, tmp_path: Path) -> None:
-    with pytest.raises(GuardError):
+    with pytest.raises(PrivacyError):
         run(tiny(method=f"{__name__}:{name}", privacy=SAMPLE), out=tmp_path / "run")
 
 
@@ -232,7 +241,7 @@ def test_what_a_client_is_scored_on_is_not_there_to_train_on(tmp_path: Path) -> 
 
 
 def test_training_before_scoring_is_not_scored(tmp_path: Path) -> None:
-    with pytest.raises(GuardError):
+    with pytest.raises(PrivacyError):
         run(tiny(method=f"{__name__}:before_scoring", privacy=SAMPLE), out=tmp_path / "run")
 
 
@@ -264,11 +273,11 @@ def test_sealed_samples_tell_how_many_they_are_and_nothing_else() -> None:
     assert len(sealed) == 3
     assert len(sealed.joined(plain.images[:2], plain.labels[:2])) == 5
     for name in ("images", "labels", "rows", "own_images", "own_labels"):
-        with pytest.raises(GuardError, match="train"):
+        with pytest.raises(PrivacyError, match="train"):
             getattr(sealed, name)
-    with pytest.raises(GuardError):
+    with pytest.raises(PrivacyError):
         sealed.images_of(torch.arange(1))
-    with pytest.raises(GuardError):
+    with pytest.raises(PrivacyError):
         sealed.relabelled(torch.arange(3))
 
 
@@ -312,7 +321,7 @@ own_mean = method(FedAvgClient, server=OwnMean)
 
 @pytest.mark.parametrize(("name", "reason"), [("own_mean", "made no noised sum"), ("asked_twice", "a second sum")])
 def test_a_server_makes_one_noised_sum_a_round(name: str, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(GuardError, match=reason):
+    with pytest.raises(PrivacyError, match=reason):
         run(tiny(method=f"{__name__}:{name}", privacy=CLIENT), out=tmp_path / "run")
 
 

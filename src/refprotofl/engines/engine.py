@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
-from refprotofl.errors import DataError, GuardError, InputError, MachineError, RefProtoFLError
+from refprotofl.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 
 # Why a client has no answer. Only this crosses: what its code says of it may hold data, and stays where it happened.
 Code = Literal["refused", "diverged", "guard", "input", "data", "machine", "late", "absent", "failed"]
@@ -21,8 +21,9 @@ MEANINGS: dict[Code, str] = {
 }
 # What the run ends with if it is the reason of all clients.
 KINDS: dict[str, type[RefProtoFLError]] = {"input": InputError, "data": DataError, "guard": GuardError}
-# An engine's own trouble, which is no client's fault: a damaged store, a full disk, no memory.
-STOPS = {kind.__name__: kind for kind in (DataError, MachineError)}
+# What stops the run wherever it happens: an engine's own trouble, which is no client's fault (a damaged store, a full
+# disk, no memory), and an epsilon that would be false.
+STOPS = {kind.__name__: kind for kind in (DataError, MachineError, PrivacyError)}
 
 Record = dict[str, Any]  # what finds a client's state again: plain JSON, the engine's own but for its "digest"
 

@@ -1,13 +1,15 @@
 """Uses of private samples: what the accountant counts on, and the proof that a client did exactly that.
 
-A client's ledger is part of its state. It is written by the place that the client lives in, not by the method.
+A client's ledger is part of its state. The method's code does not write it.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from refprotofl.basics.state import State
-from refprotofl.errors import GuardError
+from refprotofl.errors import PrivacyError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.core.client import Seat
@@ -43,6 +45,31 @@ def public_size(experiment: Experiment) -> int:
     return (public.per_class or 0) * len(public.classes or ()) if public.train_on else 0
 
 
+class Answering(Protocol):
+    """A method's client, or whoever plays one."""
+
+    @property
+    def state(self) -> State: ...
+
+    def answer(self, verb: str, round: int, message: Message) -> Message: ...
+
+
+class AccountedClient:
+    """A client whose use of private samples is checked, whatever its method's code does."""
+
+    def __init__(self, make: Callable[[Seat, State], Answering], seat: Seat, state: State) -> None:
+        self._make = make
+        self._seat = seat
+        self.state = state
+
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        seat, before = self._seat.for_request(verb, round), dict(self.state)
+        client = self._make(seat, self.state)
+        answer = client.answer(verb, round, message)
+        self.state = settle(seat, verb, round, answer, before, client.state)
+        return answer
+
+
 def settle(seat: Seat, verb: str, round: int, answer: Message, before: State, after: State) -> State:
     """Check what an answer did with private samples against what is accounted for; return the state with its ledger.
 
@@ -56,14 +83,14 @@ def settle(seat: Seat, verb: str, round: int, answer: Message, before: State, af
     due = planned(seat.experiment, use, len(seat.samples) + public_size(seat.experiment))
     due = Done() if is_lost(answer) else due
     if done != due:
-        raise GuardError(
+        raise PrivacyError(
             f'privacy.unit = "sample": {verb!r} took {done} of private samples, but {due} are accounted for: '
             "sample_uses of the method must say what each verb does"
         )
     if done == Done():
         return after | {name: before[name] for name in (STEPS, MEANS, LAST) if name in before}
     if last.get(verb) == round:
-        raise GuardError(
+        raise PrivacyError(
             f'privacy.unit = "sample": {verb!r} was asked twice in round {round}, but only one answer is accounted for'
         )
     return after | {

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -17,6 +18,7 @@ from refprotofl.methods.catalogue import find_method, options_of
 from refprotofl.methods.core.client import Seat
 from refprotofl.methods.core.messages import Scope
 from refprotofl.methods.core.samples import Samples
+from refprotofl.privacy.uses import AccountedClient
 from refprotofl.sides.models import Models
 
 
@@ -69,4 +71,7 @@ def build_client_side(
         )
 
     states = store(folder, lambda number: models.initial[names[number]])
-    return ClientHost(make or method.client, seat, states, ClientLogs(folder.parent).write)
+    answering: Callable[[Seat, State], Answering] = make or method.client
+    if experiment.privacy.unit == "sample":
+        answering = partial(AccountedClient, answering)
+    return ClientHost(answering, seat, states, ClientLogs(folder.parent).write)

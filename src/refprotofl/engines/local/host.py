@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from refprotofl.basics.state import State
-from refprotofl.engines.engine import Code, Request, Result
+from refprotofl.engines.engine import STOPS, Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import DataError, GuardError, InputError, MachineError, RefProtoFLError
+from refprotofl.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 from refprotofl.methods.core.client import Seat
 from refprotofl.methods.core.refusal import Refused
 from refprotofl.methods.core.training import Diverged
-from refprotofl.privacy.uses import settle
 from refprotofl.wire import Message, decode, encode
 
 Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, what happened
@@ -73,7 +72,7 @@ class ClientHost:
             trouble = "there is not enough memory"
             return Outcome(Result(trouble=trouble, kind="MachineError"))
         except RefProtoFLError as problem:
-            kind = "DataError" if isinstance(problem, DataError) else "MachineError"
+            kind = next((name for name, stop in STOPS.items() if isinstance(problem, stop)), "MachineError")
             return Outcome(Result(trouble=str(problem), kind=kind))
         except Exception as problem:
             return self._failure(task, problem)
@@ -82,18 +81,16 @@ class ClientHost:
         number, round = request.client, request.round
         loaded, asked = self.store.load(number, location), decode(request.payload)
         try:
-            seat = self._seat(number).for_request(request.verb, round)
+            seat = self._seat(number)
             client = self._make(seat, dict(loaded.state))
-            answer = client.answer(request.verb, round, asked)
-            state = settle(seat, request.verb, round, answer, loaded.state, client.state)
-            result = Result(encode(answer, seat.experiment.value_code))
-        except (MachineError, MemoryError):
+            result = Result(encode(client.answer(request.verb, round, asked), seat.experiment.value_code))
+        except (MachineError, PrivacyError, MemoryError):
             raise
         except Exception as problem:
             return self._failure(Task(number, round, location, request), problem)
         if not request.keeps:
             return Outcome(result)
-        return Outcome(result, self.store.save(number, round, state, loaded, location))
+        return Outcome(result, self.store.save(number, round, client.state, loaded, location))
 
     def _failure(self, task: Task, problem: Exception) -> Outcome:
         with suppress(Exception):  # what it says of itself may be as broken as it is

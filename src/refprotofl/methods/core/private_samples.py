@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from torch import Tensor
 
-from refprotofl.errors import GuardError
+from refprotofl.errors import PrivacyError
 from refprotofl.methods.core.private_training import SampleMechanism
 from refprotofl.methods.core.samples import Samples
 
@@ -52,7 +52,7 @@ class PrivateSamples(Samples):
         self._refuse("labels")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise GuardError(
+        raise PrivacyError(
             f'privacy.unit = "sample": a method may not read the {what} of a client\'s own samples, as nothing would '
             "noise or account for what it makes of them; use train() and class_means() of refprotofl.methods"
         )

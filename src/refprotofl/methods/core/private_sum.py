@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.basics import streams
-from refprotofl.errors import GuardError
+from refprotofl.errors import PrivacyError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.core.aggregation import Upload
 
@@ -53,7 +53,7 @@ class NoisedChanges(NoisedSum):
     def _next_stream(self) -> np.random.Generator:
         round = self._round()
         if round in self._made:  # under the same noise the difference of two sums would show their difference exactly
-            raise GuardError(
+            raise PrivacyError(
                 f'privacy.unit = "client": a second sum of changes was made in round {round}, but only one is '
                 "accounted for"
             )
@@ -63,7 +63,7 @@ class NoisedChanges(NoisedSum):
     def check_made(self, round: int) -> None:
         """Guard that a round's changes went through the noised sum."""
         if round not in self._made:
-            raise GuardError(
+            raise PrivacyError(
                 f'privacy.unit = "client": round {round} made no noised sum of the clients\' changes; the server must '
                 "aggregate them by fold(self.rule, …)"
             )

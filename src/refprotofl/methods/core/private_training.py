@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from refprotofl.errors import GuardError, InputError
+from refprotofl.errors import InputError, PrivacyError
 from refprotofl.experiment.tables import Privacy, Train
 from refprotofl.methods.core.samples import Samples
 from refprotofl.models import SplitModel
@@ -102,7 +102,7 @@ class SampleMechanism:
     def _draw(self, purpose: str) -> np.random.Generator:
         """The stream of a request's noise: no noise is used twice, whatever a round consists of."""
         if self._request is None:
-            raise GuardError("private samples were used outside a request, so that nothing accounts for it")
+            raise PrivacyError("private samples were used outside a request, so that nothing accounts for it")
         verb, round = self._request
         name = f"privacy/{purpose}" if verb == "train" else f"privacy/{purpose}/{verb}"
         if name not in self._draws:
