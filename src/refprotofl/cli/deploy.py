@@ -1,9 +1,11 @@
 """Commands for real devices: `deploy …` for the operator of a site, `node` for the owner of a device."""
 
+import os
 import shlex
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,19 +28,21 @@ deploy_app = typer.Typer(
 )
 app.add_typer(deploy_app, name="deploy")
 
-EXTRA = "A deployment needs the extra flower: pip install 'refprotofl[flower]'."
-
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of a site.", parser=read_path, metavar="SITE")]
 Kit = Annotated[Path, typer.Argument(help="The folder of a node's kit.", parser=read_path, metavar="KIT")]
 
 
+def _require_extra() -> None:
+    if find_spec("flwr") is None:
+        raise InputError("A deployment needs the extra flower: pip install 'refprotofl[flower]'.")
+
+
 def _open(folder: Path) -> "tuple[Site, Operator]":
     """Return a site and its operator's connection."""
-    try:
-        from refprotofl.deploy.site import read_site
-        from refprotofl.engines.flower.operator import FlowerOperator
-    except ImportError:
-        raise InputError(EXTRA) from None
+    _require_extra()
+    from refprotofl.deploy.site import read_site
+    from refprotofl.engines.flower.operator import FlowerOperator
+
     site = read_site(folder)
     _go_quiet(site)
     return site, FlowerOperator(site)
@@ -46,8 +50,6 @@ def _open(folder: Path) -> "tuple[Site, Operator]":
 
 def _go_quiet(site: "Site") -> None:
     """Keep Flower in this process from asking home, and from the folder that all its users share."""
-    import os
-
     from refprotofl.deploy.server import environment
 
     os.environ.update(environment(site))
@@ -71,11 +73,9 @@ def init(
 
     A node's private key is made on the node and never leaves it.
     """
-    try:
-        from refprotofl.deploy.kits import write_kits
-        from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
-    except ImportError:
-        raise InputError(EXTRA) from None
+    _require_extra()
+    from refprotofl.deploy.kits import write_kits
+    from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
 
     own = operator_port or (port + 1 if port < 65_535 else port - 1)
     site = create_site(folder, SiteKeys(host=host, port=port, operator_port=own, nodes=nodes, insecure=insecure))
@@ -104,11 +104,9 @@ def start(
     ] = None,
 ) -> None:
     """Start the server of a site in the background."""
-    try:
-        from refprotofl.deploy.server import start
-        from refprotofl.deploy.site import INSECURE, read_site
-    except ImportError:
-        raise InputError(EXTRA) from None
+    _require_extra()
+    from refprotofl.deploy.server import start
+    from refprotofl.deploy.site import INSECURE, read_site
 
     site = read_site(folder)
     if site.keys.insecure:
@@ -135,6 +133,7 @@ def run(
 
     A run that is in --out already is resumed. Ctrl-C ends the display, not the run.
     """
+    _require_extra()
     from refprotofl.deploy.operator import follow
 
     site, operator = _open(folder)
@@ -208,6 +207,7 @@ def admit(
     ] = None,
 ) -> None:
     """Admit a node: its key takes part as this client, and no other key does."""
+    _require_extra()
     from refprotofl.deploy.operator import admit
 
     site, operator = _open(folder)
@@ -221,6 +221,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The node's name.", metavar="NODE", show_default=False)],
 ) -> None:
     """Revoke a node's key, for good and at once, in the middle of a run as well."""
+    _require_extra()
     from refprotofl.deploy.operator import revoke
 
     site, operator = _open(folder)
@@ -255,6 +256,7 @@ def _show_nodes(site: "Site", operator: "Operator") -> None:
 @deploy_app.command("status", epilog="Example: refprotofl deploy status site")
 def status(folder: SiteFolder) -> None:
     """Show the server, its nodes and its runs; the exit code is 4 if the last run failed."""
+    _require_extra()
     from refprotofl.deploy.operator import run_state
     from refprotofl.deploy.server import check_certificates, process_of
 
@@ -294,7 +296,9 @@ def stop(
     run: Annotated[int | None, typer.Option(help="Stop this run only.", metavar="RUN")] = None,
 ) -> None:
     """Stop the server and its runs, or one run. A run is resumed by deploy run with the same --out."""
+    _require_extra()
     from refprotofl.deploy.server import stop
+    from refprotofl.deploy.site import read_site
 
     if run is not None:
         _, operator = _open(folder)
@@ -303,10 +307,6 @@ def stop(
         operator.stop(run)
         say(f"Run {run} is stopped.")
         return
-    try:
-        from refprotofl.deploy.site import read_site
-    except ImportError:
-        raise InputError(EXTRA) from None
     say("The server is stopped." if stop(read_site(folder)) else f"No server of {folder} is running.")
 
 
@@ -319,14 +319,12 @@ def doctor(
     ] = None,
 ) -> None:
     """Check a node before it joins: versions, server, clock, admission, disk, memory, data, seconds of a step."""
-    try:
-        from refprotofl.deploy.doctor import examine
-        from refprotofl.deploy.kits import load_key
-        from refprotofl.deploy.node_config import read_node_config
-        from refprotofl.engines.flower.doors import ACTIVATE
-        from refprotofl.engines.flower.internals import signed_headers
-    except ImportError:
-        raise InputError(EXTRA) from None
+    _require_extra()
+    from refprotofl.deploy.doctor import examine
+    from refprotofl.deploy.kits import load_key
+    from refprotofl.deploy.node_config import read_node_config
+    from refprotofl.engines.flower.doors import ACTIVATE
+    from refprotofl.engines.flower.internals import signed_headers
 
     known = None if experiment is None else _read_experiment(experiment)
     bad = []
@@ -352,16 +350,15 @@ def _read_experiment(path: Path) -> "Experiment":
 @deploy_app.command("demo", epilog="Example: refprotofl deploy demo --nodes 3")
 def demo(
     nodes: Annotated[int, typer.Option(help="How many nodes.", min=2, max=20)] = 3,
+    transport: Annotated[Literal["flower"], typer.Option(help="What carries the messages.")] = "flower",
 ) -> None:
     """Try a whole deployment on this machine: site, server, nodes over TLS, three rounds, and cleaning up.
 
     It ends well if the run gives the digest of the same run in one process.
     """
-    try:
-        from refprotofl.deploy.demo import demonstrate
-        from refprotofl.engines.flower.operator import FlowerOperator
-    except ImportError:
-        raise InputError(EXTRA) from None
+    _require_extra()
+    from refprotofl.deploy.demo import demonstrate
+    from refprotofl.engines.flower.operator import FlowerOperator
 
     digest = demonstrate(nodes, FlowerOperator, say)
     say(f"The digests agree: {digest[:12]}. Server and nodes are stopped, and their files removed.")
@@ -373,9 +370,7 @@ def node(kit: Kit) -> None:
 
     It runs installed code only, in one process that keeps its data and model, and connects again by itself.
     """
-    try:
-        from refprotofl.engines.flower.node_loop import serve
-    except ImportError:
-        raise InputError(EXTRA) from None
+    _require_extra()
+    from refprotofl.engines.flower.node_loop import serve
 
     serve(kit)

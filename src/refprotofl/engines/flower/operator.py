@@ -20,6 +20,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from refprotofl.deploy.admission import fingerprint
 from refprotofl.deploy.operator import NodeStatus, RunStatus
+from refprotofl.deploy.server import check_certificates
 from refprotofl.deploy.site import Site
 from refprotofl.engines.flower.app import build_bundle
 from refprotofl.engines.flower.internals import SecretInterceptor, check_version
@@ -92,6 +93,7 @@ class FlowerOperator:
                 f"The server refused the request (HTTP {status}); its log is {self._site.log}."
             ) from None
         except httpx.ConnectError:
+            check_certificates(self._site)  # an expired one is why no connection comes about
             raise InputError(f"The server of {folder} is not running: refprotofl deploy start {folder}") from None
         except httpx.HTTPError as problem:
             raise MachineError(
