@@ -115,6 +115,16 @@ def silent(verb: str, when: int) -> OpenEngine:
     return opened
 
 
+@pytest.mark.parametrize("method", ["refprotofl", "fedavg", "thin", "fedpac"])
+def test_answers_that_do_not_fit_into_memory_give_the_same_result(
+    method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    experiment = Experiment.parse({**TINY, "method": method, "rounds": 2})
+    whole = run(experiment, out=tmp_path / "whole")
+    monkeypatch.setattr("refprotofl.methods.core.held.IN_MEMORY", 0)
+    assert run(experiment, out=tmp_path / "spilled").summary["state_digest"] == whole.summary["state_digest"]
+
+
 @pytest.mark.parametrize(
     ("method", "client", "name"),
     [({"method": "thin"}, ThinClient, "scales"), ({"method": "fedgh"}, FedGHClient, "prototypes")],

@@ -9,8 +9,11 @@ import torch
 
 from refprotofl import Experiment, run
 from refprotofl.errors import InputError, RunError
+from refprotofl.methods.builtin.fedavg.fedavg import FedAvgServer
 from refprotofl.methods.catalogue import METHODS
-from refprotofl.simulation.loop import Loop
+from refprotofl.methods.core.cohort import Cohort
+from refprotofl.methods.core.training import Diverged
+from refprotofl.records.folder import read_events
 from refprotofl.simulation.resolving import prepare
 from refprotofl.simulation.run import Watcher
 from refprotofl.wire import decode
@@ -162,17 +165,22 @@ class Silent:
     server, client = METHODS["fedavg"].code()
 
 
-def test_a_round_is_not_done_again_under_the_same_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_not_repeated_under_the_same_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    cohort = Loop.cohort
 
-    def noted(self: Loop, round: int, *rest: Any) -> Any:
-        asked.append(round)
-        return cohort(self, round, *rest)
+    def failing(self: FedAvgServer, cohort: Cohort) -> None:
+        asked.append(cohort.round)
+        raise Diverged("training diverged")
 
-    monkeypatch.setattr(Loop, "cohort", noted)
-    keys: dict[str, Any] = {"method": "fedavg", "privacy": CLIENT, "attack": {"kind": "scaling", "fraction": 0.4}}
-    keys["attack"]["strength"] = 1e6
-    with pytest.raises(RunError, match="nobody is asked twice"):
-        run(tiny(**keys), out=tmp_path / "run")
+    monkeypatch.setattr(FedAvgServer, "round", failing)
+    with pytest.raises(RunError, match=r"at the server training diverged.*nobody is asked twice"):
+        run(tiny(method="fedavg", privacy=SAMPLE), out=tmp_path / "run")
     assert asked == [1]
+
+
+def test_a_change_that_is_clipped_anyway_ends_nothing(tmp_path: Path) -> None:
+    """Two of five clients send their changes times a million: each counts as any other of the clip's length."""
+    attack = {"kind": "scaling", "fraction": 0.4, "strength": 1e6}
+    finished = run(tiny(method="fedavg", privacy=CLIENT, attack=attack, clients=5), out=tmp_path / "run")
+    assert finished.summary["rounds_done"] == 2
+    assert not [event for event in read_events(finished.folder) if event["event"] == "client-failed"]

@@ -24,9 +24,9 @@ Content = TypeVar("Content")
 class Held(Generic[Content]):
     """Decoded answers in the order in which they came. `read` decodes an answer once more."""
 
-    def __init__(self, read: Callable[[int, Message], Content], in_memory: int = IN_MEMORY) -> None:
+    def __init__(self, read: Callable[[int, Message], Content], in_memory: int | None = None) -> None:
         self._read = read
-        self._left = in_memory
+        self._left = IN_MEMORY if in_memory is None else in_memory
         self._file: IO[bytes] | None = None
         self._held: deque[tuple[int, Callable[[], Content], int]] = deque()  # client, its content, bytes in the file
         self._seen: set[int] = set()  # tensors that all have in common count once

@@ -271,7 +271,8 @@ class Server(ABC):
         return self.experiment.max_step > 0 and self.experiment.privacy.unit != "client"
 
     def _drop_outliers(self, cohort: Cohort, verb: str, found: Sizes) -> None:
-        self.compared.add(verb)
+        if found:  # content of a form that has no sizes is left to the check before the commit
+            self.compared.add(verb)
         standings = compare(found, self.experiment.max_step, self._steps, self._usual_memory(found))
         for client, standing in standings.items():
             if standing.is_outlier:
