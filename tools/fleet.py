@@ -69,7 +69,7 @@ class LightNodes:
         self._idle, self._answers = idle, answers
         self._due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
         loaded = [load_pem_private_key(one.encode(), None) for one in keys]
-        self._nodes = [FleetClient(address, authority, key) for key in loaded]
+        self._nodes = [FleetClient(address, authority, key, idle) for key in loaded]
 
     def serve(self) -> None:
         """Serve until this process is ended."""
