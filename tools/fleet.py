@@ -1,40 +1,42 @@
-"""How many nodes one server holds: light nodes without torch, over real HTTP, against a real SuperLink and ServerApp.
+"""How many nodes one server holds: light nodes without torch, over TLS, against a real site with its two doors.
 
     python tools/fleet.py --nodes 10,100
     python tools/fleet.py --nodes 1000 --rounds 2 --idle 60
 
-Every node answers with what a real client answered in a small simulation, so the server reads, checks and folds real
-uploads. It runs in a checkout that has the extra flower, ends by itself, and prints a row for each number of nodes.
+Every node has an admitted key and answers with what a real client answered in a small simulation, so the server reads,
+checks and aggregates real uploads. It runs in a checkout that has the extra flower, ends by itself, and prints a row
+for each number of nodes.
 """
 
 import argparse
 import json
 import os
 import queue
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).parents[1]
-BIN = Path(sys.executable).parent
+sys.path.insert(0, str(ROOT / "src"))
+
+if TYPE_CHECKING:
+    from refprotofl.deploy.site import Site
+
 HANDS = 32  # threads that the nodes of a process share
 BLINK = 0.05  # seconds that a thread sleeps if no node has anything to do
 THERE = "all nodes are there"
-SUPERLINKS = {
-    "ours": [sys.executable, "-m", "refprotofl.engines.flower.superlink"],  # which deploy start starts
-    "flowers": [str(BIN / "flower-superlink")],
-}
 SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "train.local-epochs": 1}
 
 
 def record_answers(folder: Path) -> dict[str, bytes]:
-    """What a client answers to each verb, and `public.npz` for the server."""
+    """Return what a client answers to each verb, and write `public.npz` for the server."""
     from refprotofl.data import load_federated
     from refprotofl.data.exporting import export_federation
     from refprotofl.experiment.presets import load_experiment
@@ -57,32 +59,29 @@ def record_answers(folder: Path) -> dict[str, bytes]:
 
 
 class LightNodes:
-    """So many nodes in this process, each with a key, a connection and a heartbeat of its own."""
+    """Nodes in this process, each with a key, a connection and a heartbeat of its own."""
 
-    def __init__(self, address: str, count: int, idle: float, answers: dict[str, bytes]) -> None:
-        from flwr.supercore.task_identity import TaskIdentity
-        from refprotofl.engines.flower.supernode import rest_longer
+    def __init__(self, address: str, authority: bytes, keys: list[str], idle: float, answers: dict[str, bytes]) -> None:
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        rest_longer(idle)
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
-        self._address, self._count, self._idle, self._answers = address, count, idle, answers
+        from refprotofl.engines.flower.fleet_client import FleetClient
+
+        self._idle, self._answers = idle, answers
         self._due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
-        self._nodes: list[Any] = []
+        loaded = [load_pem_private_key(one.encode(), None) for one in keys]
+        self._nodes = [FleetClient(address, authority, key, idle) for key in loaded]
 
     def serve(self) -> None:
-        """Until this process is ended."""
-        from flwr.supernode.fleet_http_connection import http_request_response
-
-        with ExitStack() as stack:
-            for number in range(self._count):
-                self._nodes.append(stack.enter_context(http_request_response(self._address, insecure=True)))
-                self._due.put((time.monotonic(), number))
-            print(THERE, flush=True)
-            hands = [threading.Thread(target=self._work, daemon=True) for _ in range(HANDS)]
-            for hand in hands:
-                hand.start()
-            for hand in hands:
-                hand.join()
+        """Serve until this process is ended."""
+        for number, node in enumerate(self._nodes):
+            node.activate()
+            self._due.put((time.monotonic(), number))
+        print(THERE, flush=True)
+        hands = [threading.Thread(target=self._work, daemon=True) for _ in range(HANDS)]
+        for hand in hands:
+            hand.start()
+        for hand in hands:
+            hand.join()
 
     def _work(self) -> None:
         while True:
@@ -92,50 +91,28 @@ class LightNodes:
                 time.sleep(BLINK)
                 continue
             try:
-                busy = self._answer_one(*self._nodes[number])
+                busy = self._answer_one(self._nodes[number])
             except Exception as problem:  # a run that has ended, a server that is gone: it looks again
                 print(type(problem).__name__, problem, flush=True)
                 busy = False
             self._due.put((time.monotonic() + (0.0 if busy else self._idle), number))
 
-    def _answer_one(self, node: int, receive: Any, send: Any, get_run: Any, get_fab: Any, *objects: Any) -> bool:
-        from flwr.app import Message
-        from flwr.supercore.inflatable.inflatable_object import (
-            get_all_nested_objects,
-            get_object_tree,
-            iterate_object_tree,
-            no_object_id_recompute,
-        )
-        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+    def _answer_one(self, node: Any) -> bool:
+        from refprotofl.engines.flower.messages import unwrap
 
-        from refprotofl.engines.flower.messages import unwrap, wrap
-
-        pull, push, confirm = objects
-        received = receive()
-        if received is None:
+        message = node.pull(lambda do: do())
+        if message is None:
             return False
-        bare, tree = received
-        run, name = bare.metadata.run_id, bare.metadata.message_id
-        wanted = [one.object_id for one in iterate_object_tree(tree)]
-        contents = pull_objects(wanted, pull_object_fn=lambda one: pull(run, one), max_concurrent_pulls=1)
-        confirm(run, name)
-        asked = inflate_object_from_contents(name, contents)
-        action = bare.metadata.message_type.partition(".")[2]
-        reply = Message(wrap(self._answer(action, unwrap(asked.content))), reply_to=bare)
-        with no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            made, parts = get_object_tree(reply), get_all_nested_objects(reply)
-            missing, session = send(reply, made, 0.0)
-            for one in missing:
-                push(run, session, one, parts[one].deflate())
+        action = message.metadata.message_type.partition(".")[2]
+        node.reply(message, self._answer(action, unwrap(message.content)), lambda do: do())
         return True
 
     def _answer(self, action: str, envelope: Any) -> Any:
+        from refprotofl.deploy.envelope import Envelope
         from refprotofl.deploy.routes import PROTOCOL, Answered, Route
-        from refprotofl.engines.flower.messages import Envelope
 
         if action == "hello":
-            return Envelope({"protocol": PROTOCOL, "client": None})
+            return Envelope({"protocol": PROTOCOL, "name": ""})
         if action == "run":
             return Envelope({"code": None})
         route = Route.read(envelope.header)
@@ -149,16 +126,23 @@ def usage(process: int) -> dict[str, float]:
     return {"cpu": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), "mb": int(peak.split()[1]) / 1000}
 
 
-def find(program: str, below: str) -> int | None:
-    """The process of this program whose command line names `below`."""
+def find(*words: str) -> int | None:
+    """Return the process whose command line has all these words."""
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = entry.read_bytes().decode(errors="replace").split("\0")
+            found = entry.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if any(word.endswith(program) for word in words[:2]) and any(below in word for word in words):
+        if all(word in found for word in words):
             return int(entry.parent.name)
     return None
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
 
 
 def wait_for(words: str, log: Path, seconds: float = 300) -> None:
@@ -175,55 +159,84 @@ def rounds_in(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith(b"}") and b'"event": "round"' in line[:200]]
 
 
-def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path, port: int) -> dict[str, Any]:
-    sys.path.insert(0, str(ROOT / "src"))
-    from refprotofl.deploy.kits import QUIET
+def make_site(folder: Path, count: int) -> "Site":
+    from refprotofl.deploy.site import SiteKeys, create_site
+
+    port, operator_port = free_ports()
+    room = 2 * count + 100  # all of them come from one address
+    keys = SiteKeys(
+        host="127.0.0.1",
+        port=port,
+        operator_port=operator_port,
+        nodes=count,
+        max_connections=room,
+        max_connections_per_address=room,
+    )
+    return create_site(folder, keys)
+
+
+def admit_all(site: "Site", count: int) -> list[str]:
+    """Make a key for each node, and admit it; return the private ones."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    from refprotofl.deploy.admission import Admissions, Admitted, fingerprint, write_admissions
+    from refprotofl.engines.flower.operator import FlowerOperator
+
+    operator, admitted, made = FlowerOperator(site), dict[str, Admitted](), list[str]()
+    for number in range(count):
+        key = ec.generate_private_key(ec.SECP384R1())
+        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        operator.register(f"node-{number}", public)
+        admitted[f"node-{number}"] = Admitted(fingerprint(public), number)
+        made.append(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
+    write_admissions(site, Admissions(admitted, []))
+    return made
+
+
+def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) -> dict[str, Any]:
+    from refprotofl.deploy.server import QUIET, start, stop
+    from refprotofl.engines.flower.operator import FlowerOperator
     from refprotofl.records.rounds import read_traffic
 
-    home, out, address = folder / f"home-{count}", folder / f"run-{count}", f"127.0.0.1:{port}"
-    home.mkdir()
-    config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{address}"\ninsecure = true\n'
-    (home / "config.toml").write_text(config)
-    env = {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    told = {**SETTINGS, "clients": count, "rounds": given.rounds, "out": str(out)}
-    told |= {"public.dataset": str(folder / "data" / "public.npz"), "test.dataset": str(folder / "data" / "test.npz")}
-    run_config = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
-    where = ["--address", address, "--answers", str(answers)]
-    place = ["--host", "127.0.0.1", "--port", str(port)]
-    if given.database:
-        place += ["--database", str(folder / f"state-{count}.db")]
-    programs = {
-        "superlink": [*SUPERLINKS[given.superlink], "--insecure", *place],
-        "nodes": [sys.executable, __file__, "--serve", str(count), "--idle", str(given.idle), *where],
-    }
-    started: list[subprocess.Popen[bytes]] = []
+    site, out = make_site(folder / f"site-{count}", count), folder / f"run-{count}"
+    told = {**SETTINGS, "clients": count, "rounds": given.rounds}
+    told |= {f"{name}.dataset": str(folder / "data" / f"{name}.npz") for name in ("public", "test")}
+    settings = shlex.join(f"{name}={value}" for name, value in told.items() if name != "preset")
+    server, _ = start(site)
+    nodes = None
     try:
-        for name, command in programs.items():
-            log = folder / f"{name}-{count}.log"
-            with log.open("wb") as writing:
-                started.append(subprocess.Popen(command, env=env, cwd=folder, stdout=writing, stderr=writing))
-            wait_for({"superlink": "Uvicorn running", "nodes": THERE}[name], log)
-        subprocess.run([str(BIN / "flwr"), "run", str(ROOT), "here", "--run-config", run_config], env=env, check=True)
+        keys = folder / f"keys-{count}.json"
+        keys.write_text(json.dumps(admit_all(site, count)))
+        log = folder / f"nodes-{count}.log"
+        words = ["--serve", str(site.folder), "--keys", str(keys), "--answers", str(answers), "--idle", str(given.idle)]
+        with log.open("wb") as writing:
+            command = [sys.executable, __file__, *words]
+            nodes = subprocess.Popen(command, env={**os.environ, **QUIET}, stdout=writing, stderr=writing)
+        wait_for(THERE, log)
+        operator = FlowerOperator(site)
+        run = operator.start({"preset": "quick", "set": settings, "out": str(out)})
         until, first, used = time.monotonic() + given.seconds, {}, {}
         while time.monotonic() < until and not (out / "summary.json").exists():
-            server = find("flwr-serverapp", address)
-            for name, process in (("superlink", started[0].pid), ("serverapp", server)):
-                if process is not None and Path(f"/proc/{process}").exists():
-                    used[name] = usage(process)
+            process = find("refprotofl.engines.flower.runner", str(site.folder.absolute()))
+            for name, number in (("superlink", server), ("run", process)):
+                if number is not None and Path(f"/proc/{number}").exists():
+                    used[name] = usage(number)
             if not first and rounds_in(out):
                 first = {name: both["cpu"] for name, both in used.items()}
+            status = operator.run(run)
+            if status.finished and not (out / "summary.json").exists():
+                raise SystemExit(f"The run ended as {status.status}: {status.reason}")
             time.sleep(0.5)
         seen = rounds_in(out)
     finally:
-        server = find("flwr-serverapp", address)
-        if server is not None:  # it would go on to ask for its SuperLink
-            os.kill(server, signal.SIGTERM)
-        for process in reversed(started):
-            process.terminate()
+        stop(site)
+        if nodes is not None:
+            nodes.terminate()
             try:
-                process.wait(30)
+                nodes.wait(30)
             except subprocess.TimeoutExpired:
-                process.kill()
+                nodes.kill()
     if len(seen) < 2:
         seconds = [round(event["seconds"], 1) for event in seen]
         return {"nodes": count, "rounds": len(seen), "seconds_of_rounds": seconds, **used}
@@ -253,26 +266,26 @@ def main() -> None:
     parser.add_argument(
         "--idle", type=float, default=3.0, help="seconds between two looks of a node for work: its look-every"
     )
-    parser.add_argument("--database", action="store_true", help="let the SuperLink keep its state on disk")
-    parser.add_argument(
-        "--superlink", choices=SUPERLINKS, default="ours", help="flowers: as Flower's own command has it"
-    )
-    parser.add_argument("--port", type=int, default=39_391)
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--address", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--keys", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
+        from refprotofl.deploy.site import read_site
+
+        site = read_site(given.serve)
         kept = {name: bytes.fromhex(text) for name, text in json.loads(given.answers.read_text()).items()}
-        LightNodes(given.address, given.serve, given.idle, kept).serve()
+        authority = (site.server / "ca.crt").read_bytes()
+        keys = json.loads(given.keys.read_text())
+        LightNodes(f"127.0.0.1:{site.keys.port}", authority, keys, given.idle, kept).serve()
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         answers = folder / "answers.json"
         answers.write_text(json.dumps({name: data.hex() for name, data in record_answers(folder).items()}))
-        for number, count in enumerate(map(int, given.nodes.split(","))):
-            row = measure(count, given, folder, answers, given.port + number)
+        for count in map(int, given.nodes.split(",")):
+            row = measure(count, given, folder, answers)
             print(json.dumps(row), flush=True)
 
 

@@ -1,6 +1,6 @@
-"""What Flower costs in time, beside the same experiment in one process, both measured in turn.
+"""The time that Flower costs, next to the same experiment in one process, both measured in turn.
 
-    python tools/flower_times.py nodes            # three nodes over TLS, with and without their resident workers
+    python tools/flower_times.py nodes            # three nodes over TLS, each in one process
     python tools/flower_times.py simulation       # Ray, with 10 and with 100 clients
 
 It runs in a checkout that has the extra flower and Ray (`make test-flower` installs both), starts what the tests of a
@@ -20,8 +20,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from tests.flower.breaking import cpu_seconds  # noqa: E402
 from tests.flower.loopback import BIN, Loopback  # noqa: E402
 from tests.flower.site import Site  # noqa: E402
+
+from refprotofl.deploy.server import process_of  # noqa: E402
+from refprotofl.records.rounds import read_traffic  # noqa: E402
 
 NODES = 3
 TURNS = 2  # of everything, one after the other
@@ -63,10 +67,19 @@ def wait_for(out: Path, tell: Any) -> None:
         time.sleep(0.1)
 
 
+def events_of(out: Path) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    return [event for event in events if event["event"] == "round"]
+
+
 def rounds_of(out: Path) -> list[float]:
     """Seconds of the rounds after the first, in which everyone joins."""
-    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-    return [event["seconds"] for event in events if event["event"] == "round"][1:]
+    return [event["seconds"] for event in events_of(out)][1:]
+
+
+def answers_in(out: Path) -> int:
+    """The number of messages that the nodes answered; greetings and the experiment apart."""
+    return sum(row["direction"] == "up" for event in events_of(out) for row in read_traffic(event))
 
 
 def tell(what: str, outs: list[Path], told: dict[str, Any], **more: Any) -> None:
@@ -84,45 +97,55 @@ def tell(what: str, outs: list[Path], told: dict[str, Any], **more: Any) -> None
     print(json.dumps(row), flush=True)
 
 
-def deploy(folder: Path, files: Path, *, worker: bool) -> Site:
+def deploy(folder: Path, files: Path) -> Site:
     site = Site(folder)
     site.begin()
     for number in range(NODES):
-        with (site.made.kit(number) / "node.toml").open("a") as config:
-            config.write(f"worker = {json.dumps(worker)}\n")
         site.join(number, files / f"client-{number}.npz")
     return site
 
 
+def used(site: Site) -> dict[str, float]:
+    """CPU seconds so far, of the nodes together and of the server."""
+    server = process_of(site.made)
+    return {
+        "nodes": sum(cpu_seconds(site.node_process(number)) for number in range(NODES)),
+        "server": cpu_seconds(server) if server is not None else 0.0,
+    }
+
+
 def nodes(asked: list[str], folder: Path) -> None:
+    """CPU seconds per message are of all that a message takes: training, TLS, looking for work meanwhile."""
     told = settings(asked, clients=NODES)
     files = folder / "files"
     exporting = [str(BIN / "refprotofl"), "partition", *as_options(told), "--export", str(files)]
     subprocess.run(exporting, check=True, capture_output=True)
     apart = {f"{name}.dataset": str(files / f"{name}.npz") for name in ("public", "test")}
-    sites: dict[str, Site] = {}
-    outs: dict[str, list[Path]] = {"in one process": [], "with workers": [], "without workers": []}
+    outs: dict[str, list[Path]] = {"in one process": [], "three nodes": []}
+    spent = {"nodes": 0.0, "server": 0.0}
+    site = deploy(folder / "site", files)
     try:
-        sites["with workers"] = deploy(folder / "with", files, worker=True)
-        sites["without workers"] = deploy(folder / "without", files, worker=False)
         for turn in range(TURNS):
-            for what in outs:
+            for what, finished in outs.items():
                 out = folder / f"{what} {turn}"
-                if what in sites:
-                    sites[what].submit({**told, **apart, "out": str(out)})
-                    wait_for(out, sites[what].log)
+                if what == "three nodes":
+                    before = used(site)
+                    site.submit({**told, **apart, "out": str(out)})
+                    wait_for(out, site.log)
+                    spent = {name: spent[name] + both - before[name] for name, both in used(site).items()}
                 else:
                     in_process(told, out)
-                outs[what].append(out)
+                finished.append(out)
     finally:
-        for site in sites.values():
-            site.close()
-    for what, finished in outs.items():
-        tell(what, finished, told)
+        site.close()
+    tell("in one process", outs["in one process"], told)
+    messages = sum(answers_in(out) for out in outs["three nodes"])
+    cpu = {f"{name}_cpu_seconds_per_message": round(all / messages, 3) for name, all in spent.items()}
+    tell("three nodes", outs["three nodes"], told, messages=messages, **cpu)
 
 
 def simulation(asked: list[str], folder: Path) -> None:
-    flower = Loopback(folder / "flower", simulation=True)
+    flower = Loopback(folder / "flower")
     flower.start_superlink()
     try:
         for clients in (10, 100):

@@ -46,7 +46,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from refprotofl.deploy.envelope import Envelope
 from refprotofl.engines.flower.messages import wrap
 
-ALIVE = 30.0  # seconds within which the server hears of a node; it takes one for gone that misses two
+ALIVE = 30.0  # seconds, at least, within which the server hears of a node; it takes one for gone that misses two
 BEAT = 0.7  # of which it is told again
 
 Answer = TypeVar("Answer")
@@ -59,9 +59,15 @@ class Again(Protocol):
 
 
 class FleetClient:
-    """`authority`: the PEM of the site's CA; None without TLS, where a node registers its key itself."""
+    """`authority`: the PEM of the site's CA; None without TLS, where a node registers its key itself.
 
-    def __init__(self, address: str, authority: bytes | None, key: ec.EllipticCurvePrivateKey) -> None:
+    `look_every`: the longest pause between two looks for work; a node that looks seldom reports seldom that it is online.
+    """
+
+    def __init__(
+        self, address: str, authority: bytes | None, key: ec.EllipticCurvePrivateKey, look_every: float = 0.0
+    ) -> None:
+        self._alive = max(ALIVE, 2 * look_every)
         self._key = public_key_to_bytes(key.public_key())
         self._registers = authority is None
         self._client = FleetHttpClient.from_server_address(
@@ -80,13 +86,13 @@ class FleetClient:
         """Come online; httpx.HTTPStatusError if the key is not admitted (401) or online already."""
         if self._registers:
             self._client.RegisterNode(RegisterNodeFleetRequest(public_key=self._key))
-        found = self._client.ActivateNode(ActivateNodeRequest(public_key=self._key, heartbeat_interval=ALIVE))
+        found = self._client.ActivateNode(ActivateNodeRequest(public_key=self._key, heartbeat_interval=self._alive))
         self._node = Node(node_id=found.node_id)
         threading.Thread(target=self._keep_alive, daemon=True).start()
 
     def _keep_alive(self) -> None:
-        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=ALIVE)
-        while not self._end.wait(BEAT * ALIVE):
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=self._alive)
+        while not self._end.wait(BEAT * self._alive):
             try:
                 self._client.SendNodeHeartbeat(request)
             except (httpx.HTTPError, RuntimeError):

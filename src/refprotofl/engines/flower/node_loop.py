@@ -159,4 +159,4 @@ def serve(kit: Path) -> None:
         f"This node's key is not admitted. Send {public} to the operator, who runs: refprotofl deploy admit SITE "
         f"{name} {PUBLIC_KEY}. Until then this node waits."
     )
-    NodeLoop(config, lambda: FleetClient(address, pem, key), waiting).run()
+    NodeLoop(config, lambda: FleetClient(address, pem, key, config.look_every), waiting).run()
