@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,6 @@ class Site:
     @property
     def made(self) -> Made:
         return read_site(self.folder)
-
-    @property
-    def operator(self) -> FlowerOperator:
-        return FlowerOperator(self.made)
 
     def refprotofl(self, *arguments: str, code: int = 0) -> str:
         command = [str(BIN / "refprotofl"), *arguments]
@@ -104,7 +100,12 @@ class Site:
         return self.run
 
     def last_run(self) -> RunStatus:
-        return self.operator.run(self.run)
+        with closing(FlowerOperator(self.made)) as operator:
+            return operator.run(self.run)
+
+    def is_online(self, name: str) -> bool:
+        with closing(FlowerOperator(self.made)) as operator:
+            return any(one.name == name and one.status == "online" for one in operator.nodes())
 
     def log(self) -> str:
         """Return the ends of all logs, for who waits in vain."""

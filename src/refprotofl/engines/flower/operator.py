@@ -74,6 +74,9 @@ class FlowerOperator:
     def unregister(self, node: int) -> None:
         self._ask(lambda: self._client.UnregisterNode(UnregisterNodeRequest(node_id=node)))
 
+    def close(self) -> None:
+        self._client.close()
+
     def _ask(self, call: Callable[[], Answer]) -> Answer:
         folder = self._site.folder
         try:
