@@ -40,10 +40,6 @@ class Site:
     def made(self) -> Made:
         return read_site(self.folder)
 
-    @property
-    def operator(self) -> FlowerOperator:
-        return FlowerOperator(self.made)
-
     def refprotofl(self, *arguments: str, code: int = 0) -> str:
         command = [str(BIN / "refprotofl"), *arguments]
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -104,7 +100,10 @@ class Site:
         return self.run
 
     def last_run(self) -> RunStatus:
-        return self.operator.run(self.run)
+        return FlowerOperator(self.made).run(self.run)
+
+    def is_online(self, name: str) -> bool:
+        return any(one.name == name and one.status == "online" for one in FlowerOperator(self.made).nodes())
 
     def log(self) -> str:
         """Return the ends of all logs, for who waits in vain."""

@@ -87,10 +87,6 @@ def told_of_failure(site: Site) -> str:
     return " ".join(site.refprotofl("deploy", "status", str(site.folder), code=4).split())
 
 
-def is_online(site: Site, name: str) -> bool:
-    return any(one.name == name and one.status == "online" for one in site.operator.nodes())
-
-
 def store(site: Site, number: int) -> Path:
     return site.made.kit(number) / "store"
 
@@ -264,7 +260,7 @@ def test_a_revoked_key_is_kept_out_in_mid_run_until_a_new_one_is_admitted(
     site.refprotofl("deploy", "revoke", str(site.folder), "node-0")
     wait_for(lambda: [1, 2] in participants(out), PATIENCE, site.log)
     wait_for(partial(says, kit / "log", WAITS), PATIENCE, (kit / "log").read_text)
-    assert not is_online(site, "node-0")
+    assert not site.is_online("node-0")
     site.refprotofl("deploy", "admit", str(site.folder), "node-0", str(kit / "node.key.pub"), code=2)
     site.kill_node(0)
     for name in ("node.key", "node.key.pub", "log"):
@@ -273,7 +269,7 @@ def test_a_revoked_key_is_kept_out_in_mid_run_until_a_new_one_is_admitted(
     wait_for(partial(says, kit / "log", WAITS), PATIENCE, (kit / "log").read_text)
     assert "FIX  admission: this node's key is not admitted" in site.refprotofl("deploy", "doctor", str(kit), code=2)
     site.admit(0)
-    wait_for(lambda: is_online(site, "node-0"), PATIENCE, (kit / "log").read_text)
+    wait_for(lambda: site.is_online("node-0"), PATIENCE, (kit / "log").read_text)
     finish(site, out)
     assert {(client, code) for _, client, code in failures(out)} == {(0, "absent")}
     log = (kit / "log").read_text()

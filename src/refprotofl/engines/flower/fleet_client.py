@@ -61,7 +61,7 @@ class Again(Protocol):
 class FleetClient:
     """`authority`: the PEM of the site's CA; None without TLS, where a node registers its key itself.
 
-    `look_every`: the longest pause between two looks for work; a node that looks seldom reports seldom that it is online.
+    `look_every`: the longest pause between two looks for work; who looks seldom sends as few heartbeats.
     """
 
     def __init__(
