@@ -15,6 +15,7 @@ from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesResponse
 from flwr.proto.message_pb2 import PullObjectResponse, PushObjectResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from refprotofl.deploy.envelope import Envelope
 from refprotofl.engines.flower import fleet_client
@@ -99,7 +100,7 @@ Connect = Callable[..., FleetClient]
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
     def made(server: FakeServer, look_every: float = 0.0) -> FleetClient:
-        monkeypatch.setattr(fleet_client.FleetHttpClient, "from_server_address", lambda *given, **more: server)
+        monkeypatch.setattr(FleetHttpClient, "from_server_address", lambda *given, **more: server)
         return FleetClient("127.0.0.1:1", b"ca", KEY, look_every)
 
     return made
