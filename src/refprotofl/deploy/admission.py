@@ -103,7 +103,8 @@ def read_public_key(path: Path) -> bytes:
         raise InputError(f"{path} is not a node's public key: give the node.key.pub that a node writes.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise InputError(f"{path} is not a key of the kind that nodes use: delete node.key there and start it again.")
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    found: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return found
 
 
 def fingerprint(public_key: bytes) -> str:

@@ -181,7 +181,7 @@ class TimedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         connection: Connection = self.app_state["connection"]
         connection.close = transport.abort

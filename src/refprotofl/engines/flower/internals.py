@@ -134,7 +134,8 @@ def create_app(site: Site) -> Any:
         isolation="process",
         runtime_dependency_install=False,
     )
-    app = create_app(config, Lifespan)  # type: ignore[arg-type]
+    lifespan: Any = Lifespan
+    app = create_app(config, lifespan)
     documented = {app.docs_url, app.openapi_url, app.swagger_ui_oauth2_redirect_url}
     app.router.routes = [route for route in app.router.routes if getattr(route, "path", "") not in documented]
     return app
@@ -190,7 +191,8 @@ def refused(status: int) -> Exception:
     """Return the exception that makes Flower answer with a status code and no detail."""
     from fastapi import HTTPException
 
-    return HTTPException(status)
+    problem: Exception = HTTPException(status)
+    return problem
 
 
 def guard_runs() -> None:

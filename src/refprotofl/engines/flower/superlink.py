@@ -78,7 +78,8 @@ def device_door(site: Site, app: Any) -> Door:
     """Return the door for nodes: it opens to signatures of registered keys."""
 
     async def check(headers: dict[str, str]) -> bool:
-        return await run_sync(_is_node, app, headers)
+        known: bool = await run_sync(_is_node, app, headers)
+        return known
 
     registration = REGISTRATION if site.keys.insecure else frozenset[str]()
     return Door(app, NODE_ROUTES, check, site.keys.max_message, registration)
