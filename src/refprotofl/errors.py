@@ -1,5 +1,7 @@
 """What can go wrong, sorted by who can mend it; each kind has its documented exit code."""
 
+from pathlib import Path
+
 
 class RefProtoFLError(Exception):
     """A problem told in a sentence or two: what is wrong, where, what would be right."""
@@ -35,6 +37,13 @@ class MachineError(RunError):
 
 class ClientsFailed(RunError):
     """Too few clients are left in a round."""
+
+
+class DiskFull(MachineError):
+    """A disk without room for a file that must be written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"The disk is full: cannot write {path}. Free some space.")
 
 
 class GuardError(RunError):

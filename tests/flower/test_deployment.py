@@ -139,7 +139,7 @@ def test_two_nodes_for_one_client_are_told(
     grid = MemoryGrid(configs, dict.fromkeys(configs, ""))
     config = settings(deadline=0.2, min_replies=2, rounds=1)
     deployed(grid, config, tmp_path / "there", place=lambda node, name: default_client(name, CLIENTS))
-    assert "Node node-1 is left out: client 1 is node-1, which is online." in capsys.readouterr().out
+    assert "Node node-1 is left out: node-1 (client 1) is online." in capsys.readouterr().out
 
 
 def test_a_node_that_is_not_the_client_that_its_owner_wants_takes_no_part(

@@ -282,7 +282,7 @@ def test_a_node_whose_key_is_revoked_in_mid_run_is_absent_at_once_and_stops_nobo
     there = deployed(grid, settings(), tmp_path / "there")
     assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 2]]
     assert {code for _, client, code in failures(there.folder) if client == 1} == {"absent"}
-    assert "Node node-1 is left out: it has no place here." in capsys.readouterr().out
+    assert "Node node-1 is left out: it has no place." in capsys.readouterr().out
 
 
 def by_name() -> Place:
@@ -325,7 +325,7 @@ def test_a_node_with_a_key_never_takes_the_place_of_another(
     grid.fate = Once(101, ("ask", 2, "train"), "unknown", replace_node)
     there = deployed(grid, settings(deadline=0.5), tmp_path / "there")
     assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 2]]
-    assert capsys.readouterr().out.count("Node node-1 is left out: it has no place here.") == 1
+    assert capsys.readouterr().out.count("Node node-1 is left out: it has no place.") == 1
 
 
 def test_a_node_that_starts_first_under_anothers_name_does_not_get_its_place(
@@ -345,7 +345,7 @@ def test_a_node_that_nobody_can_know_is_left_out_and_told_once(
     grid.names = dict.fromkeys([100, 101, 102], "")
     grid.nodes[101] = {**grid.nodes[101], "name": ""}
     deployed(grid, settings(deadline=0.5, rounds=2, min_replies=2), tmp_path / "there", place=by_name())
-    assert capsys.readouterr().out.count("Node 101 is left out: it has no place here.") == 1
+    assert capsys.readouterr().out.count("Node 101 is left out: it has no place.") == 1
 
 
 @pytest.mark.parametrize("alone", [0.0, 300.0])

@@ -1,25 +1,22 @@
 """What crosses is read back as it was, and nothing else is taken for it."""
 
+import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.task_identity import TaskIdentity
 
 from refprotofl.deploy.envelope import Envelope, Unreadable
 from refprotofl.deploy.routes import Answered, Greeted, Route
-from refprotofl.engines.flower.messages import WHOLE, unwrap, wrap
+from refprotofl.engines.flower.messages import PART, inflate, objects_of, unwrap, wrap
 
 ROUTE = Route("a" * 32, 1, 2, 3, 0, "train", True, "b" * 64, ["c" * 64])
 
 
-FIELDS = b"{'descr': '|u1', 'fortran_order': False, 'shape': (4611686018427387904,), }\n"
-HUGE = b"\x93NUMPY\1\0" + len(FIELDS).to_bytes(2, "little") + FIELDS
+ARRAY = Array(dtype="uint8", shape=(1,), stype="numpy.ndarray", data=b"")
 
 
-def made(data: bytes) -> Array:
-    """What says that it is an array, and is what the sender likes."""
-    return Array(dtype="uint8", shape=(1,), stype="numpy.ndarray", data=data)
-
-
-@pytest.mark.parametrize("size", [0, 10, WHOLE, WHOLE + 1])
+@pytest.mark.parametrize("size", [0, 10, PART, PART + 1, 3 * PART])
 def test_an_envelope_comes_back_as_it_was(size: int) -> None:
     envelope = Envelope({"round": 3, "keeps": True, "verb": "train"}, bytes(size))
     assert unwrap(wrap(envelope)) == envelope
@@ -29,22 +26,57 @@ def test_an_envelope_comes_back_as_it_was(size: int) -> None:
     "content",
     [
         RecordDict(),
-        RecordDict({"header": ConfigRecord({"json": "{"}), "payload": ConfigRecord({"bytes": b""})}),
-        RecordDict({"header": ConfigRecord({"json": "[1]"}), "payload": ConfigRecord({"bytes": b""})}),
-        RecordDict({"header": ConfigRecord({"json": 7}), "payload": ConfigRecord({"bytes": b""})}),
-        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ConfigRecord({"bytes": "text"})}),
+        RecordDict({"header": ConfigRecord({"json": "{"}), "payload-0": ConfigRecord({"bytes": b""})}),
+        RecordDict({"header": ConfigRecord({"json": "[1]"}), "payload-0": ConfigRecord({"bytes": b""})}),
+        RecordDict({"header": ConfigRecord({"json": 7}), "payload-0": ConfigRecord({"bytes": b""})}),
+        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload-0": ConfigRecord({"bytes": "text"})}),
         RecordDict({"header": ConfigRecord({"json": "{}"})}),
         RecordDict({"header": ConfigRecord({"json": "[" * 100_000})}),
         RecordDict({"header": ConfigRecord({"json": f'{{"round": {"1" * 5_000}}}'})}),
-        RecordDict({"header": ConfigRecord({"json": f'"{"x" * WHOLE}"'})}),
-        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"")})}),
-        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(b"PK\3\4")})}),
-        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload": ArrayRecord({"bytes": made(HUGE)})}),
+        RecordDict({"header": ConfigRecord({"json": f'"{"x" * PART}"'})}),
+        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload-0": ArrayRecord({"bytes": ARRAY})}),
+        RecordDict({"header": ConfigRecord({"json": "{}"}), "payload-1": ConfigRecord({"bytes": b""})}),
     ],
 )
 def test_anything_else_is_unreadable(content: RecordDict) -> None:
     with pytest.raises(Unreadable):
         unwrap(content)
+
+
+def test_no_two_messages_have_a_record_in_common() -> None:
+    """Else a node could reserve, or probe for, what another is going to send."""
+    one, other = (wrap(Envelope({"code": None}, b"")) for _ in range(2))
+    assert not {record.object_id for record in one.values()} & {record.object_id for record in other.values()}
+
+
+@pytest.mark.parametrize("size", [0, 10, PART, 3 * PART + 1])
+def test_a_message_is_built_from_its_objects(size: int) -> None:
+    message = sent(Envelope({"round": 3}, bytes(size)))
+    contents = {one: each.deflate() for one, each in get_all_nested_objects(message).items()}
+    assert unwrap(inflate(message.object_id, contents).content).payload == bytes(size)
+    assert len(contents) <= objects_of(size)
+
+
+@pytest.mark.parametrize(
+    "content", [b"ConfigRecord  0\0", b"Message  0\0", b"Message  3\0abc", b"", b"\xff", b"Array  0\0"]
+)
+def test_objects_that_are_no_message_are_unreadable(content: bytes) -> None:
+    with pytest.raises(Unreadable):
+        inflate("a", {"a": content})
+
+
+def test_an_array_is_never_built() -> None:
+    """A few bytes of it may stand for any number."""
+    message = sent(Envelope({}))
+    message.content["payload-0"] = ArrayRecord({"bytes": Array(np.zeros(10, np.uint8))})
+    contents = {one: each.deflate() for one, each in get_all_nested_objects(message).items()}
+    with pytest.raises(Unreadable, match="no message of ours has"):
+        inflate(message.object_id, contents)
+
+
+def sent(envelope: Envelope) -> Message:
+    TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
+    return Message(wrap(envelope), dst_node_id=7, message_type="query.ask")
 
 
 def test_a_route_is_read_back_and_its_key_does_not_depend_on_the_attempt() -> None:

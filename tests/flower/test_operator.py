@@ -129,7 +129,7 @@ def test_a_run_is_followed_line_by_line_to_its_end(site: Site, monkeypatch: pyte
 def test_a_runs_last_state_is_read_and_a_damaged_one_is_none(site: Site) -> None:
     assert run_state(site, 4) == {}
     Progress(site.runs / "4.json", say=lambda line: None).absent(1, "node-1", 2, "late")
-    assert run_state(site, 4)["absent"][0]["node"] == "node-1"
+    assert run_state(site, 4)["absent"][0]["client"] == "node-1"
     for damage in (b"", b"[]", b"{"):
         (site.runs / "4.json").write_bytes(damage)
         assert run_state(site, 4) == {}

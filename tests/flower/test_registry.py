@@ -35,7 +35,7 @@ def test_a_node_that_starts_first_under_anothers_name_gets_no_place(registry: No
     registry.seen([OTHER])
     complaints = registry.admit({OTHER: "node-0"})
     assert list(complaints) == [OTHER]
-    assert complaints[OTHER].startswith("Node node-0 is left out: it has no place here.")
+    assert complaints[OTHER].startswith("Node node-0 is left out: it has no place.")
     assert registry.missing == [0, 1]
     registry.seen([OTHER, ZERO])
     assert registry.newcomers() == [OTHER, ZERO]

@@ -17,7 +17,7 @@ from refprotofl.wire import Message
         ({"tested": 20, "own_tested": 5, "personal": 21}, "personal = 21 is more than tested = 20"),
         ({"tested": 20, "own_tested": 5, "personal": 3, "own": 6}, "own = 6 is more than own_tested = 5"),
         ({"tested": 20, "own_tested": 5, "personal": -3}, "personal = -3 is below 0"),
-        ({"tested": 20, "own_tested": 5, "personal": 2**62}, "personal = 4611686018427387904 is more than"),
+        ({"tested": 20, "own_tested": 5, "personal": 2**62}, "personal = 4611686018427387904 is above"),
         ({"tested": 20, "own_tested": 5, "global": 20}, "the field 'global' was not asked for"),
     ],
 )

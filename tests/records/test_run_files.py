@@ -40,7 +40,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
     write_whole(file, b"old")
     with monkeypatch.context() as patch:
         patch.setattr(*step, refuse(errno.ENOSPC))
-        with pytest.raises(RunError, match=r"disk is full.*state.*--resume"):
+        with pytest.raises(RunError, match=r"disk is full.*state.*Free some space"):
             write_whole(file, b"new and longer")
     assert file.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["state"]
@@ -88,7 +88,10 @@ def test_a_state_comes_back_with_its_types_and_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("problem", "complaint"),
     [
-        ("I/O error: No space left on device (os error 28)", r"The disk is full: cannot write .*/state\. .*--resume"),
+        (
+            "I/O error: No space left on device (os error 28)",
+            r"The disk is full: cannot write .*/state\. Free some space",
+        ),
         ("I/O error: Input/output error (os error 5)", r"Cannot write .*/state: .*Input/output error"),
     ],
 )

@@ -16,10 +16,11 @@ from refprotofl.deploy.progress import Progress, Wait
 from refprotofl.deploy.routes import Answered, Route
 from refprotofl.deploy.transport import SLACK, Reply, Sending, Transport
 from refprotofl.engines.engine import Record, Request, Result, Terms
-from refprotofl.errors import InputError, MachineError
+from refprotofl.errors import InputError
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
+LATE, IMPATIENCE = 2, 0.1  # after so many late answers in a row, this share of the deadline is waited for
 TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
@@ -74,6 +75,7 @@ class DeploymentEngine:
         self._round = 0
         self._issued = 0
         self._looked = 0.0
+        self._late: dict[int, int] = {}  # by client: answers in a row that were late
 
     def submit(self, request: Request) -> int:
         if request.round != self._round:
@@ -100,7 +102,8 @@ class DeploymentEngine:
         return self._issued
 
     def result(self, ticket: int, deadline: float | None) -> Result:
-        asked, deadline = self._asked[ticket], deadline or DEADLINE
+        asked = self._asked[ticket]
+        deadline = self._patience(asked.route.client, deadline or DEADLINE)
         while asked.result is None:
             self._send(deadline)
             heard = self._hear(asked)
@@ -109,6 +112,7 @@ class DeploymentEngine:
             if asked.result is None:
                 self._wait()
         del self._asked[ticket]
+        self._late[asked.route.client] = self._late.get(asked.route.client, 0) + 1 if asked.result.code == "late" else 0
         if asked.result.code is None and asked.route.keeps:
             self._newest[asked.route.client] = asked.state
             self._moved.add(asked.route.client)
@@ -116,6 +120,11 @@ class DeploymentEngine:
             client = asked.route.client
             self._progress.absent(client, self._fleet.label_of(client), asked.route.round, asked.result.code)
         return asked.result
+
+    def _patience(self, client: int, deadline: float) -> float:
+        """Return the seconds to wait for a client: fewer for one that was late again and again, so that it cannot
+        hold up every phase of a run, until it answers in time."""
+        return deadline * IMPATIENCE if self._late.get(client, 0) >= LATE else deadline
 
     def discard(self, client: int) -> None:
         self._newest[client] = self._committed.get(client, "")
@@ -186,10 +195,7 @@ class DeploymentEngine:
             asked.not_before = time.monotonic() + AGAIN
             asked.unknown += self._fleet.ready(asked.route.client) == asked.node
             if asked.unknown >= TRIES:
-                raise MachineError(
-                    f"The server takes no message for the node of client {asked.route.client}, which it lists as "
-                    f"online; its log says why. Rounds committed so far are kept: {self.terms.go_on}."
-                )
+                asked.result = Result(code="absent")
 
     def _hear(self, awaited: _Asked) -> bool:
         next_ones = (awaited, *islice(self._asked.values(), AHEAD))

@@ -68,24 +68,30 @@ def admit(site: Site, operator: Operator, name: str, key: Path, client: int | No
 
     The transport takes the key first: a crash in between leaves a key that has no place, which is admitted again.
     """
-    public_key, admissions = read_public_key(key), read_admissions(site)
+    public_key = read_public_key(key)
     chosen = default_client(name, site.keys.nodes) if client is None else client
     mark = fingerprint(public_key)
-    admissions.check_new(name, mark, chosen)
-    if mark not in {node.key for node in operator.nodes()}:
-        operator.register(name, public_key)
-    write_admissions(site, admissions.admit(name, mark, chosen))
+    with site.locked("admissions"):
+        admissions = read_admissions(site)
+        admissions.check_new(name, mark, chosen)
+        registered = {node.key: node.name for node in operator.nodes()}
+        if registered.get(mark, name) != name:
+            raise InputError(f"This key is registered as {registered[mark]}: admit it under that name.")
+        if mark not in registered:
+            operator.register(name, public_key)
+        write_admissions(site, admissions.admit(name, mark, chosen))
     return chosen, mark
 
 
 def revoke(site: Site, operator: Operator, name: str) -> None:
     """Take a node's place from its key, for good: first here, so that no run gives it work, then at the transport."""
-    admissions = read_admissions(site)
-    if name not in admissions.nodes:
-        known = ", ".join(admissions.nodes) or "none"
-        raise InputError(f"No node {name} is admitted. Admitted nodes: {known}.")
-    mark = admissions.nodes[name].key
-    write_admissions(site, admissions.revoke(name))
+    with site.locked("admissions"):
+        admissions = read_admissions(site)
+        if name not in admissions.nodes:
+            known = ", ".join(admissions.nodes) or "none"
+            raise InputError(f"No node {name} is admitted. Admitted nodes: {known}.")
+        mark = admissions.nodes[name].key
+        write_admissions(site, admissions.revoke(name))
     for node in operator.nodes():
         if node.key == mark:
             operator.unregister(node.number)

@@ -105,7 +105,10 @@ class NodeRegistry:
     def _complaint(self, node: Node, name: str, client: int | None) -> str:
         label = for_terminal(node.name or name or str(node.number))
         if client is None:
-            return f"Node {label} is left out: it has no place here. Admit its key: refprotofl deploy admit."
+            return (
+                f"Node {label} is left out: it has no place. Admit its key with refprotofl deploy admit; on an "
+                "insecure site, give it a name such as node-0."
+            )
         if client >= self._size:
             return f"Node {label} is left out: it is client {client}, and the run has clients = {self._size}."
         if self.node_of(client) is not None:

@@ -66,7 +66,11 @@ def address_for(site: Site, asked: str | None) -> str:
 
 def start(site: Site, bind: str | None = None) -> tuple[int, str]:
     """Start the server, which stays when this process ends; return its process id and address once it answers."""
-    address = address_for(site, bind)
+    with site.locked("server"):
+        return _start(site, address_for(site, bind))
+
+
+def _start(site: Site, address: str) -> tuple[int, str]:
     near = EVERYWHERE.get(address, address)
     running = process_of(site)
     if running is not None:
@@ -149,7 +153,7 @@ def process_of(site: Site) -> int | None:
         process = int(_pid_file(site).read_text())
         os.kill(process, 0)
         command = Path(f"/proc/{process}/cmdline")
-        if command.parent.exists() and str(site.folder.absolute()) not in command.read_text():
+        if command.parent.exists() and str(site.folder.absolute()) not in command.read_text().split("\0"):
             return None  # another process has its number by now
     except (OSError, ValueError):
         return None

@@ -1,18 +1,20 @@
 """A site: the server's folder of a deployment, with its keys, certificates, operator secret and run records."""
 
-import hmac
 import json
 import secrets
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
 from refprotofl.basics.hosts import LOOPBACK, read_host
 from refprotofl.deploy.certificates import write_certificates
-from refprotofl.errors import DataError, InputError
+from refprotofl.errors import DataError, InputError, MachineError
 from refprotofl.keys.complaints import explain
 from refprotofl.keys.table import Table
 from refprotofl.keys.values import Bytes, Switch, Text
@@ -20,6 +22,7 @@ from refprotofl.records.files import create_file, ensure_folder
 from refprotofl.records.inside import read_file
 
 FILE = "site.toml"
+LOCKED = 180.0  # seconds that a command waits for another
 INSECURE = (
     "INSECURE: nothing is encrypted and nobody is authenticated. For trials on one machine only; it listens on "
     "loopback and nowhere else."
@@ -91,8 +94,14 @@ class Site:
             raise DataError(f"Others can read the operator's secret: chmod 600 {path}, and replace it.")
         return found
 
-    def accepts(self, offered: str) -> bool:
-        return hmac.compare_digest(self.secret().encode(), offered.encode("utf-8", "replace"))
+    @contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Keep other commands from changing the same thing meanwhile."""
+        try:
+            with FileLock(self.server / f".{what}.lock", timeout=LOCKED, mode=0o600):
+                yield
+        except Timeout:
+            raise MachineError(f"Another command has been at work on {self.folder} for {LOCKED:g} s.") from None
 
 
 def read_site(folder: Path) -> Site:

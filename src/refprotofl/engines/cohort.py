@@ -238,7 +238,10 @@ class EngineCohort:
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
         if result.trouble is not None:
             stop = STOPS.get(result.kind, RunError)
-            raise stop(f"Round {self.round}, client {client}: {result.trouble.rstrip('.')}.")
+            trouble = result.trouble.rstrip(".")
+            raise stop(
+                f"Round {self.round}, client {client}: {trouble}. Committed rounds are kept: {self._terms.go_on}."
+            )
         if result.code is not None:
             code = result.code if result.code in CODES else "failed"
             self._drop(client, f"{verb}: {MEANINGS[code]}", code)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from refprotofl.errors import InputError, MachineError
+from refprotofl.errors import DiskFull, InputError, MachineError
 from refprotofl.records.inside import check_folder, remove_named
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -69,9 +69,7 @@ def remove_parts(folder: Path) -> None:
 
 def write_error(path: Path, problem: OSError) -> MachineError:
     if problem.errno in FULL:
-        return MachineError(
-            f"The disk is full: cannot write {path}. Free some space, then start again: what was committed is kept."
-        )
+        return DiskFull(path)
     return MachineError(f"Cannot write {path}: {problem.strerror or problem}.")
 
 

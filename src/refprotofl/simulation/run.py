@@ -2,8 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from refprotofl.basics.escapes import for_file_name
 from refprotofl.compute import devices, numerics
 from refprotofl.compute.process import keep_freed_memory, one_compute_thread
 from refprotofl.engines.local.store import check_state
-from refprotofl.errors import DataError, InputError
+from refprotofl.errors import DataError, DiskFull, InputError, MachineError
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
@@ -71,7 +71,7 @@ def run(
     data_dir = None if data is None else Path(data).expanduser()
     folder = RunFolder(Path(out).expanduser() if out is not None else default_folder(experiment))
     keep_freed_memory()
-    with ExitStack() as cleanup, one_compute_thread():
+    with ExitStack() as cleanup, one_compute_thread(), _full_disks_explained():
         cleanup.callback(watcher.close)
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
@@ -105,6 +105,15 @@ def run(
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path), experiment.numerics)
         loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_told())
         return Finished(loop.run(started), folder.path)
+
+
+@contextmanager
+def _full_disks_explained() -> Iterator[None]:
+    """A full disk ends a run of this machine, which is resumed once there is room; on a node it costs a turn."""
+    try:
+        yield
+    except DiskFull as problem:
+        raise MachineError(f"{problem} The run then resumes with --resume.") from None
 
 
 def enter(

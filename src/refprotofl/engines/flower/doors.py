@@ -10,20 +10,29 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from refprotofl.engines.flower.messages import PART
+
 HEADERS = 10.0  # seconds for a connection's TLS handshake, and again for each request's headers
 BODY = 30.0  # seconds for a request's body, to which its size comes at the rate below
 SLOWEST = 2000  # bytes per second of the slowest uplink that is waited for
+LONGEST_BODY = 900.0  # seconds for the largest body
+SMALL, ANNOUNCEMENT = 16_384, 262_144  # bytes of an ordinary request, and of one that announces a message
+OBJECT = PART + 65_536  # bytes of one part of a message
 UNKNOWN_SHARE = 0.5  # of the connections: for those that have not shown who they are
 SPARE_FILES = 128  # files that the process needs besides connections
 
@@ -31,43 +40,39 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Check = Callable[[dict[str, str]], Awaitable[bool]]
+Check = Callable[[dict[str, str]], Awaitable[str]]
 
 ACTIVATE = "/v1/fleet/activate-node"
-NODE_ROUTES = frozenset(
-    {
-        ACTIVATE,
-        "/v1/fleet/deactivate-node",
-        "/v1/fleet/send-node-heartbeat",
-        "/v1/fleet/pull-messages",
-        "/v1/fleet/push-messages",
-        "/v1/fleet/get-run",
-        "/v1/fleet/get-fab",
-        "/v1/fleet/push-object",
-        "/v1/fleet/pull-object",
-        "/v1/fleet/confirm-message-received",
-    }
-)
-REGISTRATION = frozenset({"/v1/fleet/register-node", "/v1/fleet/unregister-node"})  # on an insecure site only
-OPERATOR_ROUTES = frozenset(
-    {
-        "/v1/control/start-run",
-        "/v1/control/stop-run",
-        "/v1/control/list-runs",
-        "/v1/control/list-nodes",
-        "/v1/control/register-node",
-        "/v1/control/unregister-node",
-        "/v1/runtime/send-task-heartbeat",
-        "/v1/runtime/pull-task-input",
-        "/v1/runtime/push-task-output",
-        "/v1/runtime/push-object",
-        "/v1/runtime/pull-object",
-        "/v1/runtime/confirm-message-received",
-        "/v1/runtime/push-messages",
-        "/v1/runtime/pull-messages",
-        "/v1/runtime/get-nodes",
-    }
-)
+NODE_ROUTES = {  # by path: the most bytes of a body
+    ACTIVATE: SMALL,
+    "/v1/fleet/deactivate-node": SMALL,
+    "/v1/fleet/send-node-heartbeat": SMALL,
+    "/v1/fleet/pull-messages": SMALL,
+    "/v1/fleet/push-messages": ANNOUNCEMENT,
+    "/v1/fleet/get-run": SMALL,
+    "/v1/fleet/get-fab": SMALL,
+    "/v1/fleet/push-object": OBJECT,
+    "/v1/fleet/pull-object": SMALL,
+    "/v1/fleet/confirm-message-received": SMALL,
+}
+REGISTRATION = {"/v1/fleet/register-node": SMALL, "/v1/fleet/unregister-node": SMALL}  # on an insecure site only
+OPERATOR_ROUTES = {
+    "/v1/control/start-run": ANNOUNCEMENT,
+    "/v1/control/stop-run": SMALL,
+    "/v1/control/list-runs": SMALL,
+    "/v1/control/list-nodes": SMALL,
+    "/v1/control/register-node": SMALL,
+    "/v1/control/unregister-node": SMALL,
+    "/v1/runtime/send-task-heartbeat": SMALL,
+    "/v1/runtime/pull-task-input": SMALL,
+    "/v1/runtime/push-task-output": ANNOUNCEMENT,
+    "/v1/runtime/push-object": OBJECT,
+    "/v1/runtime/pull-object": SMALL,
+    "/v1/runtime/confirm-message-received": SMALL,
+    "/v1/runtime/push-messages": 16 * ANNOUNCEMENT,
+    "/v1/runtime/pull-messages": ANNOUNCEMENT,
+    "/v1/runtime/get-nodes": SMALL,
+}
 
 
 @dataclass(eq=False)
@@ -81,56 +86,77 @@ class Connection:
 
 
 class Door:
-    """Wraps an ASGI app; `check` sees a request's headers and says whether its sender is known.
+    """Wraps an ASGI app. `check` sees a request's headers and returns who sent it, "" for a stranger.
 
-    `open_routes` are answered without a check, with a body of at most `small` bytes.
+    `routes` has the most bytes of a body for each route. `open_routes` are answered to strangers as well. `at_once`
+    bounds the requests and connections of one sender at a time.
     """
 
     def __init__(
         self,
         app: Application,
-        routes: frozenset[str],
+        routes: Mapping[str, int],
         check: Check,
-        most: int,
-        open_routes: frozenset[str] = frozenset(),
-        small: int = 4096,
+        at_once: int,
+        open_routes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._app, self._routes, self._check = app, routes, check
-        self._most, self._open, self._small = most, open_routes, small
+        self._open, self._at_once = open_routes, at_once
+        self._under_way: Counter[str] = Counter()  # requests by sender
+        self._connections: dict[str, WeakSet[Connection]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        status, most = await self._admit(scope, headers)
+        status, sender, most = await self._admit(scope, headers)
         if status:
             await _refuse(send, status)
             return
-        await self._pass_on(scope, receive, send, headers, most)
+        self._under_way[sender] += 1
+        try:
+            await self._pass_on(scope, receive, send, headers, most)
+        finally:
+            self._under_way[sender] -= 1
+            if not self._under_way[sender]:
+                del self._under_way[sender]
 
-    async def _admit(self, scope: Scope, headers: dict[str, str]) -> tuple[int, int]:
-        """Return the status that a request is refused with (0 if it may pass) and the most bytes of its body."""
+    async def _admit(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str, int]:
+        """Return the status that a request is refused with (0 if it may pass), its sender, and the most of its body."""
         method, path = scope["method"], scope["path"]
-        if path in self._open and method == "POST":
-            most = self._small
-        elif path not in self._routes or method not in ("POST", "HEAD"):
-            return 404, 0
-        elif not await self._check(headers):
-            return 401, 0
-        else:
-            _mark_known(scope)
-            most = self._most
-        if method == "HEAD":  # how a node asks whether its key is admitted
-            return 204, 0
+        most = self._open.get(path, 0) if method == "POST" else 0
+        sender = ""
+        if not most:
+            if path not in self._routes or method not in ("POST", "HEAD"):
+                return 404, "", 0
+            sender, most = await self._check(headers), self._routes[path]
+            if not sender:
+                return 401, "", 0
+            if not self._has_room(sender, scope):
+                return 429, "", 0
         length = headers.get("content-length")
+        if method == "HEAD":  # how a node asks whether its key is admitted
+            return (204 if length in (None, "0") and "transfer-encoding" not in headers else 413), "", 0
         if length is None and "transfer-encoding" not in headers:
-            return 411, 0
+            return 411, "", 0
         if length is not None and (not length.isascii() or not length.isdigit() or int(length[:20]) > most):
-            return 413, 0
-        return 0, most
+            return 413, "", 0
+        return 0, sender, most
+
+    def _has_room(self, sender: str, scope: Scope) -> bool:
+        """Return whether a sender may have one more request, and take note of its connection."""
+        connection = scope.get("state", {}).get("connection")
+        known = self._connections.setdefault(sender, WeakSet())
+        if isinstance(connection, Connection):
+            if connection not in known and len(known) >= self._at_once:
+                return False
+            connection.known = True
+            known.add(connection)
+        return self._under_way[sender] < self._at_once
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, headers: dict[str, str], most: int) -> None:
-        deadline = asyncio.get_running_loop().time() + BODY + int(headers.get("content-length") or most) / SLOWEST
+        seconds = min(LONGEST_BODY, BODY + int(headers.get("content-length") or most) / SLOWEST)
+        deadline = asyncio.get_running_loop().time() + seconds
         left, complete, started, status = most, False, False, 0
 
         async def receive_bounded() -> dict[str, Any]:
@@ -161,17 +187,9 @@ class Door:
                 await _refuse(send, status)
 
 
-def _mark_known(scope: Scope) -> None:
-    connection = scope.get("state", {}).get("connection")
-    if isinstance(connection, Connection):
-        connection.known = True
-
-
 async def _refuse(send: Send, status: int) -> None:
     """Answer with a status code and no detail, and end the connection: its body is not read."""
-    headers = [(b"content-length", b"0"), (b"connection", b"close")]
-    if status == 204:
-        headers = []
+    headers = [(b"connection", b"close")] + ([] if status == 204 else [(b"content-length", b"0")])
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
@@ -200,6 +218,10 @@ class TimedProtocol(H11Protocol):
 
     def _expect_headers(self) -> None:
         self._timer = self.loop.call_later(HEADERS, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        """Close what is no HTTP, without a word."""
+        self.transport.abort()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -231,7 +253,7 @@ class Listener:
                 except OSError:  # no file left, or a client that has gone already
                     await asyncio.sleep(0.05)
                     continue
-                self._take(accepted, str(peer[0]))
+                self._take(accepted, _network(str(peer[0])))
         finally:
             clock.cancel()
             for connection, task in list(self._open.items()):
@@ -283,6 +305,14 @@ class Listener:
         while True:
             self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
             await asyncio.sleep(1)
+
+
+def _network(address: str) -> str:
+    """Return what counts as one address: of IPv6, the network of 64 bits that one machine has for itself."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
+        return str(IPv6Address(int(found) >> 64 << 64))
+    return str(found)
 
 
 class _Ending(TimedProtocol):

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -34,7 +34,6 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     ObjectPushError,
-    inflate_object_from_contents,
     pull_objects,
     push_objects,
 )
@@ -43,8 +42,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from refprotofl.deploy.envelope import Envelope
-from refprotofl.engines.flower.messages import wrap
+from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.engines.flower.messages import inflate, wrap
 
 ALIVE = 30.0  # seconds, at least, within which the server hears of a node; it takes one for gone that misses two
 BEAT = 0.7  # of which it is told again
@@ -123,10 +122,13 @@ class FleetClient:
             contents = again(lambda: pull_objects(objects, pull_object))
         except ObjectPullError:
             return None  # its run has ended meanwhile
-        message = cast(Message, inflate_object_from_contents(identity, contents))
-        message.metadata.__dict__["_message_id"] = identity
         received = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=identity)
         again(lambda: self._client.ConfirmMessageReceived(received))
+        try:
+            message = inflate(identity, contents)
+        except Unreadable:
+            return None  # nothing that could be answered
+        message.metadata.__dict__["_message_id"] = identity
         return message
 
     def reply(self, message: Message, envelope: Envelope, again: Again) -> bool:

@@ -8,23 +8,34 @@ import base64
 import binascii
 import datetime
 import io
+import logging
+import re
 import time
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Error, Message, Metadata
+from flwr.app.message import make_message
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE, Status, SubStatus
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+)
 from flwr.supercore import sql_mixin
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
 from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.primitives.asymmetric import (
@@ -36,20 +47,29 @@ from flwr.supercore.primitives.asymmetric import (
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.run import Run
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.state.schema.corestate_models import ObjectPushSession, ObjectPushSessionRoot
+from flwr.supercore.state.schema.linkstate_models import MessageRes
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
+from sqlalchemy import select
 
+from refprotofl.basics.escapes import for_terminal
+from refprotofl.deploy.envelope import Unreadable
 from refprotofl.deploy.site import Site
 from refprotofl.engines.flower.app import CONTENTS, components
+from refprotofl.engines.flower.messages import inflate, objects_of
 from refprotofl.errors import InputError
 
 VERSION = "1.41"
 SECRET_HEADER = "x-refprotofl-secret"
 PATIENCE = 300.0  # seconds that a thread waits for the database
 ONE_CONNECTION = {"pool_size": 1, "max_overflow": 0, "pool_timeout": PATIENCE}
-MOST_OBJECTS = 4096  # parts of one message; Flower splits an array into parts of 5 MB
-KEPT_SESSIONS = 10_000
+FETCH = 10.0  # seconds to fetch the objects of a reply, which are all there
+UNREADABLE = 2  # Flower's code for an answer that came to nothing
+LONGEST_LINE = 500  # characters of a line in the log, and of a reason
 RESTARTED = "The server was restarted while the run was under way."
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 create_engine = vars(sql_mixin)["create_engine"]  # SQLAlchemy's
 
@@ -109,6 +129,8 @@ def create_app(site: Site) -> Any:
     check_version()
     queue_for_database()
     guard_fleet(site.keys.max_message)
+    guard_replies()
+    guard_log()
     guard_runs()
     config = SuperLinkLifespanConfig(
         control_address="",
@@ -156,35 +178,75 @@ def guard_fleet(most: int) -> None:
     """Have the Fleet API check what Flower does not: that a node answers in its own name, within its size.
 
     Flower authenticates the node of a request, but not the sender that stands in the message: a node could answer for
-    another, or send it requests as if it were the server. And it bounds neither the parts of a message nor their sum.
+    another, or send it requests as if it were the server. And it bounds neither the parts of a message nor their sum. A
+    node has one answer under way at a time; only parts of that are taken.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
-    handlers, sent = vars(fleet_handlers), dict[str, int]()
+    handlers, sessions = vars(fleet_handlers), dict[int, tuple[str, int]]()  # by node: its session, bytes so far
     push_messages, push_object = handlers["push_messages"], handlers["push_object"]
 
     def pushed(request: Any, state: Any) -> Any:
-        for message, tree in zip(request.messages_list, request.message_object_trees, strict=True):
-            _check_reply(message.metadata, request.node.node_id, tree)
-        return push_messages(request=request, state=state)
+        _check_reply(request, most)
+        answer = push_messages(request=request, state=state)
+        sessions[request.node.node_id] = answer.session_id, 0
+        return answer
 
     def stored(request: Any, state: Any) -> Any:
-        total = sent[request.session_id] = sent.get(request.session_id, 0) + len(request.object_content)
-        if len(sent) > KEPT_SESSIONS:
-            sent.pop(next(iter(sent)))
-        if total > most:
+        session, size = sessions.get(request.node.node_id, ("", 0))
+        size += len(request.object_content)
+        if not session or request.session_id != session:
+            raise refused(403)
+        if size > most:
             raise refused(413)
+        sessions[request.node.node_id] = session, size
         return push_object(request=request, state=state)
 
     handlers["push_messages"], handlers["push_object"] = pushed, stored
 
 
-def _check_reply(metadata: Any, node: int, tree: ObjectTree) -> None:
-    if metadata.src_node_id != node or not metadata.reply_to_message_id:
+def _check_reply(request: Any, most: int) -> None:
+    """Raise unless a request holds one answer of its own node, the objects of which are few."""
+    if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+        raise refused(400)
+    metadata, tree = request.messages_list[0].metadata, request.message_object_trees[0]
+    if metadata.src_node_id != request.node.node_id or not _HASH.fullmatch(metadata.reply_to_message_id):
         raise refused(403)
-    for number, _ in enumerate(iterate_object_tree(tree)):
-        if number >= MOST_OBJECTS:
+    if not _HASH.fullmatch(metadata.message_id) or tree.object_id != metadata.message_id:
+        raise refused(403)
+    for number, one in enumerate(iterate_object_tree(tree)):
+        if number >= objects_of(most) or not _HASH.fullmatch(one.object_id):
             raise refused(413)
+
+
+def guard_replies() -> None:
+    """Have the Runtime API give out whole replies only.
+
+    Flower gives out a reply when it is announced, and the run's process would wait for its objects, and with it all
+    other clients: as long as its sender, or its sender's slow link, likes. What is not whole is not there yet.
+    """
+    from flwr.superlink.servicer.runtime import runtime_handlers
+
+    pull_messages = vars(runtime_handlers)["pull_messages"]
+
+    def pulled(request: Any, state: Any, task: Any) -> Any:
+        waiting = _incomplete(state, list(request.message_ids))
+        wanted = [one for one in request.message_ids if one not in waiting]
+        return pull_messages(PullAppMessagesRequest(message_ids=wanted), state, task)
+
+    vars(runtime_handlers)["pull_messages"] = pulled
+
+
+def _incomplete(state: Any, requests: list[str]) -> set[str]:
+    """Return those requests whose reply is announced and whose objects are not all there."""
+    statement = (
+        select(MessageRes.reply_to_message_id)
+        .join(ObjectPushSessionRoot, ObjectPushSessionRoot.root_object_id == MessageRes.message_id)
+        .join(ObjectPushSession, ObjectPushSession.session_id == ObjectPushSessionRoot.session_id)
+        .where(MessageRes.reply_to_message_id.in_(requests), ObjectPushSession.pending_count > 0)
+    )
+    with state.session() as session:
+        return set(session.scalars(statement).all())
 
 
 def refused(status: int) -> Exception:
@@ -193,6 +255,22 @@ def refused(status: int) -> Exception:
 
     problem: Exception = HTTPException(status)
     return problem
+
+
+def guard_log() -> None:
+    """Have Flower write short lines without control characters to its log: they hold what nodes sent."""
+
+    def shorten(record: logging.LogRecord) -> bool:
+        record.msg, record.args = for_terminal(record.getMessage()[:LONGEST_LINE]), ()
+        record.exc_info = record.exc_text = None
+        return True
+
+    logger = logging.getLogger("flwr")
+    logger.setLevel(logging.WARNING)
+    logger.addFilter(shorten)
+    for handler in logger.handlers:  # records of loggers below it pass these alone
+        handler.addFilter(shorten)
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
 
 
 def guard_runs() -> None:
@@ -295,6 +373,47 @@ class OperatorGrid(HttpGrid):
             ],
             retry_invoker=self._retry_invoker,
         )
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies that are there. One that cannot be read is an error of its sender's, and of nobody else.
+
+        To which request a reply belongs says the SuperLink, which checked it, not the reply itself.
+        """
+        found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        trees = zip(found.messages_list, found.message_object_trees, strict=True)
+        return [self._fetched(proto.metadata, tree) for proto, tree in trees]
+
+    def _fetched(self, metadata: Any, tree: ObjectTree) -> Message:
+        run, identity = self.run.run_id, metadata.message_id
+        try:
+            contents = pull_objects(
+                [one.object_id for one in iterate_object_tree(tree)],
+                make_pull_object_fn_protobuf(self._runtime_client.PullObject, self.node, run),
+                max_time=FETCH,
+                max_tries_per_object=3,
+            )
+            received = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=identity)
+            self._runtime_client.ConfirmMessageReceived(received)
+            message = inflate(identity, contents)
+        except (ObjectPullError, Unreadable) as problem:
+            message = self._failed(str(problem))
+        message.metadata.__dict__["_message_id"] = identity
+        message.metadata.__dict__["_reply_to_message_id"] = metadata.reply_to_message_id
+        return message
+
+    def _failed(self, reason: str) -> Message:
+        metadata = Metadata(
+            run_id=self.run.run_id,
+            message_id="",
+            src_node_id=self.node.node_id,
+            dst_node_id=self.node.node_id,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=0,
+            message_type="system",
+        )
+        return make_message(metadata=metadata, error=Error(code=UNREADABLE, reason=reason[:LONGEST_LINE]))
 
     def begin(self) -> Run:
         """Tell the SuperLink that the run's process is here, keep telling it, and return the run."""

@@ -6,7 +6,6 @@ python -m refprotofl.engines.flower.superlink SITE ADDRESS
 import asyncio
 import gc
 import hmac
-import logging
 import os
 import signal
 import ssl
@@ -30,17 +29,18 @@ from refprotofl.engines.flower.doors import (
     allow_connections,
     bind,
 )
+from refprotofl.records.files import sha256
 
 LOOK = 0.3  # seconds between two looks for runs that wait
 ENDING = 20.0  # seconds that a run's process has to end
 SELDOM = (20_000, 20, 50)  # new objects before Python looks for garbage: a request leaves many small ones behind
-OPERATOR_CONNECTIONS = 64
+OPERATOR_CONNECTIONS = 256  # of commands and of the processes of runs
+NODE_REQUESTS = 24  # requests and connections of one node at a time; a message's parts are sent side by side
 TOKEN = "REFPROTOFL_RUN_TOKEN"  # in the environment of a run's process: a command line can be read by everyone
 
 
 def main() -> None:
     site, address = read_site(Path(sys.argv[1])), sys.argv[2]
-    logging.getLogger("flwr").setLevel(logging.WARNING)
     try:
         asyncio.run(serve(site, address))
     except OSError as problem:
@@ -68,8 +68,9 @@ async def serve(site: Site, address: str) -> None:
                 Listener(operator_door(site, app), tls, OPERATOR_CONNECTIONS, OPERATOR_CONNECTIONS).serve(operator)
             ),
         ]
-        await stopped.wait()
-        for task in serving:
+        ending = asyncio.create_task(stopped.wait())
+        await asyncio.wait([ending, *serving], return_when=asyncio.FIRST_COMPLETED)
+        for task in (ending, *serving):
             task.cancel()
         launcher.stop()
 
@@ -77,27 +78,28 @@ async def serve(site: Site, address: str) -> None:
 def device_door(site: Site, app: Any) -> Door:
     """Return the door for nodes: it opens to signatures of registered keys."""
 
-    async def check(headers: dict[str, str]) -> bool:
-        known: bool = await run_sync(_is_node, app, headers)
-        return known
+    async def check(headers: dict[str, str]) -> str:
+        sender: str = await run_sync(_node, app, headers)
+        return sender
 
-    registration = REGISTRATION if site.keys.insecure else frozenset[str]()
-    return Door(app, NODE_ROUTES, check, site.keys.max_message, registration)
+    return Door(app, NODE_ROUTES, check, NODE_REQUESTS, REGISTRATION if site.keys.insecure else {})
 
 
-def _is_node(app: Any, headers: dict[str, str]) -> bool:
+def _node(app: Any, headers: dict[str, str]) -> str:
+    """Return the registered key that signed a request; "" if none did."""
     key = internals.verified_key(headers)
-    return key is not None and internals.is_registered(app, key)
+    return sha256(key) if key is not None and internals.is_registered(app, key) else ""
 
 
 def operator_door(site: Site, app: Any) -> Door:
     """Return the door for the operator's commands and the processes of runs: it opens to the site's secret."""
     secret = site.secret().encode()
 
-    async def check(headers: dict[str, str]) -> bool:
-        return hmac.compare_digest(headers.get(internals.SECRET_HEADER, "").encode(), secret)
+    async def check(headers: dict[str, str]) -> str:
+        known = hmac.compare_digest(headers.get(internals.SECRET_HEADER, "").encode(), secret)
+        return "operator" if known else ""
 
-    return Door(app, OPERATOR_ROUTES, check, 2 * site.keys.max_message)
+    return Door(app, OPERATOR_ROUTES, check, OPERATOR_CONNECTIONS)
 
 
 def _tls(site: Site) -> ssl.SSLContext | None:

@@ -29,6 +29,10 @@ Thing = TypeVar("Thing")
 Made = TypeVar("Made")
 
 
+class Untaken(MachineError):
+    """The SuperLink answered, and did not take what was sent."""
+
+
 class FlowerTransport:
     def __init__(self, grid: Grid, pause: Callable[[float], None] = time.sleep) -> None:
         self._grid = grid
@@ -48,7 +52,11 @@ class FlowerTransport:
 
     def _push_some(self, packing: "_Packing", sendings: Sequence[Sending]) -> list[str]:
         messages = [packing.message(one) for one in sendings]
-        pushed = list(_spoken(partial(self._grid.push_messages, messages)))
+        try:
+            pushed = list(_spoken(partial(self._grid.push_messages, messages)))
+        except Untaken:  # because of one of them: the others are sent
+            alone = len(sendings) == 1
+            return [""] if alone else [one for each in sendings for one in self._push_some(packing, [each])]
         if len(pushed) != len(sendings):  # which of them were taken is not told: what was is never asked for
             return [""] * len(sendings)
         return [identity or "" for identity in pushed]
@@ -127,6 +135,9 @@ def _spoken(call: Callable[[], Made]) -> Made:
     """Flower tries again by itself while its SuperLink is away; what it gives up on, nobody can mend here."""
     try:
         return call()
+    except httpx.HTTPStatusError as problem:
+        status = problem.response.status_code
+        raise Untaken(f"The SuperLink refused a request (HTTP {status}); its log says why.") from None
     except httpx.HTTPError as problem:
         raise MachineError(
             f"The SuperLink does not answer ({type(problem).__name__}); its log says why. Committed rounds are kept: "
@@ -136,7 +147,7 @@ def _spoken(call: Callable[[], Made]) -> Made:
 
 def _reply(message: Message) -> Reply:
     if message.has_error():
-        return Reply(gone=message.error.code not in FINAL, reason=for_terminal(message.error.reason or ""))
+        return Reply(gone=message.error.code not in FINAL, reason=for_terminal((message.error.reason or "")[:200]))
     try:
         return Reply(unwrap(message.content))
     except Unreadable as problem:
