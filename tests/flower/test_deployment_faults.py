@@ -28,7 +28,7 @@ from refprotofl.deploy.registry import Place
 from refprotofl.deploy.routes import Answered, Route
 from refprotofl.engines.flower.messages import unwrap
 from refprotofl.engines.flower.settings import read_run_config
-from refprotofl.errors import InputError, MachineError, RunError
+from refprotofl.errors import InputError, RunError
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
@@ -261,13 +261,14 @@ def test_a_node_that_is_unregistered_is_absent_and_stops_nobody(
     assert {code for _, client, code in failures(there.folder) if client == 1} == {"absent"}
 
 
-def test_a_node_that_is_online_and_unknown_is_the_superlinks_fault(
+def test_a_node_that_no_message_reaches_costs_its_own_turn(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "AGAIN", 0.0)
     grid.fate = lambda number, message: "unknown" if (number, kind(message)[0]) == (101, "ask") else ""
-    with pytest.raises(MachineError, match="takes no message for the node of client 1, which it lists as online"):
-        deployed(grid, settings(), tmp_path / "there")
+    there = deployed(grid, settings(), tmp_path / "there")
+    assert participants(there.folder) == [[0, 2], [0, 2], [0, 2]]
+    assert {code for _, client, code in failures(there.folder) if client == 1} == {"absent"}
 
 
 def test_a_node_whose_key_is_revoked_in_mid_run_is_absent_at_once_and_stops_nobody(

@@ -35,6 +35,7 @@ from refprotofl.engines.flower import internals
 from refprotofl.engines.flower.doors import ACTIVATE, HEADERS, NODE_ROUTES, OPERATOR_ROUTES
 from refprotofl.engines.flower.fleet_client import FleetClient
 from refprotofl.engines.flower.operator import FlowerOperator
+from refprotofl.engines.flower.superlink import NODE_REQUESTS
 from refprotofl.errors import InputError
 from refprotofl.relay.relay import Address, Relay
 
@@ -120,7 +121,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
 
 
 def test_the_routes_that_the_doors_know_are_routes_of_flower(routes: list[tuple[str, str]]) -> None:
-    assert {("POST", path) for path in NODE_ROUTES | OPERATOR_ROUTES} <= set(routes)
+    assert {("POST", path) for path in (*NODE_ROUTES, *OPERATOR_ROUTES)} <= set(routes)
 
 
 def test_an_outsider_is_answered_nothing_by_the_devices_door(site: Site, routes: list[tuple[str, str]]) -> None:
@@ -377,6 +378,33 @@ def test_a_node_cannot_speak_for_another(site: Site) -> None:
         assert refused.value.response.status_code == 401
     finally:
         node.close()
+
+
+def test_asking_whether_a_key_is_admitted_holds_no_connection(site: Site) -> None:
+    key = admitted(site, 0)
+    with raw(site) as line:
+        head = f"HEAD {ACTIVATE} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n"
+        signed = "".join(f"{name}: {value}\r\n" for name, value in internals.signed_headers(key).items())
+        line.sendall(f"{head}{signed}\r\n".encode())
+        assert line.recv(1000).startswith(b"HTTP/1.1 413")
+        assert seconds_until_closed(line, lambda: b"x") < HEADERS
+
+
+def test_one_key_has_few_connections(site: Site) -> None:
+    """Of a hostile node that holds them open there are never more than its own few."""
+    key, other = admitted(site, 0), admitted(site, 2)
+    statuses = []
+    with ExitStack() as opened:
+        for _ in range(NODE_REQUESTS + 5):
+            line = opened.enter_context(raw(site))
+            signed = "".join(f"{name}: {value}\r\n" for name, value in internals.signed_headers(key).items())
+            head = (
+                "POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\nexpect: 100-continue\r\n"
+            )
+            line.sendall(f"{head}{signed}content-type: application/protobuf\r\n\r\n".encode())
+            statuses.append(line.recv(100)[9:12])
+        assert statuses.count(b"429") == 5
+        assert is_admitted(site, other)
 
 
 def test_an_insecure_site_stays_on_this_machine(tmp_path: Path) -> None:

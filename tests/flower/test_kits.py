@@ -106,10 +106,7 @@ def test_only_its_owner_reads_what_is_secret(tmp_path: Path) -> None:
 
 def test_a_secret_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     site = make(tmp_path / "site")
-    assert site.accepts(site.secret())
     assert len(site.secret()) >= 40
-    assert not site.accepts("")
-    assert not site.accepts(site.secret() + "x")
     (site.server / "operator.secret").chmod(0o644)
     with pytest.raises(DataError, match="Others can read the operator's secret: chmod 600"):
         site.secret()

@@ -23,6 +23,8 @@ AT_ONCE = 16  # messages that are pushed or pulled by one call
 HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
 QUIET = 0.03  # seconds without a look for each call of the last one: a SuperLink has the nodes' requests to answer, too
+UNTAKEN = 20  # messages in a row that a SuperLink may refuse before the run stops
+KEPT = "Committed rounds are kept: continue with the same --out."
 FINAL = (1, 2, 7)  # Flower's codes for an app that cannot be loaded or that raised: to ask again would not help
 
 Thing = TypeVar("Thing")
@@ -39,6 +41,7 @@ class FlowerTransport:
         self._pause = pause
         self._length = SHORTEST
         self._calls = 0  # of the last look
+        self._untaken = 0  # messages in a row that the SuperLink did not take
 
     def nodes(self) -> list[Node]:
         return [_node(info) for info in _spoken(self._grid.get_nodes)]
@@ -48,6 +51,9 @@ class FlowerTransport:
         push_some = partial(self._push_some, _Packing())
         ids = [*push_some(first), *_in_parts(push_some, others)] if first else []
         self._length = SHORTEST
+        self._untaken = 0 if any(ids) else self._untaken
+        if self._untaken >= UNTAKEN:
+            raise MachineError(f"The SuperLink takes no messages; its log says why. {KEPT}")
         return ids
 
     def _push_some(self, packing: "_Packing", sendings: Sequence[Sending]) -> list[str]:
@@ -55,8 +61,10 @@ class FlowerTransport:
         try:
             pushed = list(_spoken(partial(self._grid.push_messages, messages)))
         except Untaken:  # because of one of them: the others are sent
-            alone = len(sendings) == 1
-            return [""] if alone else [one for each in sendings for one in self._push_some(packing, [each])]
+            if len(sendings) > 1:
+                return [one for each in sendings for one in self._push_some(packing, [each])]
+            self._untaken += 1
+            return [""]
         if len(pushed) != len(sendings):  # which of them were taken is not told: what was is never asked for
             return [""] * len(sendings)
         return [identity or "" for identity in pushed]
@@ -137,11 +145,10 @@ def _spoken(call: Callable[[], Made]) -> Made:
         return call()
     except httpx.HTTPStatusError as problem:
         status = problem.response.status_code
-        raise Untaken(f"The SuperLink refused a request (HTTP {status}); its log says why.") from None
+        raise Untaken(f"The SuperLink refused a request (HTTP {status}); its log says why. {KEPT}") from None
     except httpx.HTTPError as problem:
         raise MachineError(
-            f"The SuperLink does not answer ({type(problem).__name__}); its log says why. Committed rounds are kept: "
-            "continue with the same --out."
+            f"The SuperLink does not answer ({type(problem).__name__}); its log says why. {KEPT}"
         ) from None
 
 
