@@ -17,7 +17,7 @@ from torch import Tensor
 from refprotofl.wire import Sparse
 
 FEWEST = 3  # sizes that it takes to call one of them usual
-OUTWEIGHING = 0.2  # share of max-step that is left to a client which outweighs all others together
+OUTWEIGHING = 0.3  # share of max-step that is left to a client which outweighs all others together
 LARGER = 10.0  # how many times as large a client's answer may be for its many steps: it says itself how many
 SUSPECT = 0.1  # share of max-step above which a client is suspected where a round fails
 

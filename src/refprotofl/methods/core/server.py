@@ -286,7 +286,7 @@ class Server(ABC):
         return (
             f"{part if standing.part else 'its answer'} is {standing.ratio:.3g} times as large as the median of the "
             f"clients', above the limit of {standing.limit:g} (max-step = {self.experiment.max_step:g}"
-            + (", a fifth of it for an answer that outweighs all others)" if outweighs else ")")
+            + (", 30 % of it for an answer that outweighs all others)" if outweighs else ")")
         )
 
     def _steps(self, client: int) -> int:
