@@ -212,7 +212,7 @@ def tell(problem: Exception) -> None:
 
 
 def handle(config: NodeConfig, action: str, envelope: Envelope) -> Envelope:
-    """Answer a message of the server, whatever is in it; what goes wrong is told in the node's own log."""
+    """Answer a message of the server, whatever is in it; what goes wrong is reported in the node's own log."""
     try:
         return ANSWERS[action](config, envelope)
     except Exception as problem:

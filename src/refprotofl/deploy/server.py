@@ -30,7 +30,7 @@ QUIET = {  # Flower asks its makers for updates and sends them statistics otherw
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 
-_started: list["subprocess.Popen[bytes]"] = []  # servers outlive whoever started them
+_started: list["subprocess.Popen[bytes]"] = []  # servers outlive the process that started them
 
 
 def environment(site: Site) -> dict[str, str]:

@@ -46,7 +46,7 @@ from refprotofl.deploy.envelope import Envelope, Unreadable
 from refprotofl.engines.flower.messages import inflate, wrap
 
 ALIVE = 30.0  # seconds, at least, within which the server hears of a node; it takes one for gone that misses two
-BEAT = 0.7  # of which it is told again
+BEAT = 0.7  # share of ALIVE after which a node reports again
 
 Answer = TypeVar("Answer")
 
