@@ -172,7 +172,7 @@ def test_a_relay_before_the_operators_door_opens_nothing(site: Site) -> None:
         asking = httpx.AsyncClient(verify=trusted(site), timeout=60)
         async with relay.listen(Address("127.0.0.1", 0)) as address, asking as line:
             url = f"https://127.0.0.1:{address.port}/v1/control/list-runs"
-            return (await line.post(url, headers=PROTOBUF, content=b"")).status_code
+            return int((await line.post(url, headers=PROTOBUF, content=b"")).status_code)
 
     assert asyncio.run(ask()) == 401
 
@@ -243,7 +243,7 @@ def test_a_body_larger_than_announced_harms_nobody(site: Site) -> None:
 
 def is_admitted(site: Site, key: ec.EllipticCurvePrivateKey) -> bool:
     with devices(site) as line:
-        status = line.head(ACTIVATE, headers=internals.signed_headers(key)).status_code
+        status = int(line.head(ACTIVATE, headers=internals.signed_headers(key)).status_code)
     assert status in (204, 401)
     return status == 204
 
