@@ -10,6 +10,7 @@ import datetime
 import io
 import logging
 import re
+import threading
 import time
 import tomllib
 import zipfile
@@ -185,6 +186,7 @@ def guard_fleet(most: int) -> None:
 
     handlers, sessions = vars(fleet_handlers), dict[int, tuple[str, int]]()  # by node: its session, bytes so far
     push_messages, push_object = handlers["push_messages"], handlers["push_object"]
+    one_by_one = threading.Lock()
 
     def pushed(request: Any, state: Any) -> Any:
         _check_reply(request, most)
@@ -193,13 +195,14 @@ def guard_fleet(most: int) -> None:
         return answer
 
     def stored(request: Any, state: Any) -> Any:
-        session, size = sessions.get(request.node.node_id, ("", 0))
-        size += len(request.object_content)
-        if not session or request.session_id != session:
-            raise refused(403)
-        if size > most:
-            raise refused(413)
-        sessions[request.node.node_id] = session, size
+        with one_by_one:  # a node sends its parts side by side
+            session, size = sessions.get(request.node.node_id, ("", 0))
+            size += len(request.object_content)
+            if not session or request.session_id != session:
+                raise refused(403)
+            if size > most:
+                raise refused(413)
+            sessions[request.node.node_id] = session, size
         return push_object(request=request, state=state)
 
     handlers["push_messages"], handlers["push_object"] = pushed, stored
