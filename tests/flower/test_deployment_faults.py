@@ -414,3 +414,13 @@ def test_a_run_goes_on_only_where_its_clients_states_are(grid: MemoryGrid, setti
     simulated(settings(), tmp_path / "here")
     with pytest.raises(InputError, match=r"are in its folder, not on nodes: resume it with run --resume\."):
         deployed(grid, settings(rounds=4), tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    ("late", "deadline", "waits"), [(0, 600, 600), (1, 600, 600), (2, 600, 60), (9, 100, 30), (9, 20, 20)]
+)
+def test_a_node_that_is_late_again_and_again_is_waited_for_less(late: int, deadline: float, waits: float) -> None:
+    asking = engine.DeploymentEngine.__new__(engine.DeploymentEngine)
+    asking._late = {1: late}
+    assert asking._patience(1, deadline) == waits
+    assert asking._patience(0, deadline) == deadline

@@ -141,7 +141,7 @@ def test_a_node_that_answers_late_is_left_out_and_takes_part_again(site: Site, s
     try:
         wait_for(lambda: "node-1" in str(run_state(site.made, site.run).get("waiting")), PATIENCE, site.log)
         shown = " ".join(site.refprotofl("deploy", "status", str(site.folder)).replace("│", " ").split())
-        assert "waiting for node-1 (client 1, " in shown
+        assert "waiting for node-1 (client 1) since" in shown
         wait_for(lambda: rounds(out) >= 2, PATIENCE, site.log)
     finally:
         os.kill(process, signal.SIGCONT)

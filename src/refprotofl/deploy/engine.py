@@ -21,6 +21,7 @@ from refprotofl.errors import InputError
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
 LATE, IMPATIENCE = 2, 0.1  # after so many late answers in a row, this share of the deadline is waited for
+SHORTEST_WAIT = 30.0  # seconds, but so long at least
 TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
 LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
@@ -122,9 +123,13 @@ class DeploymentEngine:
         return asked.result
 
     def _patience(self, client: int, deadline: float) -> float:
-        """Return the seconds to wait for a client: fewer for one that was late again and again, so that it cannot
-        hold up every phase of a run, until it answers in time."""
-        return deadline * IMPATIENCE if self._late.get(client, 0) >= LATE else deadline
+        """Return the seconds to wait for a client.
+
+        One that was late again and again has fewer until it answers in time, so that it cannot hold up every phase.
+        """
+        if self._late.get(client, 0) < LATE:
+            return deadline
+        return min(deadline, max(SHORTEST_WAIT, IMPATIENCE * deadline))
 
     def discard(self, client: int) -> None:
         self._newest[client] = self._committed.get(client, "")
