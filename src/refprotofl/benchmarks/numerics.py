@@ -46,9 +46,9 @@ def _measure(experiment: Experiment, data: Path | None, repeats: int, tell: Tell
     def measure(kind: str) -> float:
         mode, environment = KINDS[kind]
         asked = experiment.model_copy(update={"numerics": mode, "device": "cpu"})
-        told = _in_new_process(asked, data, environment)
-        found[kind] = {"cpu_capability": str(told["cpu_capability"]), "state_digest": str(told["state_digest"])[:12]}
-        return float(told["cpu"])
+        measured = _in_new_process(asked, data, environment)
+        found[kind] = {"cpu_capability": str(measured["cpu_capability"]), "state_digest": str(measured["state_digest"])[:12]}
+        return float(measured["cpu"])
 
     times = alternate(
         {kind: partial(measure, kind) for kind in KINDS}, repeats, lambda progress: tell(f"{name}: {progress}")
@@ -80,8 +80,8 @@ def _in_new_process(experiment: Experiment, data: Path | None, environment: dict
     )
     if ended.returncode:
         raise RunError(f"A measurement failed: {ended.stderr.strip()[-300:]}")
-    told: dict[str, Any] = json.loads(ended.stdout)
-    return told
+    measured: dict[str, Any] = json.loads(ended.stdout)
+    return measured
 
 
 def measure_here() -> None:

@@ -31,7 +31,7 @@ def apply(mode: Mode) -> None:
 
 
 def attempt(mode: Mode) -> InputError | None:
-    """Do the same as `apply`, but return the error: whoever computes nothing need not raise it."""
+    """Do the same as `apply`, but return the error: a caller that computes nothing need not raise it."""
     if mode == "native" or not has_avx2():
         return None
     before = {name: os.environ.get(name) for name in VARIABLES}
