@@ -47,7 +47,10 @@ def _measure(experiment: Experiment, data: Path | None, repeats: int, tell: Tell
         mode, environment = KINDS[kind]
         asked = experiment.model_copy(update={"numerics": mode, "device": "cpu"})
         measured = _in_new_process(asked, data, environment)
-        found[kind] = {"cpu_capability": str(measured["cpu_capability"]), "state_digest": str(measured["state_digest"])[:12]}
+        found[kind] = {
+            "cpu_capability": str(measured["cpu_capability"]),
+            "state_digest": str(measured["state_digest"])[:12],
+        }
         return float(measured["cpu"])
 
     times = alternate(
