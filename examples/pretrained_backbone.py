@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
-from refprotofl.handover import load_trained
+from refprotofl.export import load_trained
 
 
 def frozen(shape: tuple[int, int, int]) -> nn.Module:

@@ -16,9 +16,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from refprotofl import Experiment, run
-from refprotofl.compute import numerics
+from refprotofl.core import numerics
 from refprotofl.data import digests
-from refprotofl.simulation.engine import OpenEngine, open_engine
+from refprotofl.federation.simulation import OpenEngine, open_engine
 
 numerics.apply("portable")  # before torch computes; processes that tests start inherit it
 torch.set_num_threads(1)

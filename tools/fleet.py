@@ -38,9 +38,9 @@ SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "tr
 def record_answers(folder: Path) -> dict[str, bytes]:
     """Return what a client answers to each verb, and write `public.npz` for the server."""
     from refprotofl.data import load_federated
-    from refprotofl.data.exporting import export_federation
+    from refprotofl.data.export import export_federation
     from refprotofl.experiment.presets import load_experiment
-    from refprotofl.simulation.run import Watcher, run
+    from refprotofl.federation.session import Watcher, run
 
     answers: dict[str, bytes] = {}
 
@@ -108,8 +108,7 @@ class LightNodes:
         return True
 
     def _answer(self, action: str, envelope: Any) -> Any:
-        from refprotofl.deploy.envelope import Envelope
-        from refprotofl.deploy.routes import PROTOCOL, Answered, Route
+        from refprotofl.deploy.messages import PROTOCOL, Answered, Envelope, Route
 
         if action == "hello":
             return Envelope({"protocol": PROTOCOL, "name": ""})

@@ -9,21 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refprotofl.cli.display import ProgressWatcher
-    from refprotofl.errors import DataError, GuardError, InputError, RefProtoFLError, RunError
+    from refprotofl.cli.progress import ProgressWatcher
+    from refprotofl.core.errors import DataError, GuardError, InputError, RefProtoFLError, RunError
     from refprotofl.experiment import Experiment
-    from refprotofl.simulation.run import Finished, run
-    from refprotofl.simulation.watching import Watcher
+    from refprotofl.federation.callbacks import Watcher
+    from refprotofl.federation.session import Finished, run
 
     __version__: str
 
 _HOMES = {
     "Experiment": "experiment",
-    "Finished": "simulation.run",
-    "ProgressWatcher": "cli.display",
-    "Watcher": "simulation.watching",
-    "run": "simulation.run",
-    **dict.fromkeys(("DataError", "GuardError", "InputError", "RefProtoFLError", "RunError"), "errors"),
+    "Finished": "federation.session",
+    "ProgressWatcher": "cli.progress",
+    "Watcher": "federation.callbacks",
+    "run": "federation.session",
+    **dict.fromkeys(("DataError", "GuardError", "InputError", "RefProtoFLError", "RunError"), "core.errors"),
 }
 
 __all__ = [

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from refprotofl import Experiment, run
-from refprotofl.live.address import listen, new_token
-from refprotofl.live.following import Following
-from refprotofl.live.server import LiveServer
+from refprotofl.report.live.follow import Following
+from refprotofl.report.live.server import LiveServer, listen, new_token
 
 QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from refprotofl.basics.links import read_links
-from refprotofl.report.page.gathering import gather
-from refprotofl.report.page.parts import Page
-from refprotofl.report.page.writing import write_page
+from refprotofl.core.network import read_links
+from refprotofl.report.page.collect import gather
+from refprotofl.report.page.elements import Page
+from refprotofl.report.page.shrink import write_page
 
 HOSTILE = '<img src=x onerror="window.owned=1"></script><script>window.owned=2</script>'
 

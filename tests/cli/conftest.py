@@ -15,7 +15,7 @@ import requests
 
 from refprotofl.cli import main
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.simulation.run import Finished, Watcher, run
+from refprotofl.federation.session import Finished, Watcher, run
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from refprotofl.attacks.data import stamped
-from refprotofl.attacks.kinds import draw_hostile
 from refprotofl.experiment import Experiment
-from refprotofl.handover.trained import load_trained
-from refprotofl.simulation.assembly import load_federation
+from refprotofl.experiment.attacks import draw_hostile
+from refprotofl.export.trained import load_trained
+from refprotofl.federation.attackers import stamped
+from refprotofl.federation.simulation import load_federation
 
 TINY = [
     *("--set", "train-limit=200", "--set", "clients=5", "--set", "rounds=2", "--set", "model.embedding=8"),

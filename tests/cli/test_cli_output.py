@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.simulation.run import Finished, default_folder
+from refprotofl.federation.session import Finished, default_folder
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -127,7 +127,7 @@ def test_an_unexpected_error_is_still_a_sentence(
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("refprotofl.simulation.assembly.server_side", break_down)
+    monkeypatch.setattr("refprotofl.federation.simulation.server_side", break_down)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 4
     assert "Internal error: ZeroDivisionError: a mistake of ours. REFPROTOFL_DEBUG=1" in outcome.err

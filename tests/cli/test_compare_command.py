@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refprotofl.grids.cells import plan
-from refprotofl.simulation import run as simulation
+from refprotofl.federation import session as simulation
+from refprotofl.studies.cells import plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = [
@@ -112,7 +112,7 @@ def test_rows_are_set_against_the_one_that_is_named(
 
     nobody = json.loads(refprotofl(*command, "--against", "none", "--json").out)
     assert [row["against"] for row in nobody] == [None] * 3
-    monkeypatch.setattr("refprotofl.cli.printing.out.width", 200)
+    monkeypatch.setattr("refprotofl.cli.output.out.width", 200)
     shown = refprotofl(*command).out
     for heading in ("difference", "last 2", "worst client", "spread"):
         assert heading in shown
@@ -136,7 +136,7 @@ def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
         np.savez(file, **(arrays | {"y_test": 2 - arrays["y_test"]}))
         return finished
 
-    monkeypatch.setattr("refprotofl.grids.running.run", run_and_edit)
+    monkeypatch.setattr("refprotofl.studies.runner.run", run_and_edit)
     options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=1"]
     outcome = refprotofl("compare", "--methods", "local,fedproto", "--seeds", "0", "--out", tmp_path / "runs", *options)
     assert outcome.code == 2
@@ -159,7 +159,7 @@ def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatc
     assert (rows["fedavg"]["local_epochs"], rows["fedrep"]["local_epochs"]) == (12, 18)
     assert set(rows["fast"]["facts"]["oracle_labels"]) == {"0", "1"}
 
-    monkeypatch.setattr("refprotofl.cli.printing.out.width", 200)
+    monkeypatch.setattr("refprotofl.cli.output.out.width", 200)
     shown = refprotofl(*command).out
     assert "fast: embedder pca; oracle labels" in shown
     assert "fednova: with mu above 0" in shown
@@ -195,7 +195,7 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
         return real(experiment, **options)
 
     command = ("compare", "--methods", "local", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
-    monkeypatch.setattr("refprotofl.grids.running.run", run)
+    monkeypatch.setattr("refprotofl.studies.runner.run", run)
     outcome = refprotofl(*command)
     assert outcome.code == 130
     kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs; the same command goes on from here."

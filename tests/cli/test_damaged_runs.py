@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.simulation.engine import OpenEngine
-from refprotofl.simulation.run import Finished, run
+from refprotofl.federation.session import Finished, run
+from refprotofl.federation.simulation import OpenEngine
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -102,7 +102,7 @@ def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
     workers: int,
 ) -> None:
     # Through the command the workers, too, are to write until the disk is full.
-    monkeypatch.setattr("refprotofl.simulation.run.run", partial(run, engine=patient))
+    monkeypatch.setattr("refprotofl.federation.session.run", partial(run, engine=patient))
     ballast, out = small_disk / "ballast", small_disk / "run"
     # A round's states take 330 kB and stay until the next round's are written: there is space for one round.
     ballast.write_bytes(bytes(500_000))

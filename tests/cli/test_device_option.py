@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.simulation.run import Finished
+from refprotofl.federation.session import Finished
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

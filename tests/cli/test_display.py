@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from refprotofl.basics.units import size
-from refprotofl.cli.display import ProgressWatcher
+from refprotofl.cli.progress import ProgressWatcher
+from refprotofl.core.units import size
 from refprotofl.experiment import Experiment
-from refprotofl.simulation.run import run
+from refprotofl.federation.session import run
 
 FAST = {
     "method": "fast",

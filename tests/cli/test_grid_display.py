@@ -7,11 +7,11 @@ from pathlib import Path
 import filelock
 import pytest
 from rich.console import Console
-from tests.grids.conftest import TINY
+from tests.studies.conftest import TINY
 
-from refprotofl.cli.display import GridWatcher
-from refprotofl.grids.cells import Cell, plan
-from refprotofl.grids.running import run_cells
+from refprotofl.cli.progress import GridWatcher
+from refprotofl.studies.cells import Cell, plan
+from refprotofl.studies.runner import run_cells
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def first_is_busy(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
         if len(looks) == 3:
             lock.release()
 
-    monkeypatch.setattr("refprotofl.grids.running.time.sleep", sleep)
+    monkeypatch.setattr("refprotofl.studies.runner.time.sleep", sleep)
 
 
 @pytest.mark.usefixtures("first_is_busy")

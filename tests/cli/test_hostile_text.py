@@ -42,7 +42,7 @@ def assert_harmless(text: str) -> None:
 def test_tables_of_data_and_partition_show_every_name(
     refprotofl: "Command", hostile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refprotofl.cli.printing.out.width", 250)
+    monkeypatch.setattr("refprotofl.cli.output.out.width", 250)
     drawn = [*OPTIONS[:2], *OPTIONS[4:8], "--out", "picture.png"]
     for command in (("data", "check", hostile), ("partition", "--set", f"dataset={hostile}", *drawn)):
         outcome = refprotofl(*command)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.simulation.run import Finished, run
+from refprotofl.federation.session import Finished, run
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -160,8 +160,8 @@ def test_an_interrupt_while_libraries_are_imported_tells_that_nothing_was_kept(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("refprotofl.cli.running.read_workers", interrupt)
-    monkeypatch.setattr("refprotofl.cli.comparing.read_workers", interrupt)
+    monkeypatch.setattr("refprotofl.cli.run.read_workers", interrupt)
+    monkeypatch.setattr("refprotofl.cli.compare.read_workers", interrupt)
     outcome = refprotofl(command, tiny, *(["--methods", "local"] if command == "compare" else []))
     assert outcome.code == 130
     assert outcome.err == "error: Interrupted before the run began; nothing was kept.\n"

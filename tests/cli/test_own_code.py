@@ -82,7 +82,7 @@ def test_our_own_mistake_is_not_theirs(refprotofl: "Command", tiny: Path, monkey
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("refprotofl.simulation.loop.digest_value", break_down)
+    monkeypatch.setattr("refprotofl.federation.loop.digest_value", break_down)
     method = ("--set", "method=fedavg")
     outcome = refprotofl("run", tiny, *method, "--workers", 1, "--out", "run")
     assert "Internal error: ZeroDivisionError: a mistake of ours" in outcome.err

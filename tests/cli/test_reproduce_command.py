@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refprotofl.simulation import run as simulation
+from refprotofl.federation import session as simulation
 
 TINY = [
     *("--set", "train-limit=300", "--set", "clients=3", "--set", "rounds=2", "--set", "model.embedding=8"),
@@ -38,8 +38,8 @@ def grid(refprotofl: Any, finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refprotofl.grids.running.run", lambda *_, **__: pytest.fail("something was run"))
-    monkeypatch.setattr("refprotofl.grids.timing.run", lambda *_, **__: pytest.fail("something was measured"))
+    monkeypatch.setattr("refprotofl.studies.runner.run", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr("refprotofl.studies.timing.run", lambda *_, **__: pytest.fail("something was measured"))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -153,7 +153,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.grids.running.run", run)
+    monkeypatch.setattr("refprotofl.studies.runner.run", run)
     command = (
         "reproduce",
         "curves",
@@ -182,7 +182,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
 def test_a_run_that_fails_is_told_and_the_others_are_tabled(
     refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refprotofl.errors import RunError
+    from refprotofl.core.errors import RunError
 
     real = simulation.run
 
@@ -191,7 +191,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_tabled(
             raise RunError("The disk is on fire.")
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.grids.running.run", run)
+    monkeypatch.setattr("refprotofl.studies.runner.run", run)
     small = ("--set", "rounds=1", "--methods", "local,fedproto", "--seeds", "0")
     outcome = refprotofl("reproduce", "curves", "--out", tmp_path / "out", *GRID, *small)
     assert outcome.code == 4

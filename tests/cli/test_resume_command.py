@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.simulation.run import Finished
+from refprotofl.federation.session import Finished
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.cells import cell_len
 
-from refprotofl.cli.printing import out
-from refprotofl.cli.tables import Column, show
+from refprotofl.cli.output import Column, out, show
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

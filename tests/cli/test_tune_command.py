@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.simulation import run as simulation
-from refprotofl.tuning.records import read_tuned
+from refprotofl.federation import session as simulation
+from refprotofl.studies.tune.trials import read_tuned
 
 TINY = [
     *("--set", "train-limit=100", "--set", "clients=2", "--set", "rounds=2", "--set", "model.embedding=8"),
@@ -76,7 +76,7 @@ def test_an_interrupt_keeps_what_was_tried_and_the_same_command_goes_on(
             os.kill(os.getpid(), signal.SIGINT)
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.grids.running.run", run)
+    monkeypatch.setattr("refprotofl.studies.runner.run", run)
     options = ("--methods", "local", "--search", "train.lr=0.01,0.03,0.1", "--json", *TINY)
     first = refprotofl("tune", *options, "--out", tmp_path / "tune", "--write", tmp_path / "best.toml")
     assert first.code == 130

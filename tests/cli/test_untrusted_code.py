@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.errors import InputError
-from refprotofl.handover import export, load_exported, load_trained
+from refprotofl.core.errors import InputError
+from refprotofl.export import export, load_exported, load_trained
 from refprotofl.records.manifest import read_manifest, signed
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_an_interrupted_run_of_ones_own_code_offers_a_command_that_works(
     refprotofl: "Command", received: Path, tiny: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("refprotofl.simulation.loop.Loop.run", interrupt)
+        patch.setattr("refprotofl.federation.loop.Loop.run", interrupt)
         outcome = refprotofl("run", tiny, "--set", NAMED[key][0], "--workers", 1, "--out", "stopped")
     assert outcome.code == 130
     command = shlex.split(outcome.err.splitlines()[-1].partition("Go on with: refprotofl ")[2])

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refprotofl.core.errors import DataError
 from refprotofl.data import array_files, load_dataset
 from refprotofl.data.array_files import machine_memory, read_npy, read_npz
-from refprotofl.errors import DataError
 
 
 def npy(shape: tuple[int, ...], content: bytes, dtype: str = "|u1") -> bytes:

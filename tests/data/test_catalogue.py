@@ -1,7 +1,7 @@
 import pytest
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import check, fetch, list_datasets
-from refprotofl.errors import DataError, InputError
 
 
 def test_the_list_tells_what_is_here(tmp_path, write_idx_set):

@@ -4,8 +4,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from refprotofl.data import load_dataset, places
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
+from refprotofl.data import load_dataset, locations
 
 
 def write_cifar10(folder, cifar_records):
@@ -74,7 +74,7 @@ def test_a_link_in_an_archive_is_not_followed(tmp_path):
 def test_an_archive_that_swells_is_not_unpacked(tmp_path, cifar_records, monkeypatch):
     write_cifar10(tmp_path / "loose", cifar_records)
     pack(tmp_path / "loose", tmp_path / "cifar-10-binary.tar.gz", "cifar-10-batches-bin")
-    monkeypatch.setattr(places, "LARGEST", 1000)
+    monkeypatch.setattr(locations, "LARGEST", 1000)
     with pytest.raises(DataError, match=r"data_batch_1\.bin\) is larger than any file of a known set"):
         load_dataset("cifar10", tmp_path)
 
@@ -101,7 +101,7 @@ def test_truncated_batch_names_the_file(tmp_path, cifar_records, kept):
 
 def test_a_header_that_swells_is_not_unpacked(tmp_path, monkeypatch):
     """An extended header is read as a whole, whatever size it claims."""
-    monkeypatch.setattr(places, "LARGEST_ARCHIVE", 100_000)
+    monkeypatch.setattr(locations, "LARGEST_ARCHIVE", 100_000)
     with tarfile.open(tmp_path / "cifar-100-binary.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(tarfile.TarInfo("a"))
         member = tarfile.TarInfo("train.bin")

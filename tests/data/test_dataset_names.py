@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 
+from refprotofl.core.errors import InputError
 from refprotofl.data import load_dataset
-from refprotofl.errors import InputError
 
 
 @pytest.mark.parametrize(

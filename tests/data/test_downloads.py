@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refprotofl.core.errors import DataError
 from refprotofl.data import fetch, load_dataset
-from refprotofl.data.download import download
-from refprotofl.data.fetching import download_set
+from refprotofl.data.download import download, download_set
 from refprotofl.data.standard import CIFAR100, MNIST, STANDARD
-from refprotofl.errors import DataError
 
 CONTENT = np.random.Generator(np.random.Philox(1)).bytes(300_000)
 CHECKSUM = "sha256:" + hashlib.sha256(CONTENT).hexdigest()

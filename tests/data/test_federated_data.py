@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.basics.streams import stream
+from refprotofl.core.errors import InputError
+from refprotofl.core.streams import stream
 from refprotofl.data import Dataset, federate
-from refprotofl.data.draws import balanced_draw, level
-from refprotofl.data.own_tests import largest_remainder, split_like_training
+from refprotofl.data.federated import largest_remainder, split_like_training
 from refprotofl.data.public_set import covered_classes, draw_public
-from refprotofl.errors import InputError
+from refprotofl.data.sampling import balanced_draw, level
 from refprotofl.experiment import Experiment
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import image_files, load_dataset
 from refprotofl.data.digests import digest_data
 from refprotofl.data.huggingface import dataset_from_splits
-from refprotofl.errors import DataError, InputError
 
 
 def pictures(count, mode="L", size=(3, 2)):

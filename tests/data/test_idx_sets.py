@@ -4,11 +4,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from refprotofl.data import load_dataset, places
-from refprotofl.data.idx import parse_idx
-from refprotofl.data.places import find
-from refprotofl.data.standard import FASHION_MNIST, MNIST
-from refprotofl.errors import DataError, InputError
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.data import load_dataset, locations
+from refprotofl.data.locations import find
+from refprotofl.data.standard import FASHION_MNIST, MNIST, parse_idx
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -55,7 +54,7 @@ def test_not_a_gzip_at_all(tmp_path, write_idx_set):
 
 def test_a_packed_file_that_swells_is_not_unpacked(tmp_path, write_idx_set, monkeypatch):
     write_idx_set(tmp_path / "mnist")
-    monkeypatch.setattr(places, "LARGEST", 1000)
+    monkeypatch.setattr(locations, "LARGEST", 1000)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(100_000)))
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz is larger than any file of a known set"):
         load_dataset("mnist", tmp_path)

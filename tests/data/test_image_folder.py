@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from refprotofl.core.errors import DataError
 from refprotofl.data import image_files, load_dataset
-from refprotofl.errors import DataError
 
 
 def save(path, colour=10, size=(4, 3), mode="L"):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import Dataset, FederatedData, federate, load_dataset
-from refprotofl.data.own_arrays import dataset_from_arrays
+from refprotofl.data.arrays import dataset_from_arrays
 from refprotofl.data.reading import Reading
-from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
 
 NATURAL = Reading(natural=True)

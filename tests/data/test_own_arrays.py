@@ -4,9 +4,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import Dataset, load_dataset
-from refprotofl.data.own_arrays import dataset_from_arrays
-from refprotofl.errors import DataError, InputError
+from refprotofl.data.arrays import dataset_from_arrays
 
 
 def arrays(**changes):

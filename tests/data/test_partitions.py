@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.basics.streams import stream
+from refprotofl.core.errors import InputError
+from refprotofl.core.streams import stream
 from refprotofl.data.partitions import (
     MOST_REDRAWS,
     dirichlet,
@@ -14,7 +15,6 @@ from refprotofl.data.partitions import (
     partition,
     repair,
 )
-from refprotofl.errors import InputError
 
 KINDS: tuple[Literal["dirichlet", "iid", "shards"], ...] = ("dirichlet", "iid", "shards")
 

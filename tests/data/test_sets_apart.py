@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import FederatedData, load_federated
-from refprotofl.data.exporting import export_federation
+from refprotofl.data.export import export_federation
 from refprotofl.data.labelled import labelled_from_arrays, load_labelled, renumbered
 from refprotofl.data.reading import Reading
-from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.resolution import resolve, resolve_alike
+from refprotofl.federation.session import run
 from refprotofl.records.verify import first_difference
-from refprotofl.simulation.resolving import resolve, resolve_alike
-from refprotofl.simulation.run import run
 
 SMALL: dict[str, Any] = {"clients": 3, "min-size": 10}
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from refprotofl.core.errors import DataError
 from refprotofl.data import load_dataset
 from refprotofl.data.reading import Reading
-from refprotofl.data.sizing import Sizing
-from refprotofl.errors import DataError
+from refprotofl.data.resizing import Sizing
 
 
 def load(path, **sides):

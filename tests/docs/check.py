@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from refprotofl.experiment import Experiment
-from refprotofl.keys.complaints import keys
+from refprotofl.experiment.keys import keys
 from refprotofl.methods.catalogue import METHODS, TABLES
 
 

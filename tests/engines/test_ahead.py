@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from refprotofl.engines.cohort import DIFFERENT, EngineCohort
 from refprotofl.engines.engine import Record, Request, Result, Terms
-from refprotofl.simulation.watching import Watcher
+from refprotofl.federation.callbacks import Watcher
+from refprotofl.federation.cohort import DIFFERENT, EngineCohort
 from refprotofl.wire import Ledger, Message, encode
 
 CLIENTS = 1000

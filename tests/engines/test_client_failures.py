@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.errors import ClientsFailed, DataError, GuardError, InputError, MachineError, RunError
+from refprotofl.core.errors import ClientsFailed, DataError, GuardError, InputError, MachineError, RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import run
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.folder import read_events
 from refprotofl.records.rounds import read_messages
-from refprotofl.simulation.run import run
 from refprotofl.wire import Message
 
 

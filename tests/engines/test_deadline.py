@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import RunError
+from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.simulation import OpenEngine
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.engine import OpenEngine
-from refprotofl.simulation.run import Watcher, run
 
 
 class Stopper(Watcher):

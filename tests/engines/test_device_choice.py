@@ -12,14 +12,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from refprotofl.cli.display import ProgressWatcher
-from refprotofl.compute import devices
-from refprotofl.errors import InputError
+from refprotofl.cli.progress import ProgressWatcher
+from refprotofl.core import devices
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Watcher, run, worker_count
+from refprotofl.federation.simulation import Site, load_federation, worker_specifications
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.assembly import load_federation
-from refprotofl.simulation.engine import Site, worker_specifications
-from refprotofl.simulation.run import Watcher, run, worker_count
 
 CUDA = torch.device("cuda", 0)
 

@@ -17,16 +17,16 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from refprotofl.compute import devices
+from refprotofl.core import devices
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Train
+from refprotofl.experiment.sections import Train
+from refprotofl.federation.session import Finished, run
+from refprotofl.federation.simulation import load_federation, server_side
 from refprotofl.methods import METHODS
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import train
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.training import train
 from refprotofl.models import ALL, SplitModel
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.assembly import load_federation, server_side
-from refprotofl.simulation.run import Finished, run
 
 SIMULATED = torch.device("meta")
 REAL = os.environ.get("REFPROTOFL_TEST_DEVICE")

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.resolution import prepare
+from refprotofl.federation.sampling import draw_lost
+from refprotofl.federation.session import Finished, run
+from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.draws import draw_lost
-from refprotofl.simulation.engine import OpenEngine
-from refprotofl.simulation.resolving import prepare
-from refprotofl.simulation.run import Finished, run
 
 TINY: dict[str, Any] = {
     "train-limit": 150,

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from refprotofl.core.errors import RunError
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task
-from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.simulation import OpenEngine, Site, client_side, load_federation
 from refprotofl.records.verify import first_difference
-from refprotofl.simulation.assembly import client_side, load_federation
-from refprotofl.simulation.engine import OpenEngine, Site
-from refprotofl.simulation.run import Finished, Watcher, run
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import InputError, RunError
+from refprotofl.core.errors import InputError, RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import run
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.run import run
 
 TINY: dict[str, Any] = {
     "train-limit": 150,

@@ -7,23 +7,22 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import digest_value
-from refprotofl.engines.cohort import EngineCohort
+from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Record, Request, Result, Terms
 from refprotofl.engines.local.engine import LocalEngine
-from refprotofl.engines.local.inprocess import InProcess
+from refprotofl.engines.local.host import InProcess
 from refprotofl.evaluation import scoring
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.samples import Samples
+from refprotofl.federation.client_side import ClientData, build_client_side
+from refprotofl.federation.cohort import EngineCohort
+from refprotofl.federation.models import prepare_models
+from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.server_side import build_server_side
+from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.simulation import Federation, Site, load_federation
+from refprotofl.methods.base.samples import Samples
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.verify import first_difference
-from refprotofl.sides.client import ClientData, build_client_side
-from refprotofl.sides.models import prepare_models
-from refprotofl.sides.server import build_server_side
-from refprotofl.simulation.assembly import Federation, load_federation
-from refprotofl.simulation.draws import draw_cohort
-from refprotofl.simulation.engine import Site
-from refprotofl.simulation.run import Finished, Watcher, run
 from refprotofl.wire import Ledger
 
 MIX = {"name": ["mlp", "cnn"], "embedding": 16}  # on 8 x 8 digits both are 128 wide

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from refprotofl.core.errors import RunError
 from refprotofl.engines.engine import Request
 from refprotofl.engines.local.host import Outcome, Task
 from refprotofl.engines.local.store import Location
 from refprotofl.engines.local.workers import WorkerProcesses
-from refprotofl.errors import RunError
 
 MEGABYTE = 1 << 20
 
@@ -26,7 +26,7 @@ ECHO = """
     from refprotofl.engines.engine import Result
     from refprotofl.engines.local.host import Outcome
     from refprotofl.engines.local.store import Location
-    from refprotofl.errors import InputError
+    from refprotofl.core.errors import InputError
 
     class Host:
         def __init__(self, greeting):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from refprotofl.cli.comparing import show_comparison
-from refprotofl.cli.display import print_summary
+from refprotofl.cli.compare import show_comparison
+from refprotofl.cli.progress import print_summary
 from refprotofl.evaluation.protocols import PROTOCOLS, Protocol
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.experiment import Experiment
-from refprotofl.grids.cells import Cell
-from refprotofl.grids.results import result_of
-from refprotofl.handover import export, load_trained
+from refprotofl.export import export, load_trained
+from refprotofl.federation.session import Finished, run
 from refprotofl.report.comparison import tabulate
-from refprotofl.simulation.run import Finished, run
+from refprotofl.studies.cells import Cell
+from refprotofl.studies.results import result_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment, differences
-from refprotofl.keys.complaints import keys
-from refprotofl.keys.table import known_of
+from refprotofl.experiment.keys import keys, known_of
 from refprotofl.methods.catalogue import METHODS, TABLES
 
 INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.2]}

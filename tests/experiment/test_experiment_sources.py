@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import PRESETS, load_experiment
 
@@ -111,7 +111,7 @@ assert "torch" not in sys.modules, "an experiment alone must not wait for torch"
 from refprotofl import Experiment, run
 assert run.__name__ == "run" and not hasattr(run, "__path__") and callable(run)
 import refprotofl
-from refprotofl.simulation.run import Watcher
+from refprotofl.federation.session import Watcher
 from refprotofl import run as again
 assert refprotofl.run is run is again
 """

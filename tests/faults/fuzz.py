@@ -10,7 +10,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["refprotofl.wire", "refprotofl.records.states"]):
-    from refprotofl.errors import DataError
+    from refprotofl.core.errors import DataError
     from refprotofl.records.states import map_state, save_state
     from refprotofl.wire import WireError, decode, encode
 

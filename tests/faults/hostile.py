@@ -10,13 +10,13 @@ from torch import Tensor
 
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import run
+from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods import METHODS
+from refprotofl.methods.base.schema import is_lost
+from refprotofl.methods.builtin.thin import entropy_code
 from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.common import entropy_coded
-from refprotofl.methods.core.refusal import is_lost
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.engine import OpenEngine, Site, open_engine
-from refprotofl.simulation.run import run
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 
 ATTACKER = 1
@@ -105,8 +105,8 @@ def change_times(factor: float) -> Change:
 def forged(answer: Message, _: Tensor | None) -> Message:
     """Every symbol of a code at its edge, every scale 90 times as large."""
     code, scales = answer.get("code"), answer.get("scales")
-    if isinstance(code, Tensor) and isinstance(scales, Tensor) and len(scales) == entropy_coded.SCALES:
-        coded = entropy_coded.encode_entropy(torch.full((SMALL,), 127 * float(scales[0])), len(code))
+    if isinstance(code, Tensor) and isinstance(scales, Tensor) and len(scales) == entropy_code.SCALES:
+        coded = entropy_code.encode_entropy(torch.full((SMALL,), 127 * float(scales[0])), len(code))
         return {**answer, "code": coded.code, "scales": coded.scales * 90}
 
     def forge(name: str, value: Any) -> Any:

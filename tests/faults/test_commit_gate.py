@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import State
+from refprotofl.core.errors import ClientsFailed, GuardError, RunError
+from refprotofl.core.state import State
 from refprotofl.engines.engine import Engine, Request, Result
-from refprotofl.errors import ClientsFailed, GuardError, RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.divergence import judge
+from refprotofl.federation.session import run
+from refprotofl.federation.simulation import OpenEngine, Site, open_engine
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.training import Diverged
 from refprotofl.methods.builtin.fedgh.fedgh import FedGHClient
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.builtin.thin.client import ThinClient
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.training import Diverged
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.engine import OpenEngine, Site, open_engine
-from refprotofl.simulation.gate import judge
-from refprotofl.simulation.run import run
 from refprotofl.wire import Message, Sparse
 
 CULPRIT = 1
@@ -121,7 +121,7 @@ def test_answers_that_do_not_fit_into_memory_give_the_same_result(
 ) -> None:
     experiment = Experiment.parse({**TINY, "method": method, "rounds": 2})
     whole = run(experiment, out=tmp_path / "whole")
-    monkeypatch.setattr("refprotofl.methods.core.held.IN_MEMORY", 0)
+    monkeypatch.setattr("refprotofl.methods.base.screening.IN_MEMORY", 0)
     assert run(experiment, out=tmp_path / "spilled").summary["state_digest"] == whole.summary["state_digest"]
 
 

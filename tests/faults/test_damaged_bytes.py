@@ -14,9 +14,9 @@ import pytest
 import torch
 from tests.conftest import Tried
 
-from refprotofl.basics.state import State
-from refprotofl.basics.streams import stream
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
+from refprotofl.core.state import State
+from refprotofl.core.streams import stream
 from refprotofl.records.states import map_state, save_state
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 from refprotofl.wire.codec import MAX_FIELDS

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Watcher, run
 from refprotofl.records.events import EventLog
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.run import Watcher, run
 
 EVERYTHING = os.environ.get("REFPROTOFL_FAULTS") == "full"
 ROUNDS, CLIENTS = (300, 30) if EVERYTHING else (40, 4)

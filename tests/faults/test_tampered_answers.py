@@ -16,14 +16,14 @@ from tests.conftest import Tried
 from tests.methods.test_every_method import FROZEN
 from torch import Tensor
 
+from refprotofl.core.errors import RunError
 from refprotofl.engines.engine import Engine, Request, Result
-from refprotofl.errors import RunError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, run
+from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods import METHODS
-from refprotofl.methods.core.refusal import is_lost
+from refprotofl.methods.base.schema import is_lost
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.engine import OpenEngine, Site, open_engine
-from refprotofl.simulation.run import Finished, run
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 
 CULPRIT = 1

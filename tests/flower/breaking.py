@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from refprotofl.deploy import certificates
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import PROTOCOL, Answered, Envelope, Route
 from refprotofl.deploy.node_store import LAST, runs_in
-from refprotofl.deploy.routes import PROTOCOL, Answered, Route
-from refprotofl.relay.relay import Address, Relay
+from refprotofl.deploy.relay import Address, Relay
 
 
 class Link:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from refprotofl.data import load_federated
-from refprotofl.data.exporting import export_federation
+from refprotofl.data.export import export_federation
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.simulation.run import run
+from refprotofl.federation.session import run
 
 if TYPE_CHECKING:
     from tests.flower.inmemory import MemoryGrid

@@ -11,12 +11,11 @@ from tests.flower.inmemory import MemoryGrid, restart_nodes
 from refprotofl.deploy.progress import Progress
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.run import deploy
-from refprotofl.engines.flower.app import KEYS
+from refprotofl.engines.flower.app import KEYS, read_run_config
 from refprotofl.engines.flower.messages import unwrap
-from refprotofl.engines.flower.settings import read_run_config
 from refprotofl.engines.flower.transport import FlowerTransport
+from refprotofl.federation.session import Finished, run
 from refprotofl.records.events import read_events
-from refprotofl.simulation.run import Finished, run
 
 Configs = Callable[..., dict[str, Any]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.flower.breaking import nonsense
 
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.engines.flower import node_loop
 

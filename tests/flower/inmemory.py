@@ -13,7 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from refprotofl.deploy import node
 from refprotofl.deploy.admission import Admissions, Admitted, fingerprint
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.engines.flower.messages import unwrap, wrap
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.deploy.admission import (
     Admissions,
     Admitted,
@@ -14,7 +15,6 @@ from refprotofl.deploy.admission import (
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.deploy.transport import Node
 from refprotofl.engines.flower.runner import place_in
-from refprotofl.errors import DataError, InputError
 
 ONE, TWO, THREE = "1" * 64, "2" * 64, "3" * 64
 

@@ -15,7 +15,7 @@ from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from tests.flower.site import wait_for
 from tests.flower.test_doors import fleet, once, running
 
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.site import Site
 from refprotofl.engines.flower.fleet_client import FleetClient
 from refprotofl.engines.flower.messages import wrap

@@ -11,8 +11,8 @@ from tests.flower.conftest import CLIENTS
 from tests.flower.deploying import Configs, Stop, deployed, failures, node, simulated
 from tests.flower.inmemory import FIRST, MemoryGrid, mark_of
 
+from refprotofl.core.errors import InputError
 from refprotofl.deploy.admission import default_client
-from refprotofl.errors import InputError
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_traffic
 from refprotofl.records.verify import first_difference

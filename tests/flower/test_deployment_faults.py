@@ -21,18 +21,17 @@ from tests.flower.deploying import (
 )
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
+from refprotofl.core.errors import InputError, RunError
 from refprotofl.deploy import engine, fleet, transport
 from refprotofl.deploy.admission import Admissions, default_client
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import Answered, Envelope, Route
 from refprotofl.deploy.registry import Place
-from refprotofl.deploy.routes import Answered, Route
+from refprotofl.engines.flower.app import read_run_config
 from refprotofl.engines.flower.messages import unwrap
-from refprotofl.engines.flower.settings import read_run_config
-from refprotofl.errors import InputError, RunError
+from refprotofl.federation.session import run
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
-from refprotofl.simulation.run import run
 
 
 @pytest.mark.parametrize("verb", ["prototypes", "train", "evaluate"])

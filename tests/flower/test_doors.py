@@ -25,10 +25,12 @@ from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.message_pb2 import Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 
+from refprotofl.core.errors import InputError
 from refprotofl.deploy.admission import read_admissions
 from refprotofl.deploy.demo import _free_ports
 from refprotofl.deploy.kits import PUBLIC_KEY, load_key, write_kits
 from refprotofl.deploy.operator import admit, revoke
+from refprotofl.deploy.relay import Address, Relay
 from refprotofl.deploy.server import process_of, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.engines.flower import internals
@@ -36,8 +38,6 @@ from refprotofl.engines.flower.doors import ACTIVATE, HEADERS, NODE_ROUTES, OPER
 from refprotofl.engines.flower.fleet_client import FleetClient
 from refprotofl.engines.flower.operator import FlowerOperator
 from refprotofl.engines.flower.superlink import NODE_REQUESTS
-from refprotofl.errors import InputError
-from refprotofl.relay.relay import Address, Relay
 
 BIN = Path(sys.executable).parent
 Made = TypeVar("Made")

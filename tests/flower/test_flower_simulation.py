@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.flower.loopback import Loopback
 
+from refprotofl.federation.session import run
 from refprotofl.records.verify import first_difference
-from refprotofl.simulation.run import run
 
 TWO = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"
 

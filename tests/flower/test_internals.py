@@ -33,11 +33,11 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from sqlalchemy import insert, update
 from sqlalchemy.pool import QueuePool
 
+from refprotofl.core.errors import InputError
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.engines.flower import internals
 from refprotofl.engines.flower.app import build_bundle
 from refprotofl.engines.flower.messages import objects_of
-from refprotofl.errors import InputError
 
 # Flower's packages export an APIRouter under the name of the module that makes it.
 control_router, fleet_router = (import_module(f"flwr.superlink.routers.{name}.router") for name in ("control", "fleet"))

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from tests.flower.loopback import BIN
 from tests.flower.site import PATIENCE, wait_for
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.deploy.admission import fingerprint, read_public_key
 from refprotofl.deploy.kits import load_key, write_kits
 from refprotofl.deploy.node_config import read_node_config
 from refprotofl.deploy.site import Site, SiteKeys, create_site, read_site
-from refprotofl.errors import DataError, InputError
 
 TOOLS = ("sh", "dirname", "mkdir", "sleep", "touch")
 

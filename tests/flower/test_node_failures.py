@@ -8,11 +8,11 @@ import pytest
 from tests.flower.deploying import Configs, Once, deployed, failures
 from tests.flower.inmemory import MemoryGrid
 
+from refprotofl.core.errors import InputError
 from refprotofl.deploy import node
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.deploy.node_store import EXPERIMENT, runs_in
-from refprotofl.errors import InputError
 from refprotofl.records.verify import first_difference
 
 

@@ -14,9 +14,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from tests.flower.loopback import free_port
 
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import PROTOCOL, Envelope
 from refprotofl.deploy.node_config import NodeConfig
-from refprotofl.deploy.routes import PROTOCOL
 from refprotofl.engines.flower import node_loop
 from refprotofl.engines.flower.app import build_bundle
 from refprotofl.engines.flower.fleet_client import Again

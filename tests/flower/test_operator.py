@@ -8,15 +8,15 @@ import pytest
 from tests.flower.operators import FakeOperator
 
 from refprotofl.cli.deploy import _raise_for, _run_config
+from refprotofl.core.errors import DataError, InputError, MachineError, RunError
 from refprotofl.deploy import operator as module
 from refprotofl.deploy.admission import read_admissions
 from refprotofl.deploy.kits import PUBLIC_KEY, load_key, write_kits
 from refprotofl.deploy.operator import RunStatus, admit, follow, revoke, run_state
 from refprotofl.deploy.progress import Progress
 from refprotofl.deploy.site import Site, SiteKeys, create_site
+from refprotofl.engines.flower.app import read_run_config
 from refprotofl.engines.flower.operator import FlowerOperator, _status
-from refprotofl.engines.flower.settings import read_run_config
-from refprotofl.errors import DataError, InputError, MachineError, RunError
 
 
 @pytest.fixture

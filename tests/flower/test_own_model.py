@@ -9,9 +9,9 @@ from tests.flower.deploying import Configs, deployed, simulated
 from tests.flower.inmemory import MemoryGrid
 
 from refprotofl.cli.entry import main
-from refprotofl.errors import InputError
-from refprotofl.handover import load_exported, load_trained, predict
-from refprotofl.handover.on_node import is_node_store, load_own
+from refprotofl.core.errors import InputError
+from refprotofl.export import load_exported, load_trained, predict
+from refprotofl.export.node import is_node_store, load_own
 
 
 @pytest.mark.parametrize("changed", [{}, {"method": "fedavg"}, {"method": "fedproto"}, {"evaluate__clients": 1}])

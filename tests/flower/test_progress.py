@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from refprotofl.core.errors import MachineError
 from refprotofl.deploy.progress import Absence, Progress, Wait
-from refprotofl.errors import MachineError
 from refprotofl.experiment import Experiment
 
 NOON = time.mktime((2026, 1, 2, 12, 0, 0, 0, 0, -1))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from refprotofl.core.errors import DataError
 from refprotofl.deploy.admission import Admissions, Admitted
 from refprotofl.deploy.registry import NodeRegistry
 from refprotofl.deploy.transport import Node
-from refprotofl.errors import DataError
 
 ZERO, ONE, OTHER = Node(10, "key 0", "node-0"), Node(11, "key 1", "node-1"), Node(12, "other key", "node-0")
 

@@ -15,12 +15,12 @@ from tests.flower.operators import FakeOperator
 from tests.flower.site import Site as RealSite
 
 from refprotofl.cli import main
+from refprotofl.core.errors import InputError, MachineError
 from refprotofl.deploy import server
 from refprotofl.deploy.admission import Admissions, Admitted, write_admissions
 from refprotofl.deploy.operator import NodeStatus, RunStatus
 from refprotofl.deploy.progress import Progress, Wait
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.errors import InputError, MachineError
 
 Status = Callable[[Site], tuple[int, str, str]]
 Program = Callable[[str], None]

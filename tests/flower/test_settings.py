@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.engines.flower.app import KEYS
-from refprotofl.engines.flower.settings import read_run_config, read_settings
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.engines.flower.app import KEYS, read_run_config, read_settings
 from refprotofl.experiment.presets import load_experiment
 
 EMPTY = {**dict.fromkeys(KEYS, ""), "preset": "quick"}  # as the app declares it

@@ -12,14 +12,14 @@ from flwr.common.constant import ErrorCode
 from tests.flower.deploying import Configs, deployed, simulated
 from tests.flower.inmemory import GONE, MemoryGrid
 
+from refprotofl.core.errors import MachineError
 from refprotofl.deploy import engine
-from refprotofl.deploy.envelope import Envelope
+from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.transport import Sending
 from refprotofl.engines.flower import messages as content
 from refprotofl.engines.flower import transport
 from refprotofl.engines.flower.messages import unwrap, wrap
 from refprotofl.engines.flower.transport import FlowerTransport
-from refprotofl.errors import MachineError
 from refprotofl.records.verify import first_difference
 
 

@@ -10,25 +10,22 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from refprotofl.basics.state import State
+from refprotofl.core.state import State
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.engines.local.engine import LocalEngine
-from refprotofl.engines.local.inprocess import InProcess
-from refprotofl.engines.local.shelf import DiskShelf
-from refprotofl.engines.local.store import ClientStore, read_state
+from refprotofl.engines.local.host import InProcess
+from refprotofl.engines.local.store import ClientStore, DiskShelf, read_state
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.simulation import OpenEngine, Site, client_side, open_engine
 from refprotofl.methods import METHODS
+from refprotofl.methods.base.schema import Received, Scope
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.catalogue import options_of
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.messages import Scope
 from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
-from refprotofl.simulation.assembly import client_side
-from refprotofl.simulation.engine import OpenEngine, Site, open_engine
-from refprotofl.simulation.run import Finished, Watcher, run
 from refprotofl.wire import decode
 
 TINY: dict[str, Any] = {

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import tensor_of
+from refprotofl.core.state import tensor_of
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.fields import Received
 from refprotofl.wire import Message, encode
 
 UNLUCKY = 2

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from refprotofl.keys.table import Table, key
+from refprotofl.experiment.keys import Table, key
 from refprotofl.methods.builtin.fedavg import SERVER
 from refprotofl.methods.declaration import Cost, Declaration
 
@@ -74,7 +74,7 @@ builtin.__path__.append(str(place / "builtin"))
 sys.path.insert(0, str(tests / "docs"))
 
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.methods.catalogue import METHODS
 assert "torch" not in sys.modules, "declarations and options load without torch"
 from refprotofl import Experiment, run
@@ -86,7 +86,7 @@ def command(*arguments):
     sys.argv = ["refprotofl", *arguments]
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        from refprotofl.cli.printing import out
+        from refprotofl.cli.output import out
         out.file = text
         main()
     return text.getvalue()

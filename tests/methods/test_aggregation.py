@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import METHODS
+from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, fold, moved
+from refprotofl.methods.base.server import Desk
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.aggregation import Mean, Normalise, Upload, fold, moved
-from refprotofl.methods.core.server import Desk
 from refprotofl.wire.tensors import same_bits
 
 BOTH: tuple[Normalise, ...] = ("senders", "participants")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.core.aggregation import Mean, fold, moved
+from refprotofl.methods.aggregators.aggregation import Mean, fold, moved
 from refprotofl.wire.tensors import same_bits
 
 # Few distinct values: so that ties are the rule.

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from refprotofl.methods import METHODS, find_method
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.fields import Received
 from refprotofl.wire import Message
 
 CULPRIT = 1

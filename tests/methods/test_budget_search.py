@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refprotofl.methods import apud
-from refprotofl.methods.common import fitting
-from refprotofl.wire import Sparse, encode
+from refprotofl.wire import Sparse, budget, encode
 
 
 @st.composite
@@ -28,14 +27,14 @@ def growing_sizes(draw: st.DrawFn) -> tuple[list[int], int, int]:
 @settings(max_examples=300)
 def test_sizes_that_grow_with_small_dips_give_what_bisection_gives(case: tuple[list[int], int, int]) -> None:
     sizes, limit, value_bytes = case
-    plain = fitting.largest_that_fits(lambda keep: sizes[keep - 1] <= limit, len(sizes))
-    assert fitting.largest_within(lambda keep: sizes[keep - 1], limit, len(sizes), value_bytes) == plain
+    plain = budget.largest_that_fits(lambda keep: sizes[keep - 1] <= limit, len(sizes))
+    assert budget.largest_within(lambda keep: sizes[keep - 1], limit, len(sizes), value_bytes) == plain
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(0, 60), st.sampled_from([1, 2, 4]))
 def test_whatever_the_sizes_it_fits_and_one_more_would_not(sizes: list[int], more: int, value_bytes: int) -> None:
     limit, most = sizes[0] + more, len(sizes)
-    keep = fitting.largest_within(lambda keep: sizes[keep - 1], limit, most, value_bytes)
+    keep = budget.largest_within(lambda keep: sizes[keep - 1], limit, most, value_bytes)
     assert sizes[keep - 1] <= limit
     assert keep == most or sizes[keep] > limit
 
@@ -58,9 +57,9 @@ def test_masks_like_real_ones_give_what_bisection_gives(limit: int, dtype: torch
         indices = apud.select(moved, torch.zeros_like(moved), keep).nonzero().squeeze(1)
         return len(encode({"adapter": Sparse(indices, moved[indices].to(dtype), len(moved))}))
 
-    found = fitting.largest_within(size, limit, len(moved), dtype.itemsize)
+    found = budget.largest_within(size, limit, len(moved), dtype.itemsize)
     encodings = len(looked)
     looked.clear()
-    assert found == fitting.largest_that_fits(lambda keep: size(keep) <= limit, len(moved))
+    assert found == budget.largest_that_fits(lambda keep: size(keep) <= limit, len(moved))
     if dtype is torch.float32:  # narrow values near their limit of all may take a look or two more
         assert encodings < len(looked)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl.handover import load_trained
+from refprotofl.export import load_trained
+from refprotofl.federation import simulation
+from refprotofl.federation.session import Watcher, run
 from refprotofl.methods import Samples
+from refprotofl.methods.base.training import FreshSgd
 from refprotofl.methods.builtin.centralised.centralised import CentralisedServer
-from refprotofl.methods.core.training import FreshSgd
-from refprotofl.simulation import assembly
-from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire.tensors import same_bits
 
 CENTRAL = {"method": "centralised"}
@@ -31,19 +31,19 @@ def test_every_client_scores_the_one_model_also_on_its_own_mix(simulated):
     assert len(set(summary["accuracy_per_client"]["own"])) > 1
 
 
-def pooled(federation: assembly.Federation) -> Samples:
-    server = assembly.server_side(federation).server
+def pooled(federation: simulation.Federation) -> Samples:
+    server = simulation.server_side(federation).server
     assert isinstance(server, CentralisedServer)
     return server.pooled
 
 
 def test_it_learns_from_what_all_clients_have(tiny, simulated):
-    federation = assembly.load_federation(tiny(CENTRAL), None)
+    federation = simulation.load_federation(tiny(CENTRAL), None)
     data = federation.data
     rows = pooled(federation).rows.tolist()
     assert sorted(rows) == sorted(np.concatenate(data.client_indices).tolist())
     assert not set(rows) & set(data.public_indices.tolist())
-    told = assembly.load_federation(tiny(CENTRAL | {"public": {"train-on": True}}), None)
+    told = simulation.load_federation(tiny(CENTRAL | {"public": {"train-on": True}}), None)
     assert len(pooled(told)) == len(rows) + len(data.public_indices)
 
 

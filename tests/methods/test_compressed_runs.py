@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.basics.streams import stream
+from refprotofl.core.errors import InputError
+from refprotofl.core.streams import stream
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.methods.common import compressors
-from refprotofl.simulation.draws import draw_cohort
-from refprotofl.simulation.run import Watcher, run
+from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.session import Watcher, run
+from refprotofl.methods.compressors import compressors
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 

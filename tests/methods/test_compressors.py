@@ -9,13 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.basics import streams
-from refprotofl.experiment.tables import Compress
+from refprotofl.core import streams
+from refprotofl.experiment.sections import Compress
 from refprotofl.methods import METHODS, Refused
-from refprotofl.methods.common import compressors, weights
-from refprotofl.methods.core.fields import Exchange, Exchanges, Received, kinds, read_answer
-from refprotofl.methods.core.remembered import remember
-from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.base.broadcast import remember
+from refprotofl.methods.base.schema import Exchange, Exchanges, Received, kinds, read_answer
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.common import weights
+from refprotofl.methods.compressors import compressors
 from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.indices import encode_indices
 from refprotofl.wire.ledger import Ledger

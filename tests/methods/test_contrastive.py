@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from refprotofl.methods.builtin.vhl.contrastive import supcon
+from refprotofl.methods.builtin.vhl.vhl import supcon
 
 
 def slow(rows, labels, temperature):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.methods.builtin.fast.embedders import embed_images, fit_pca, load_encoder
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, run
+from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.rounds import read_traffic
 from refprotofl.report.costs import cost_rows
-from refprotofl.simulation.engine import OpenEngine
-from refprotofl.simulation.run import Finished, run
 
 FROZEN = """
 from torch import nn

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.errors import RunError
+from refprotofl.core.errors import RunError
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.fields import Received
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.tensors import same_bits
 
@@ -189,7 +189,7 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     play(client=Absent)
     failing = simulate()
     play()
-    loop = importlib.import_module("refprotofl.simulation.loop")
+    loop = importlib.import_module("refprotofl.federation.loop")
     monkeypatch.setattr(loop, "draw_cohort", lambda experiment, round: [0, 2, 3])
     without = simulate()
     assert len(failing.events("client-failed")) == 3

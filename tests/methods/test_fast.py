@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from refprotofl.basics.state import tensor_of
+from refprotofl.core.errors import InputError
+from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import InputError
-from refprotofl.simulation import assembly
-from refprotofl.simulation.run import Watcher, run
+from refprotofl.federation import simulation
+from refprotofl.federation.session import Watcher, run
 from refprotofl.wire.tensors import same_bits
 
 ADAPTER = 128 * 8 + 8 + 80 + 10
@@ -30,7 +30,7 @@ def labels_kept(done):
 
 
 def true_labels(done):
-    data = assembly.load_federation(done.experiment, None).data
+    data = simulation.load_federation(done.experiment, None).data
     return {
         client: torch.from_numpy(data.dataset.train_labels[rows]) for client, rows in enumerate(data.client_indices)
     }

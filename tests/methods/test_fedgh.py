@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import tensor_of
-from refprotofl.errors import GuardError
+from refprotofl.core.errors import GuardError
+from refprotofl.core.state import tensor_of
+from refprotofl.federation import simulation
 from refprotofl.methods.builtin.fedgh.fedgh import FedGHServer
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, read_means
-from refprotofl.simulation import assembly
 
 
 def run_of(simulated: Any, **table: Any) -> Any:
@@ -27,7 +27,7 @@ def headers(done: Any) -> list[Tensor]:
 
 def server(tiny: Any, **table: Any) -> Any:
     over = {"method": "fedgh", "fedgh": {name.replace("_", "-"): value for name, value in table.items()}}
-    built = assembly.server_side(assembly.load_federation(tiny(over), None)).server
+    built = simulation.server_side(simulation.load_federation(tiny(over), None)).server
     assert isinstance(built, FedGHServer)
     built.shared = torch.zeros(90)
     return built

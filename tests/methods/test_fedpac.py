@@ -9,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.errors import RunError
+from refprotofl.core.errors import RunError
 from refprotofl.methods import METHODS, erpa
-from refprotofl.methods.builtin.fedpac.fedpac import FedPACClient, FedPACServer
-from refprotofl.methods.builtin.fedpac.mixtures import (
+from refprotofl.methods.builtin.fedpac.fedpac import (
+    FedPACClient,
+    FedPACServer,
     HeadStatistics,
     head_statistics,
     least_on_simplex,

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.errors import InputError
-from refprotofl.handover.trained import load_trained
+from refprotofl.core.errors import InputError
+from refprotofl.export.trained import load_trained
+from refprotofl.federation import simulation
 from refprotofl.methods import Refused
+from refprotofl.methods.base.schema import read_request
 from refprotofl.methods.builtin.fedpcl.fedpcl import FedPCLServer, read_sets
 from refprotofl.methods.common.prototypes import read_anchors, read_means
-from refprotofl.methods.core.fields import read_request
-from refprotofl.simulation import assembly
 
 BACKBONES = """
 from torch import nn
@@ -41,7 +41,7 @@ def test_a_backbone_that_trains_is_refused(simulate: Any, name: str) -> None:
 
 def test_backbone_and_its_statistics_stay_while_the_layers_behind_it_learn(simulate: Any, backbones: str) -> None:
     done = simulate({"method": "fedpcl", "model": {"name": f"{backbones}:frozen"}})
-    initial = assembly.load_federation(done.experiment, None).model.state_dict()
+    initial = simulation.load_federation(done.experiment, None).model.state_dict()
     for client in range(4):
         final = load_trained(done.folder, client, trust_code=True).model.state_dict()
         moved = {name for name in final if not final[name].equal(initial[name])}
@@ -55,7 +55,7 @@ def test_the_example_freezes_what_an_earlier_run_has_learnt(simulate: Any, monke
     done = simulate({"method": "fedpcl", "rounds": 1, "model": {"name": "pretrained_backbone:frozen"}})
     learnt = load_trained(pretrained.folder, 0).model.backbone.state_dict()
     found = load_trained(done.folder, 1, trust_code=True).model.backbone.state_dict()
-    initial = assembly.load_federation(pretrained.experiment, None).model.backbone.state_dict()
+    initial = simulation.load_federation(pretrained.experiment, None).model.backbone.state_dict()
     assert all(found[name].equal(learnt[name]) for name in learnt)
     assert not all(found[name].equal(initial[name]) for name in learnt)
 

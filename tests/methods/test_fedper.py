@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.models import BODY, build_model
 
 

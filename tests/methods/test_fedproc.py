@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import RunError
+from refprotofl.core.errors import RunError
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import read_anchors, read_means
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.errors import InputError, RunError
+from refprotofl.core.errors import InputError, RunError
 from refprotofl.methods import erpa
 from refprotofl.methods.common.prototypes import read_anchors, read_means
 

@@ -6,32 +6,32 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.errors import InputError, RunError
-from refprotofl.methods.builtin.fedprotokd import distillation
+from refprotofl.core.errors import InputError, RunError
+from refprotofl.methods.builtin.fedprotokd import fedprotokd
 
 
 def test_who_is_surer_of_an_image_says_more_about_it() -> None:
     sure, unsure = torch.tensor([[4.0, -4.0], [0.0, 0.0]]), torch.tensor([[-2.0, 2.0], [0.0, 0.0]])
-    merged = distillation.merge_logits([sure, unsure])  # variances 16 and 4; both 0
+    merged = fedprotokd.merge_logits([sure, unsure])  # variances 16 and 4; both 0
     assert merged[0].tolist() == pytest.approx([(16 * 4 - 4 * 2) / 20, -(16 * 4 - 4 * 2) / 20])
     assert merged[1].tolist() == [0.0, 0.0]
 
 
 def test_an_image_near_its_prototype_counts_more_and_the_mean_is_one() -> None:
     anchors, labels = torch.tensor([[0.0], [10.0]]), torch.tensor([0, 0, 1])
-    weights = distillation.importance(torch.tensor([[1.0], [3.0], [8.0]]), labels, anchors)  # distances 1, 3, 2
+    weights = fedprotokd.importance(torch.tensor([[1.0], [3.0], [8.0]]), labels, anchors)  # distances 1, 3, 2
     raw = [math.exp(-1 / 2), math.exp(-3 / 2), math.exp(-2 / 2)]
     assert weights.tolist() == pytest.approx([3 * one / sum(raw) for one in raw])
-    assert distillation.importance(anchors, torch.tensor([0, 1]), anchors).tolist() == [1.0, 1.0]
+    assert fedprotokd.importance(anchors, torch.tensor([0, 1]), anchors).tolist() == [1.0, 1.0]
 
 
 def test_the_taught_loss_is_a_weighted_divergence_and_zero_for_a_perfect_student() -> None:
     teacher, student = torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.zeros(2, 2)
     p = 1 / (1 + math.exp(-1))  # at temperature 2
     divergence = p * math.log(2 * p) + (1 - p) * math.log(2 * (1 - p))
-    found = distillation.taught_loss(student, teacher, torch.tensor([3.0, 1.0]), 2.0)
+    found = fedprotokd.taught_loss(student, teacher, torch.tensor([3.0, 1.0]), 2.0)
     assert found.item() == pytest.approx(4 * 3 * divergence / 2, rel=1e-5)
-    assert distillation.taught_loss(teacher, teacher, torch.ones(2), 2.0).item() == pytest.approx(0, abs=1e-7)
+    assert fedprotokd.taught_loss(teacher, teacher, torch.ones(2), 2.0).item() == pytest.approx(0, abs=1e-7)
 
 
 def test_up_go_logits_and_embeddings_of_every_public_image(simulated: Any) -> None:
@@ -60,6 +60,6 @@ def test_without_public_images_it_is_refused(simulate: Any) -> None:
 
 
 def test_teaching_that_does_nothing_stops_the_run(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distillation, "taught_loss", lambda logits, *_: 0.0 * logits.sum())
+    monkeypatch.setattr(fedprotokd, "taught_loss", lambda logits, *_: 0.0 * logits.sum())
     with pytest.raises(RunError, match=r"fedprotokd\.distil = 1\.0"):
         simulate({"method": "fedprotokd"})

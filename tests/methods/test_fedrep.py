@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl.errors import GuardError, RunError
-from refprotofl.experiment.tables import Train
+from refprotofl.core.errors import GuardError, RunError
+from refprotofl.experiment.sections import Train
+from refprotofl.methods.base import training
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.training import train_part
 from refprotofl.methods.builtin.fedrep import fedrep
-from refprotofl.methods.core import training
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import train_part
 from refprotofl.models import BODY, HEAD, SplitModel
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.streams import stream
-from refprotofl.errors import GuardError
+from refprotofl.core.errors import GuardError
+from refprotofl.core.streams import stream
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import trained_prototypes as trained
 from refprotofl.methods.common.prototypes import read_anchors

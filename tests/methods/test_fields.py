@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.federation.models import model_of
+from refprotofl.federation.session import Watcher, run
 from refprotofl.methods import METHODS, Refused, Server
-from refprotofl.methods.catalogue import options_of
-from refprotofl.methods.core.fields import (
+from refprotofl.methods.base.schema import (
     Dense,
     Either,
     Exchange,
@@ -24,17 +25,17 @@ from refprotofl.methods.core.fields import (
     Fields,
     Real,
     Received,
+    Scope,
     SparseVector,
     Whole,
+    declare,
     kinds,
     read_answer,
     read_request,
     whole_numbers,
 )
-from refprotofl.methods.core.messages import Scope, declare
+from refprotofl.methods.catalogue import options_of
 from refprotofl.records.folder import read_experiment
-from refprotofl.sides.models import model_of
-from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import Message, Sparse, decode
 from refprotofl.wire.ledger import Counted
 

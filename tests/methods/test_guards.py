@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.errors import GuardError, RunError
+from refprotofl.core.errors import GuardError, RunError
 from refprotofl.methods import apud, erpa
-from refprotofl.methods.core import guards, training
+from refprotofl.methods.base import guards, training
 from refprotofl.models import ADAPTER, SplitModel
 
 OWN_BACKBONES = """

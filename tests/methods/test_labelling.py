@@ -9,18 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.methods import Refused
+from refprotofl.methods.base.schema import Exchanges, read_answer
 from refprotofl.methods.builtin.fast import Options, labelling
 from refprotofl.methods.builtin.fast.fast import FASTServer
-from refprotofl.methods.builtin.fast.hand_labels import (
+from refprotofl.methods.builtin.fast.labelling import (
+    UNCERTAINTIES,
+    choose_queries,
+    class_scores,
     draw_seeds,
+    mixed_labels,
     own_quotas,
     read_counts,
     read_seeds,
     seed_quotas,
     write_seeds,
 )
-from refprotofl.methods.builtin.fast.labelling import UNCERTAINTIES, choose_queries, class_scores, mixed_labels
-from refprotofl.methods.core.fields import Exchanges, read_answer
 from refprotofl.wire import WireError, encode
 
 

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.basics.state import State
+from refprotofl.core.state import State
 from refprotofl.engines.local.store import ClientStore, Loaded, Location
+from refprotofl.federation.simulation import OpenEngine, load_federation
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.fields import Received
-from refprotofl.simulation.assembly import load_federation
-from refprotofl.simulation.engine import OpenEngine
 from refprotofl.wire import Message, Sparse, decode, encode
 
 RUN = 8  # so many consecutive values of a backbone are a leak

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from refprotofl.experiment.tables import Train
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import Diverged, cross_entropy, embed, train
+from refprotofl.experiment.sections import Train
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.training import Diverged, cross_entropy, embed, train
 from refprotofl.models import ADAPTER, SplitModel
-from refprotofl.models.small import mlp
+from refprotofl.models.networks import mlp
 
 SAMPLES = 21
 

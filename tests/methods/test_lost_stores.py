@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import State, tensor_of
-from refprotofl.engines.local.shelf import DiskShelf
-from refprotofl.engines.local.store import ClientStore, Loaded, Location
+from refprotofl.core.state import State, tensor_of
+from refprotofl.engines.local.store import ClientStore, DiskShelf, Loaded, Location
+from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.simulation import OpenEngine
+from refprotofl.methods.base.schema import Lost
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.refusal import Lost
-from refprotofl.simulation.draws import draw_cohort
-from refprotofl.simulation.engine import OpenEngine
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.tensors import same_bits
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import Refused, apud
+from refprotofl.methods.base.schema import Exchange, Received, read_answer
 from refprotofl.methods.builtin.refprotofl import Options, masked
-from refprotofl.methods.common import fitting
-from refprotofl.methods.core.fields import Exchange, Received, read_answer
-from refprotofl.wire import Message, Sparse, decode, encode
+from refprotofl.wire import Message, Sparse, budget, decode, encode
 from refprotofl.wire.tensors import same_bits
 
 VALUE_TYPES = ("float32", "float16", "bfloat16", "int8")
@@ -216,7 +215,7 @@ def test_ef21_contracts_to_a_constant_change() -> None:
 @given(st.integers(1, 200), st.data())
 def test_the_largest_that_fits_of_a_monotone_rule(most: int, data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, most))
-    assert fitting.largest_that_fits(lambda keep: keep <= limit, most) == limit
+    assert budget.largest_that_fits(lambda keep: keep <= limit, most) == limit
 
 
 @given(st.sets(st.integers(2, 60)), st.integers(1, 60))
@@ -227,7 +226,7 @@ def test_the_largest_that_fits_never_lands_where_one_more_would_fit(holes: set[i
         assert 1 <= keep <= most
         return keep not in holes
 
-    keep = fitting.largest_that_fits(fits, most)
+    keep = budget.largest_that_fits(fits, most)
     assert fits(keep)
     assert keep == most or not fits(keep + 1)
 

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from refprotofl.methods.core.masks import Masks
+from refprotofl.methods.builtin.refprotofl.masked import Masks
 
 
 def places(*numbers: int) -> torch.Tensor:

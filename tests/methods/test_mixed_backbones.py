@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from refprotofl.cli.running import verify
-from refprotofl.errors import InputError
+from refprotofl.cli.run import verify
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.handover import export, load_exported, load_trained, predict
+from refprotofl.export import export, load_exported, load_trained, predict
+from refprotofl.federation.session import Watcher, run
 from refprotofl.models import build_model
-from refprotofl.simulation.run import Watcher, run
 
 MIX = {"cnn": 1, "mlp": 3}
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.basics import streams
+from refprotofl.core import streams
+from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.models import ADAPTER
-from refprotofl.simulation.assembly import Federation, load_federation
-from refprotofl.simulation.draws import draw_cohort
 from refprotofl.wire import Sparse
 
 TOLERANCE = 1e-6

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.common import entropy_coded, lloyd_max
-from refprotofl.methods.common.entropy_coded import decode_entropy, encode_entropy, least_entropy
-from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
-from refprotofl.methods.common.rotation import BLOCK, Coded
-from refprotofl.methods.common.sparse_coded import decode_sparse, encode_sparse, least_sparse
-from refprotofl.wire.error import WireError
+from refprotofl.methods.builtin.thin import entropy_code
+from refprotofl.methods.builtin.thin.entropy_code import decode_entropy, encode_entropy, least_entropy
+from refprotofl.methods.builtin.thin.sparse_code import decode_sparse, encode_sparse, least_sparse
+from refprotofl.methods.common import quantisation
+from refprotofl.methods.common.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
+from refprotofl.wire.reader import WireError
 
 
 def draw() -> np.random.Generator:
@@ -35,7 +35,7 @@ def test_the_entropy_code_has_the_error_that_is_known_of_it(bits: int, decibel: 
     vector = gaussian(16 * BLOCK)
     said = decode_entropy(encode_entropy(vector, code_bytes(len(vector), bits)), len(vector))
     assert -10 * math.log10(left(vector, said)) == pytest.approx(decibel, abs=0.25)
-    assert left(vector, said) < lloyd_max.error(bits)
+    assert left(vector, said) < quantisation.error(bits)
 
 
 @settings(max_examples=40)
@@ -166,8 +166,8 @@ def test_more_bits_always_buy_something() -> None:
 def test_a_second_step_is_not_written_where_the_bytes_left_allow_no_finer_one() -> None:
     rest = np.random.default_rng(0).standard_normal(600)
     contexts, most = np.zeros(600, np.int64), float(np.abs(rest).max())
-    assert entropy_coded._second(rest, contexts, 600, 600, most) != b""
-    assert entropy_coded._second(rest, contexts, 600, 100, most / 127) == b""  # the reader refuses a coarser one
+    assert entropy_code._second(rest, contexts, 600, 600, most) != b""
+    assert entropy_code._second(rest, contexts, 600, 100, most / 127) == b""  # the reader refuses a coarser one
 
 
 def test_a_second_step_that_is_not_finer_is_refused() -> None:

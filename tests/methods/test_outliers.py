@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from refprotofl.methods.base.screening import Held, compare, longest_row, sizes
 from refprotofl.methods.builtin.refprotofl.masked import Update
 from refprotofl.methods.common.prototypes import ClassMeans, Prototypes
-from refprotofl.methods.core.held import Held
-from refprotofl.methods.core.outliers import compare, longest_row, sizes
 from refprotofl.wire import Message, Sparse
 
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import refprotofl
-from refprotofl.cli.running import verify
-from refprotofl.errors import InputError
+from refprotofl.cli.run import verify
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.handover import load_trained, predict
+from refprotofl.export import load_trained, predict
+from refprotofl.federation.models import model_of
+from refprotofl.federation.session import run
 from refprotofl.methods import fill_options, find_method
-from refprotofl.sides.models import model_of
-from refprotofl.simulation.run import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

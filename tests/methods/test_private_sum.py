@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.aggregation import Upload
-from refprotofl.methods.core.private_sum import NoisedSum, noised_prototypes
+from refprotofl.methods.aggregators.aggregation import Upload
+from refprotofl.privacy.client_level import NoisedSum, noised_prototypes
 
 
 def rule(clip: float, noise: float, expected: int) -> NoisedSum:

@@ -7,16 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from refprotofl.errors import InputError
-from refprotofl.experiment.tables import Privacy, Train
+from refprotofl.core.errors import InputError
+from refprotofl.experiment.sections import Privacy, Train
 from refprotofl.methods import erpa
-from refprotofl.methods.core import private_training
-from refprotofl.methods.core.private_samples import PrivateSamples
-from refprotofl.methods.core.private_training import SampleMechanism, check_separable, clipped_sums, noised_means
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import Loss, cross_entropy, train
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.training import Loss, cross_entropy, train
 from refprotofl.models import SplitModel
-from refprotofl.models.small import cnn, mlp
+from refprotofl.models.networks import cnn, mlp
+from refprotofl.privacy import sample_level
+from refprotofl.privacy.sample_level import PrivateSamples, SampleMechanism, check_separable, clipped_sums, noised_means
 
 CLASSES = 3
 
@@ -62,7 +61,7 @@ def one_by_one(one: SplitModel, loss: Loss, inputs: Tensor, labels: Tensor, clip
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
 @pytest.mark.parametrize("held", [1, 1 << 25])
 def test_clipped_sums_are_those_of_a_loop_over_samples(kind: str, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_training, "HELD", held)  # one sample at a time, or all
+    monkeypatch.setattr(sample_level, "HELD", held)  # one sample at a time, or all
     ours, data = model(kind).double(), samples()
     loss, inputs = aligned(ours), ours.prepare(data.images).double()
     for clip in (0.05, 1.0, 1e6):

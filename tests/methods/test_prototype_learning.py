@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Train
-from refprotofl.handover.trained import load_trained
+from refprotofl.experiment.sections import Train
+from refprotofl.export.trained import load_trained
+from refprotofl.federation import simulation
+from refprotofl.federation.resolution import check_compressor
+from refprotofl.federation.session import Watcher, run
 from refprotofl.methods import Refused
+from refprotofl.methods.base.schema import Exchange, kinds, read_answer
+from refprotofl.methods.base.training import Diverged, embed
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
-from refprotofl.methods.core.fields import Exchange, kinds, read_answer
-from refprotofl.methods.core.training import Diverged, embed
-from refprotofl.simulation import assembly
-from refprotofl.simulation.resolving import check_compressor
-from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import Ledger, Message, WireError, decode, encode
 
 METHODS = ("fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl", "fedprotokd")
@@ -258,7 +258,7 @@ def test_a_compressor_of_weights_is_refused_where_no_weights_go_up(tiny: Any, me
 @pytest.mark.parametrize("method", ["fedproto", "fedgh", "fedtgp"])
 def test_what_is_uploaded_are_the_class_means_of_the_model_just_trained(simulated: Any, method: str) -> None:
     done = simulated({"method": method})
-    data = assembly.load_federation(done.experiment, None).data
+    data = simulation.load_federation(done.experiment, None).data
     images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
     for client, indices in enumerate(data.client_indices):
         (last,) = (one.message for one in done.tap.select("up", "train") if (one.client, one.round) == (client, 3))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.methods import Refused
+from refprotofl.methods.base.schema import Exchanges, Received, read_answer, read_request
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.common.prototypes import (
     Prototypes,
@@ -17,7 +18,6 @@ from refprotofl.methods.common.prototypes import (
     write_anchors,
     write_prototypes,
 )
-from refprotofl.methods.core.fields import Exchanges, Received, read_answer, read_request
 from refprotofl.wire import Message, decode, encode
 
 CLASSES, WIDTH, PUBLIC = 6, 3, [1, 4]

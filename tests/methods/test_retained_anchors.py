@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from refprotofl.basics.state import tensor_of
-from refprotofl.sides.models import model_of
+from refprotofl.core.state import tensor_of
+from refprotofl.federation.models import model_of
 from refprotofl.wire.tensors import same_bits
 
 FEW = {"fraction": 0.25, "rounds": 4, "public": {"coverage": 0.0}, "alpha": 0.1}

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.resolution import prepare
 from refprotofl.methods import METHODS, erpa
-from refprotofl.methods.common.anchors import merge, merge_public, with_quorum
-from refprotofl.methods.core.aggregation import Mean, Normalise, Rule, Upload, fold, moved
-from refprotofl.methods.core.robust import Clipped, GeometricMedian, Median, Quorum, Trimmed, choose_rule
-from refprotofl.simulation.resolving import prepare
+from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Rule, Upload, fold, moved
+from refprotofl.methods.aggregators.robust import Clipped, GeometricMedian, Median, Quorum, Trimmed, choose_rule
+from refprotofl.methods.common.prototypes import merge, merge_public, with_quorum
 from refprotofl.wire.tensors import same_bits
 
 ROBUST: dict[str, Callable[[], Rule]] = {
@@ -229,7 +229,7 @@ def test_large_vectors_are_worked_through_in_blocks(monkeypatch: pytest.MonkeyPa
     uploads = [Upload(torch.from_numpy(draw.standard_normal(len(one))), 1.0, one) for one in places]
     uploads.append(Upload(torch.from_numpy(draw.standard_normal(1000)), 1.0))
     whole = {name: fold(build(), 1000, uploads) for name, build in ROBUST.items()}
-    monkeypatch.setattr("refprotofl.methods.core.robust.BLOCK", 777)
+    monkeypatch.setattr("refprotofl.methods.aggregators.robust.BLOCK", 777)
     for name, build in ROBUST.items():
         assert torch.allclose(fold(build(), 1000, uploads), whole[name], rtol=1e-9, atol=1e-12)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.fields import Received
 from refprotofl.wire import Message
 
 
@@ -41,7 +41,7 @@ def test_scores_that_cannot_be_cost_their_sender_its_place_in_the_mean(
 
 
 def test_answers_can_be_gone_through_once(simulate: Any, play: Any) -> None:
-    from refprotofl.errors import RunError
+    from refprotofl.core.errors import RunError
     from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 
     class Twice(RefProtoServer):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
+from refprotofl.federation.session import run
 from refprotofl.methods import METHODS
-from refprotofl.methods.core.training import FreshSgd
-from refprotofl.simulation.run import run
+from refprotofl.methods.base.training import FreshSgd
 
 SERVERS_TRAIN = {"fedgh", "fedprotokd", "fedtgp", "thin"}  # with the same optimiser, which is not the clients' work
 ELSEWHERE = {"fedpcl"}  # needs a pre-trained backbone

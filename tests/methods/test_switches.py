@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.federation.sampling import draw_cohort
 from refprotofl.methods import apud
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl import masked
-from refprotofl.methods.core.fields import Received
-from refprotofl.simulation.draws import draw_cohort
 from refprotofl.wire import Sparse
 from refprotofl.wire.tensors import same_bits
 

@@ -8,21 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl.basics.parts import ALL
-from refprotofl.basics.state import tensor_of
+from refprotofl.core.errors import BudgetError, GuardError, InputError, RunError
+from refprotofl.core.parts import ALL
+from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import BudgetError, GuardError, InputError, RunError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Train
-from refprotofl.handover.trained import load_trained
+from refprotofl.experiment.sections import Train
+from refprotofl.export.trained import load_trained
+from refprotofl.federation.session import Watcher, run
+from refprotofl.methods.base.schema import Received, Refused, Scope
 from refprotofl.methods.builtin.thin import Options, Thin, codes
 from refprotofl.methods.builtin.thin.sending import Differences
-from refprotofl.methods.common.rotation import Coded, number_of_blocks
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.messages import Scope
-from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.common.quantisation import Coded, number_of_blocks
 from refprotofl.models.build import build_model
-from refprotofl.simulation.run import Watcher, run
 from refprotofl.wire import encode
 
 UNLUCKY = 2

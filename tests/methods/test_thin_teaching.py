@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl.basics.parts import ALL
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Watcher, run
 from refprotofl.methods.builtin.thin.teaching import Lesson, balanced, mixtures
 from refprotofl.models import SplitModel
-from refprotofl.simulation.run import Watcher, run
 
 IMAGES = torch.tensor([[[[0, 100]]], [[[200, 40]]]], dtype=torch.uint8)  # (2, 1, 1, 2)
 

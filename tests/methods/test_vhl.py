@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from refprotofl.errors import GuardError, InputError
-from refprotofl.handover import export as export_model
-from refprotofl.handover import load_exported, load_trained
+from refprotofl.core.errors import GuardError, InputError
+from refprotofl.export import export as export_model
+from refprotofl.export import load_exported, load_trained
+from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.vhl import Options
-from refprotofl.methods.builtin.vhl.contrastive import supcon
-from refprotofl.methods.builtin.vhl.vhl import virtual_loss
-from refprotofl.methods.core import guards
+from refprotofl.methods.builtin.vhl.vhl import supcon, virtual_loss
 from refprotofl.models import SplitModel
 from refprotofl.wire.tensors import same_bits
 

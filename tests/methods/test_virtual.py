@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from refprotofl.basics import streams
-from refprotofl.methods.builtin.vhl import virtual
-from refprotofl.methods.builtin.vhl.virtual import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
+from refprotofl.core import streams
+from refprotofl.methods.builtin.vhl import vhl
+from refprotofl.methods.builtin.vhl.vhl import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
 
 
 @pytest.mark.parametrize("generator", ["gaussian", "conv"])
@@ -49,8 +49,8 @@ def test_likeness_is_the_mean_squared_covariance_of_different_pixels():
 
 def test_nudging_makes_a_decoders_pixels_less_alike(monkeypatch):
     def made(nudges):
-        monkeypatch.setattr(virtual, "NUDGES", nudges)
-        return virtual._decoded(streams.stream(0, "test"), 256, (1, 8, 8))
+        monkeypatch.setattr(vhl, "NUDGES", nudges)
+        return vhl._decoded(streams.stream(0, "test"), 256, (1, 8, 8))
 
     assert likeness(made(50)) < likeness(made(0))
 

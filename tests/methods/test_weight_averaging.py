@@ -8,17 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from refprotofl.errors import GuardError
+from refprotofl.core.errors import GuardError
 from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Train
+from refprotofl.experiment.sections import Train
+from refprotofl.federation.session import run
+from refprotofl.methods.aggregators.aggregation import Mean, Upload, fold, moved
+from refprotofl.methods.base.training import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
-from refprotofl.methods.core.aggregation import Mean, Upload, fold, moved
-from refprotofl.methods.core.training import FreshSgd
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.costs import cost_rows
-from refprotofl.simulation.run import run
 from refprotofl.wire.tensors import same_bits
 
 TINY: dict[str, Any] = {
@@ -190,7 +190,7 @@ def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
         seen.append(model.read(("backbone",)))
         return backbone_features(model, images)
 
-    monkeypatch.setattr("refprotofl.methods.core.client.backbone_features", counted)
+    monkeypatch.setattr("refprotofl.methods.base.client.backbone_features", counted)
     finish(tmp_path / "full", method="fedavg", share="full")
     assert len(seen) == 1 + 3  # the aggregated one, then each client's own after training
     assert not seen[0].equal(seen[1])

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.basics.state import State, digest_state
-from refprotofl.benchmarks.kernels import experiment_of, measure_kernels
+from refprotofl.bench.kernels import experiment_of, measure_kernels
+from refprotofl.core.state import State, digest_state
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Train
-from refprotofl.methods.core.training import FreshSgd
+from refprotofl.experiment.sections import Train
+from refprotofl.federation.session import run
+from refprotofl.federation.simulation import OpenEngine
+from refprotofl.methods.base.training import FreshSgd
 from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of
-from refprotofl.models.small_maps import SmallMapConv2d
+from refprotofl.models.networks import SmallMapConv2d
 from refprotofl.records.states import load_state, save_state
-from refprotofl.simulation.engine import OpenEngine
-from refprotofl.simulation.run import run
 
 Shape = tuple[int, int, int]
 

@@ -7,12 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.models import ADAPTER, SplitModel, build_model
-from refprotofl.models.norms import LocalBatchNorm, norm_layer
-from refprotofl.models.resnet import resnet18
-from refprotofl.models.small import cnn, mlp
+from refprotofl.models.networks import LocalBatchNorm, cnn, mlp, norm_layer, resnet18
 
 
 def experiment(shape: tuple[int, int, int] = (1, 8, 8), classes: int = 10, seed: int = 0, **model: Any) -> Experiment:

@@ -1,7 +1,7 @@
 """What others rely on and nobody may change by accident: hashes, names of states and message fields, digests.
 
 `REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
-digest changed, `RESULTS` in simulation/origin.py must be raised, so that no finished run is taken for a new one.
+digest changed, `RESULTS` in federation/provenance.py must be raised, so that no finished run is taken for a new one.
 Digests are those of portable numerics, which x86-64 machines with AVX2 share, and of one release of torch. Under any
 other release or processor two engines are compared instead, and the test's name says so.
 """
@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from refprotofl import Experiment, run
-from refprotofl.compute import numerics
+from refprotofl.core import numerics
 from refprotofl.experiment.presets import load_experiment
+from refprotofl.federation.session import Watcher
+from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.states import map_state
-from refprotofl.simulation.engine import OpenEngine
-from refprotofl.simulation.run import Watcher
 from refprotofl.wire import decode
 
 FILE = Path(__file__).with_name("pins.json")

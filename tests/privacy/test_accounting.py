@@ -7,7 +7,7 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.accounting import ORDERS, Spent, spent
-from refprotofl.privacy.words import in_cell, sentence
+from refprotofl.privacy.wording import in_cell, sentence
 
 DELTA = 1e-5
 

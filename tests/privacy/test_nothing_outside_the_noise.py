@@ -12,21 +12,21 @@ from torch.nn import functional
 
 import refprotofl
 from refprotofl import Experiment, run
+from refprotofl.core.errors import InputError, PrivacyError, RunError
 from refprotofl.engines.local.store import CLIENTS
-from refprotofl.errors import InputError, PrivacyError, RunError
+from refprotofl.federation.resolution import prepare
+from refprotofl.federation.session import Watcher
+from refprotofl.federation.simulation import load_federation
 from refprotofl.methods import FedAvgClient, FedAvgServer, Received, Releases, Samples, train
+from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.private_samples import PrivateSamples
 from refprotofl.methods.declaration import SampleUse
-from refprotofl.privacy.uses import MEANS, STEPS
+from refprotofl.privacy.ledger import MEANS, STEPS
+from refprotofl.privacy.sample_level import PrivateSamples
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import map_state
-from refprotofl.simulation.assembly import load_federation
-from refprotofl.simulation.resolving import prepare
-from refprotofl.simulation.run import Watcher
 from refprotofl.wire import Message, decode
 
 TINY: dict[str, Any] = {
@@ -286,11 +286,11 @@ def test_only_the_noised_paths_open_private_samples() -> None:
     root = Path(refprotofl.__file__).parent
     found = {str(file.relative_to(root)) for file in root.rglob("*.py") if "open_samples" in names_in(file)}
     assert found == {
-        "attacks/client.py",
-        "methods/common/private_means.py",
-        "methods/core/client.py",
-        "methods/core/private_samples.py",
-        "methods/core/training.py",
+        "federation/attackers.py",
+        "methods/common/prototypes.py",
+        "methods/base/client.py",
+        "privacy/sample_level.py",
+        "methods/base/training.py",
     }
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from refprotofl import Experiment, run
-from refprotofl.errors import InputError, RunError
+from refprotofl.core.errors import InputError, RunError
+from refprotofl.federation.resolution import prepare
+from refprotofl.federation.session import Watcher
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.training import Diverged
 from refprotofl.methods.builtin.fedavg.fedavg import FedAvgServer
 from refprotofl.methods.catalogue import METHODS
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.training import Diverged
 from refprotofl.records.folder import read_events
-from refprotofl.simulation.resolving import prepare
-from refprotofl.simulation.run import Watcher
 from refprotofl.wire import decode
 
 TINY: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refprotofl import Experiment
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.privacy.accounting import Spent
 from refprotofl.report.comparison import OverSeeds
 from refprotofl.report.formats import as_csv, as_json, as_markdown

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.simulation.run import Finished, Watcher, run
+from refprotofl.federation.session import Finished, Watcher, run
 
 
 @pytest.fixture(scope="session")

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from refprotofl.core.errors import DataError
 from refprotofl.engines.local.store import read_state
-from refprotofl.errors import DataError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.models import known_digests
+from refprotofl.federation.session import run
 from refprotofl.records.events import check_chain, read_events
 from refprotofl.records.files import sha256
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest, signed
 from refprotofl.records.verify import Verified, verify_run
-from refprotofl.sides.models import known_digests
-from refprotofl.simulation.run import run
 
 
 def verify(folder: Path) -> Verified:

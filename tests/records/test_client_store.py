@@ -9,15 +9,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refprotofl.basics.state import State, digest_state
+from refprotofl.core.errors import DataError, RunError
+from refprotofl.core.state import State, digest_state
 from refprotofl.engines.engine import Record, Request
 from refprotofl.engines.local.engine import LocalEngine
-from refprotofl.engines.local.host import ClientHost
-from refprotofl.engines.local.inprocess import InProcess
+from refprotofl.engines.local.host import ClientHost, InProcess
 from refprotofl.engines.local.store import ClientStore, Location, read_state
-from refprotofl.errors import DataError, RunError
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.fields import Received
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.schema import Received
 from refprotofl.records.states import _TYPES, load_state, map_state, save_state
 from refprotofl.wire import Message, encode
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refprotofl.errors import DataError, InputError
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, run
 from refprotofl.records.folder import RunFolder
-from refprotofl.simulation.run import Finished, run
 
 LOADER = "refprotofl.data.federated.load_dataset"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import run
 from refprotofl.records.folder import read_events
 from refprotofl.records.manifest import read_manifest, signed
-from refprotofl.simulation.run import run
 
 Told = list[tuple[str, int | None]]
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from tests.records.test_crash_points import Mortal, live
 
+from refprotofl.core.errors import InputError
 from refprotofl.engines.local.store import read_state
-from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.models import known_digests
+from refprotofl.federation.session import Finished, run
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.verify import verify_run
-from refprotofl.sides.models import known_digests
-from refprotofl.simulation.run import Finished, run
 
 USUAL = {"every": 3}  # the second of two rounds is evaluated because it is the last
 

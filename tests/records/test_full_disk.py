@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import Tried
 
-from refprotofl.errors import RunError
+from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.simulation.run import Finished, run
+from refprotofl.federation.session import Finished, run
 
 
 class Disk:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from refprotofl.basics.state import State, digest_state
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.core.state import State, digest_state
 from refprotofl.engines.local.store import read_state
-from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.models import known_digests
+from refprotofl.federation.session import Finished, Watcher, run
 from refprotofl.records import files, rollback
 from refprotofl.records.folder import read_events
 from refprotofl.records.manifest import signed
 from refprotofl.records.states import save_state
 from refprotofl.records.verify import verify_run
-from refprotofl.sides.models import known_digests
-from refprotofl.simulation.run import Finished, Watcher, run
 
 ROUNDS = 5
 

@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
-from refprotofl.simulation.run import Finished, Watcher, run
+from refprotofl.federation.session import Finished, Watcher, run
 
 EVERY = 1 if os.environ.get("REFPROTOFL_FAULTS") == "full" else 5
 

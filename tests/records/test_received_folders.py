@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from refprotofl.engines.local.shelf import DiskShelf
-from refprotofl.engines.local.store import read_state
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
+from refprotofl.engines.local.store import DiskShelf, read_state
 from refprotofl.experiment import Experiment
-from refprotofl.handover import load_trained
+from refprotofl.export import load_trained
+from refprotofl.federation.session import Finished, run
 from refprotofl.records.manifest import read_manifest, signed
 from refprotofl.records.verify import first_difference, verify_run
-from refprotofl.simulation.run import Finished, run
 
 Change = Callable[[dict[str, Any]], object]
 

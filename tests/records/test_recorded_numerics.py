@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from refprotofl.compute import numerics
-from refprotofl.errors import InputError
+from refprotofl.core import numerics
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.provenance import current_folder
+from refprotofl.federation.session import run
 from refprotofl.records.events import read_events
-from refprotofl.records.kept import recorded_numerics
-from refprotofl.records.manifest import read_manifest, signed
-from refprotofl.simulation.origin import current_folder
-from refprotofl.simulation.run import run
+from refprotofl.records.manifest import read_manifest, recorded_numerics, signed
 
 pytestmark = pytest.mark.skipif(not numerics.has_avx2(), reason="needs x86-64 with AVX2")
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.handover import load_trained, predict
+from refprotofl.export import load_trained, predict
+from refprotofl.federation.session import Watcher, run
 from refprotofl.records.folder import read_experiment, seen_from
-from refprotofl.simulation.run import Watcher, run
 
 KEYS = {
     "dataset": "own.npz",

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation import provenance
+from refprotofl.federation.session import run
 from refprotofl.records.manifest import read_manifest
-from refprotofl.simulation import origin
-from refprotofl.simulation.run import run
 
 METHOD = """
 from refprotofl.methods import find_method
@@ -75,7 +75,7 @@ def test_other_code_is_refused_by_name(
 def test_numbers_of_another_version_are_refused(
     tiny: Callable[..., Experiment], finished_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origin, "RESULTS", origin.RESULTS + 1)
+    monkeypatch.setattr(provenance, "RESULTS", provenance.RESULTS + 1)
     with pytest.raises(InputError, match="the numbers that this version of refprotofl computes changed since"):
         run(tiny(), out=finished_copy, resume=True)
 
@@ -91,6 +91,6 @@ def test_data_that_are_gone_do_not_keep_a_finished_run_from_being_read(
 
 def test_what_a_run_comes_from_is_in_its_manifest(tiny: Callable[..., Experiment], finished_copy: Path) -> None:
     stored = read_manifest(finished_copy / "checkpoint")["origin"]
-    assert stored == origin.origin_of(tiny(), None, mode=tiny().numerics)
-    assert stored["results"] == origin.RESULTS
+    assert stored == provenance.origin_of(tiny(), None, mode=tiny().numerics)
+    assert stored["results"] == provenance.RESULTS
     assert len(stored["data"]) == 64

@@ -12,16 +12,16 @@ import pytest
 import safetensors.torch
 import torch
 
-from refprotofl.basics.state import State, digest_state
-from refprotofl.engines.local.shelf import DiskShelf
-from refprotofl.errors import DataError, InputError, RunError
+from refprotofl.core.errors import DataError, InputError, RunError
+from refprotofl.core.state import State, digest_state
+from refprotofl.engines.local.store import DiskShelf
 from refprotofl.experiment import Experiment
+from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.session import Finished, run
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
 from refprotofl.records.states import load_state, save_state
-from refprotofl.simulation.draws import draw_cohort
-from refprotofl.simulation.run import Finished, run
 from refprotofl.wire import Message
 
 

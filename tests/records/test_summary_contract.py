@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
+from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.session import Finished, run
 from refprotofl.records.folder import read_events
 from refprotofl.records.rounds import read_messages, read_traffic
-from refprotofl.simulation.draws import draw_cohort
-from refprotofl.simulation.run import Finished, run
 
 VALUES = {"parameters", "prototype_values", "other_values", "payload_bytes", "messages"}
 COSTS = {"payload_bytes", "messages"}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, run
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.summary import read_summary
-from refprotofl.simulation.run import Finished, run
 
 Plain = dict[str, Any]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from refprotofl import Experiment, run
+from refprotofl.core.errors import DataError
 from refprotofl.engines.local.store import read_state
-from refprotofl.errors import DataError
+from refprotofl.federation.models import known_digests
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.verify import Verified, verify_run
-from refprotofl.sides.models import known_digests
 
 ROUNDS = 4
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import digest_run, digest_state
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.core.state import digest_run, digest_state
 from refprotofl.engines.local.store import read_state
-from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, run
+from refprotofl.methods.base.schema import Received
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.methods.core.fields import Received
 from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.states import load_state, save_state
 from refprotofl.records.verify import first_difference, verify_run
-from refprotofl.simulation.run import Finished, run
 from refprotofl.wire import Message, Sparse
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.session import run
 from refprotofl.report.baseline import baseline_of, finished_run
-from refprotofl.simulation.run import run
 
 TINY = {
     "train-limit": 150,

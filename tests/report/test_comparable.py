@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.grids.results import Result
 from refprotofl.report.comparable import check_comparable, check_settings
+from refprotofl.studies.results import Result
 
 ORIGIN = {"results": 1, "data": "a" * 64, "code": {"mine:Own": "b" * 64}}
 

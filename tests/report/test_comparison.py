@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.grids.cells import Cell
-from refprotofl.grids.results import Result
 from refprotofl.report.comparison import against, tabulate
 from refprotofl.report.statistics import Estimate
+from refprotofl.studies.cells import Cell
+from refprotofl.studies.results import Result
 
 NO_TRAFFIC = {way: {"payload_bytes": 0} for way in ("uplink", "downlink", "one_off")}
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
+from refprotofl.core.errors import InputError
 from refprotofl.data import load_dataset
-from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.handover import load_trained
-from refprotofl.methods.core.training import embed
+from refprotofl.export import load_trained
+from refprotofl.federation.session import run
+from refprotofl.methods.base.training import embed
 from refprotofl.report.embeddings import Embedded, embed_run, map_of
 from refprotofl.report.pictures.embedding import COLOURS, MARKERS, draw_embeddings
-from refprotofl.simulation.run import run
 
 TINY = {
     "dataset": "digits",

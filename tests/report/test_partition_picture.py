@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from scipy.ndimage import find_objects, label
 
+from refprotofl.core.errors import InputError
 from refprotofl.data import federate, load_dataset
-from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.report.pictures.partition import Panel, draw_partition, draw_partitions, partition_panel, round_down
 

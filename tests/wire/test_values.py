@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.core.fields import Received
+from refprotofl.methods.base.schema import Received
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 from refprotofl.wire.reader import Reader
 from refprotofl.wire.tensors import same_bits

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.errors import RefProtoFLError
+from refprotofl.core.errors import RefProtoFLError
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 from refprotofl.wire.tensors import DTYPES, same_bits
 

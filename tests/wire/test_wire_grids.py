@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refprotofl.wire import WireError, indices
-from refprotofl.wire.entropy import least_bits
-from refprotofl.wire.fitting import allows_grid, fit
-from refprotofl.wire.grid import Axis, Grid
+from refprotofl.wire.index_grid import Axis, Grid, allows_grid, fit, least_bits
 from refprotofl.wire.reader import Reader, varint
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.benchmarks.wire import bound_bytes, uniform_masks
+from refprotofl.bench.wire import bound_bytes, uniform_masks
 from refprotofl.wire import golomb
-from refprotofl.wire.entropy import least_bits
+from refprotofl.wire.index_grid import least_bits
 from refprotofl.wire.indices import decode_indices, describe, encode_indices
 from refprotofl.wire.reader import Reader
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.basics.units import read_whole
-from refprotofl.cli.printing import complain
-from refprotofl.errors import InputError
+from refprotofl.cli.output import complain
+from refprotofl.core.errors import InputError
+from refprotofl.core.units import read_whole
 
 INTERRUPTED = 130
 NOTHING_KEPT = "Interrupted before the run began; nothing was kept."
@@ -35,7 +35,7 @@ def nothing_kept_yet() -> Iterator[None]:
 
 def limit_kernels(file: Path | None, settings: list[str] | None) -> None:
     """Choose the CPU kernels that the experiment asks for, before torch is imported."""
-    from refprotofl.compute import numerics
+    from refprotofl.core import numerics
     from refprotofl.experiment.presets import asked_numerics
 
     numerics.apply(asked_numerics(file, settings or ()))

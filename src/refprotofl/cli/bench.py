@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.cli.app import DataDir, File, Preset, Settings, app, limit_kernels
-from refprotofl.cli.printing import emit, explain, notes
-from refprotofl.cli.tables import Column, show
+from refprotofl.cli.output import Column, emit, explain, notes, show
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from refprotofl.benchmarks.measuring import Report
+    from refprotofl.bench.measuring import Report
 
 Repeats = Annotated[int, typer.Option(min=1, help="Passes that the medians are of, after one to warm up.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -36,7 +35,7 @@ def tell(progress: str) -> None:
 
 def present(report: "Report", as_json: bool, **more: "Report") -> None:
     """A table with the machine under it, or all of it as JSON; more tables beneath, or their rows by name."""
-    from refprotofl.benchmarks.measuring import conditions
+    from refprotofl.bench.measuring import conditions
 
     machine = conditions()
     if as_json:
@@ -74,10 +73,10 @@ def bench_wire(
     limit_kernels(file, settings)
     from dataclasses import asdict
 
-    from refprotofl.benchmarks.masks import masks_of_run
-    from refprotofl.benchmarks.measuring import Report
-    from refprotofl.benchmarks.values import VARIANTS, value_table, values_of_run
-    from refprotofl.benchmarks.wire import code_table, uniform_masks
+    from refprotofl.bench.masks import masks_of_run
+    from refprotofl.bench.measuring import Report
+    from refprotofl.bench.values import VARIANTS, value_table, values_of_run
+    from refprotofl.bench.wire import code_table, uniform_masks
     from refprotofl.experiment.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())

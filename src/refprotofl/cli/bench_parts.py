@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.basics.plugins import is_reference
 from refprotofl.cli.app import DataDir, File, Preset, Settings, limit_kernels
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference
 
 
 @bench_app.command("aggregate", epilog="Example: refprotofl bench aggregate --uploads 1000 --keep 0.1")
@@ -20,7 +20,7 @@ def bench_aggregate(
 ) -> None:
     """Time and memory that the masked uploads of a round take at the server, on one core."""
     limit_kernels(None, None)
-    from refprotofl.benchmarks.aggregation import measure_aggregation
+    from refprotofl.bench.aggregation import measure_aggregation
 
     present(measure_aggregation(uploads, size, keep, repeats, tell), as_json)
 
@@ -36,7 +36,7 @@ def bench_codes(
 ) -> None:
     """What thin's codes leave out of the changes that clients of FedAvg make in your experiment, at the same length."""
     limit_kernels(file, settings)
-    from refprotofl.benchmarks.changes import changes_of_run, measure_codes
+    from refprotofl.bench.changes import changes_of_run, measure_codes
     from refprotofl.experiment.presets import load_experiment
 
     whole = ["method=fedavg", "share=full", "compress.name=none", "fraction=1"]
@@ -69,7 +69,7 @@ def bench_kernels(
     With --set model.name=module:function a backbone of your own in both layouts, and the line to add.
     """
     limit_kernels(None, None)
-    from refprotofl.benchmarks.kernels import measure_kernels, measure_layouts
+    from refprotofl.bench.kernels import measure_kernels, measure_layouts
     from refprotofl.models.kernels import FAST
 
     own = _own_backbone(settings or [])

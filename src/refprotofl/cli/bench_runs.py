@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.basics.units import counted, read_whole
 from refprotofl.cli.app import DataDir, File, Preset, Settings, limit_kernels, read_path
 from refprotofl.cli.bench import AsJson, Repeats, bench_app, present, tell
-from refprotofl.cli.printing import say
-from refprotofl.errors import InputError
+from refprotofl.cli.output import say
+from refprotofl.core.errors import InputError
+from refprotofl.core.units import counted, read_whole
 
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds of a run.")]
 
@@ -29,7 +29,7 @@ def bench_overhead(
     Unless something else is named: the CNN and ResNet-18 on images of 28 x 28 made on the spot.
     """
     limit_kernels(file, settings)
-    from refprotofl.benchmarks.overhead import MODELS, SETTINGS, measure_overheads
+    from refprotofl.bench.overhead import MODELS, SETTINGS, measure_overheads
     from refprotofl.experiment.presets import load_experiment
 
     given = settings or []
@@ -60,7 +60,7 @@ def bench_workers(
     Unless something else is named: the CNN, 10 clients at Dirichlet 0.5, images of 28 x 28 made on the spot.
     """
     limit_kernels(file, settings)
-    from refprotofl.benchmarks.parallel import SETTINGS, measure_workers
+    from refprotofl.bench.parallel import SETTINGS, measure_workers
     from refprotofl.experiment.presets import load_experiment
 
     base = SETTINGS if file is None and preset is None else ()
@@ -85,8 +85,8 @@ def bench_scale(
     as_json: AsJson = False,
 ) -> None:
     """Time per round and memory against the number of clients, each point in a process of its own."""
-    from refprotofl.benchmarks.curves import draw_scale
-    from refprotofl.benchmarks.scale import measure_scale, points
+    from refprotofl.bench.curves import draw_scale
+    from refprotofl.bench.scale import measure_scale, points
     from refprotofl.report.pictures.style import check_suffix
 
     if quick:
@@ -119,8 +119,8 @@ def bench_numerics(
 
     Unless something else is named: the MLP on digits, the CNN and ResNet-18 on images of 28 x 28 made on the spot.
     """
-    from refprotofl.benchmarks.numerics import measure_numerics
-    from refprotofl.benchmarks.overhead import MODELS, SETTINGS
+    from refprotofl.bench.numerics import measure_numerics
+    from refprotofl.bench.overhead import MODELS, SETTINGS
     from refprotofl.experiment.presets import load_experiment
 
     given = settings or []
@@ -135,7 +135,7 @@ def bench_numerics(
 @bench_app.command("start", epilog="Example: refprotofl bench start --repeats 5")
 def bench_start(repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """How soon the help text and the first round are there, beside what they cannot beat."""
-    from refprotofl.benchmarks.start import measure_start
+    from refprotofl.bench.start import measure_start
 
     present(measure_start(repeats, tell), as_json)
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refprotofl.basics.hosts import with_port
-from refprotofl.basics.units import counted
 from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Settings, app, read_path
-from refprotofl.cli.printing import say, warn
-from refprotofl.cli.tables import Column, show
-from refprotofl.errors import DataError, InputError, RunError
+from refprotofl.cli.output import Column, say, show, warn
+from refprotofl.core.errors import DataError, InputError, RunError
+from refprotofl.core.network import with_port
+from refprotofl.core.units import counted
 
 if TYPE_CHECKING:
     from refprotofl.deploy.operator import Operator, RunStatus

@@ -10,28 +10,28 @@ from typing import Annotated, NoReturn
 import typer
 from click.exceptions import ClickException
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.plugins import blame
 from refprotofl.cli import (  # noqa: F401 - register
-    attacking,
-    auditing,
+    attack,
+    audit,
     bench,
     bench_parts,
     bench_runs,
-    comparing,
+    compare,
     data,
     deploy,
     frontier,
-    relaying,
-    reporting,
-    reproducing,
-    results,
-    running,
-    tuning,
+    predict,
+    relay,
+    report,
+    reproduce,
+    run,
+    tune,
 )
 from refprotofl.cli.app import INTERRUPTED, app
-from refprotofl.cli.printing import complain, emit, flush, take_any_character
-from refprotofl.errors import RefProtoFLError, RunError
+from refprotofl.cli.output import complain, emit, flush, take_any_character
+from refprotofl.core.errors import RefProtoFLError, RunError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.user_code import blame
 
 __all__ = ["app", "main"]
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.units import read_whole
 from refprotofl.cli.app import (
     DataDir,
     Device,
@@ -23,16 +21,18 @@ from refprotofl.cli.app import (
     read_seeds,
 )
 from refprotofl.cli.grids import show_table, watched_search
-from refprotofl.cli.printing import emit, notes, say, warn
-from refprotofl.cli.running import read_workers, with_device
-from refprotofl.errors import InputError
+from refprotofl.cli.output import emit, notes, say, warn
+from refprotofl.cli.run import read_workers, with_device
+from refprotofl.core.errors import InputError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.units import read_whole
 
 if TYPE_CHECKING:
-    from refprotofl.frontier.candidates import Request
-    from refprotofl.frontier.limits import Limit
-    from refprotofl.frontier.search import Found
-    from refprotofl.report.page.gathering import Blocks
-    from refprotofl.simulation.run import Workers as Count
+    from refprotofl.federation.session import Workers as Count
+    from refprotofl.report.page.collect import Blocks
+    from refprotofl.studies.frontier.candidates import Request
+    from refprotofl.studies.frontier.limits import Limit
+    from refprotofl.studies.frontier.search import Found
 
 
 @app.command(
@@ -88,10 +88,10 @@ def frontier(
     """
     with nothing_kept_yet():
         limit_kernels(file, settings)
-        from refprotofl.frontier import candidates
-        from refprotofl.frontier.search import check
-        from refprotofl.frontier.telling import effort
-        from refprotofl.grids.choices import split_list
+        from refprotofl.studies.cells import split_list
+        from refprotofl.studies.frontier import candidates
+        from refprotofl.studies.frontier.search import check
+        from refprotofl.studies.frontier.summary import effort
 
         request = candidates.Request(
             file=file,
@@ -113,8 +113,8 @@ def frontier(
 
 def _read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> "Limit":
     """The one of three that was given."""
-    from refprotofl.basics.links import read_link
-    from refprotofl.frontier.limits import Deadline, EachRound, Total
+    from refprotofl.core.network import read_link
+    from refprotofl.studies.frontier.limits import Deadline, EachRound, Total
 
     if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:
         raise InputError("Say what is allowed by one of --budget, --round-budget, or --link with --deadline.")
@@ -132,7 +132,7 @@ def _read_limit(budget: str | None, round_budget: str | None, link: str | None, 
 def _read_bytes(option: str, text: str) -> int:
     from pydantic import TypeAdapter, ValidationError
 
-    from refprotofl.keys.values import Bytes
+    from refprotofl.experiment.keys import Bytes
 
     try:
         number = read_whole(text)
@@ -142,16 +142,16 @@ def _read_bytes(option: str, text: str) -> int:
 
 
 def _search(request: "Request", data: Path | None, workers: "Count") -> "Found":
-    from refprotofl.frontier.search import search
+    from refprotofl.studies.frontier.search import search
 
     with watched_search(request.out) as watch:
         return search(request, data, workers, watch)
 
 
 def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) -> None:
-    from refprotofl.cli.reporting import report_beside
-    from refprotofl.frontier.telling import blocks_of, command, plain, table_of, write_record
+    from refprotofl.cli.report import report_beside
     from refprotofl.report.tables import write_table
+    from refprotofl.studies.frontier.summary import blocks_of, command, plain, table_of, write_record
 
     table = table_of(request, found)
     write_table(request.out / "tables", table)
@@ -184,7 +184,7 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
 
 def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
     """The front as a picture."""
-    from refprotofl.report.page.gathering import gather
+    from refprotofl.report.page.collect import gather
     from refprotofl.report.page.static import draw_figures
 
     page = gather(folders, trust_code=True, blocks=blocks, protocol=request.protocol)

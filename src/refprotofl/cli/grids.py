@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.units import counted
 from refprotofl.cli.app import INTERRUPTED
-from refprotofl.cli.printing import complain, explain, notes, warn
-from refprotofl.cli.tables import Column, show
+from refprotofl.cli.output import Column, complain, explain, notes, show, warn
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.units import counted
 
 if TYPE_CHECKING:
-    from refprotofl.grids.cells import Cell
-    from refprotofl.grids.running import Done, Failed
+    from refprotofl.federation.session import Watcher, Workers
     from refprotofl.report.tables import Table
-    from refprotofl.simulation.run import Watcher, Workers
-    from refprotofl.tuning.search import Watch
+    from refprotofl.studies.cells import Cell
+    from refprotofl.studies.runner import Done, Failed
+    from refprotofl.studies.tune.search import Watch
 
 
 @contextmanager
 def watched_search(out: Path) -> "Iterator[Watch]":
     """A bar for each batch of a search's runs; who interrupts them is told that what was tried is there."""
-    from refprotofl.cli.display import GridWatcher
+    from refprotofl.cli.progress import GridWatcher
 
     with ExitStack() as bars:
 
@@ -56,9 +55,9 @@ def run_grid(
 
     `hands`: processes beside this one that take some of the runs.
     """
-    from refprotofl.cli.display import GridWatcher
-    from refprotofl.grids.hands import Hands
-    from refprotofl.grids.running import run_cells
+    from refprotofl.cli.progress import GridWatcher
+    from refprotofl.studies.pool import Hands
+    from refprotofl.studies.runner import run_cells
 
     watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     done = []

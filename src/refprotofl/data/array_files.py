@@ -11,8 +11,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.units import size
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
+from refprotofl.core.units import size
 
 Array = NDArray[np.generic]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.fetching import copy_set, download_set, wrong_files
+from refprotofl.data.download import copy_set, download_set, wrong_files
 from refprotofl.data.loading import NAMES, PLAIN_READING, load_dataset
-from refprotofl.data.places import cache_folder, find, find_below
+from refprotofl.data.locations import cache_folder, find, find_below
 from refprotofl.data.reading import Reading
 from refprotofl.data.standard import STANDARD
-from refprotofl.errors import DataError, InputError
 
 NOT_HERE = "not here"
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from refprotofl.core.errors import DataError
 from refprotofl.data.huggingface import split_revision
 from refprotofl.data.loading import locate
-from refprotofl.data.places import cache_folder, find, read_place
+from refprotofl.data.locations import cache_folder, find, read_place
 from refprotofl.data.standard import STANDARD, StandardSet
-from refprotofl.errors import DataError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _KEPT = 500  # digests that are remembered

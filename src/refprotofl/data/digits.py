@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.streams import stream
+from refprotofl.core.streams import stream
 from refprotofl.data.dataset import Dataset, channel_statistics
-from refprotofl.data.draws import stratified_split
+from refprotofl.data.sampling import stratified_split
 
 
 def load_digits() -> Dataset:

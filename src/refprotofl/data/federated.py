@@ -1,4 +1,7 @@
-"""One data set as a federation sees it: a public set, clients' private shares, and test data."""
+"""Test data with each client's own class mix: what the `own` protocol evaluates on.
+
+One data set as a federation sees it: a public set, clients' private shares, and test data.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,19 +10,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.streams import stream
-from refprotofl.data.apart import conform, load_apart, overlaps
+from refprotofl.core.errors import InputError
+from refprotofl.core.streams import stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
-from refprotofl.data.draws import balanced_draw
 from refprotofl.data.labelled import Labelled
 from refprotofl.data.loading import load_dataset
-from refprotofl.data.natural import keep_owners, left_out_note, own_tests
-from refprotofl.data.own_tests import split_like_training
-from refprotofl.data.partitions import PartitionNotes, partition
+from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
 from refprotofl.data.public_set import covered_classes, draw_from_own, draw_public
 from refprotofl.data.reading import reading_of
-from refprotofl.errors import InputError
+from refprotofl.data.sampling import balanced_draw, shuffled_classes
+from refprotofl.data.server_data import conform, load_apart, overlaps
 from refprotofl.experiment import Experiment
+
+
+def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:
+    """Positions in `test_labels` of every client, sorted.
+
+    Each class goes to the clients in proportion to their training samples of it, `class_counts` (clients, C).
+    A test sample of a class that any client holds has one owner, those of other classes have none.
+    """
+    clients, num_classes = class_counts.shape
+    nobody = clients
+    owners = np.full(len(test_labels), nobody, np.int64)
+    members = shuffled_classes(test_labels, num_classes, stream(seed, "own-tests"))
+    for number, places in enumerate(members):
+        if class_counts[:, number].any():
+            shares = largest_remainder(class_counts[:, number], len(places))
+            owners[places] = np.repeat(np.arange(clients), shares)
+    return group(owners, clients + 1)[:clients]
+
+
+def largest_remainder(weights: NDArray[np.int64], seats: int) -> NDArray[np.int64]:
+    """Whole shares of `seats` in proportion to the weights; equal remainders favour the lower index."""
+    exact = weights * seats  # integers throughout, so that no rounding decides
+    shares = exact // weights.sum()
+    remainders = exact % weights.sum()
+    first = np.argsort(-remainders, kind="stable")
+    shares[first[: seats - int(shares.sum())]] += 1
+    return np.asarray(shares)
+
 
 MOST_COUNTS = 20_000  # of clients by classes, that a run's first event holds
 

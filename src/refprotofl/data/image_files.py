@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refprotofl.basics.units import size
+from refprotofl.core.errors import DataError
+from refprotofl.core.units import size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.dataset import Images
-from refprotofl.data.own_images import EIGHT_BITS
-from refprotofl.data.sizing import AS_IT_IS, Sizing
-from refprotofl.errors import DataError
+from refprotofl.data.resizing import AS_IT_IS, Sizing
+from refprotofl.data.user_images import EIGHT_BITS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.plugins import is_reference, load_object
+from refprotofl.core.errors import DataError
+from refprotofl.core.user_code import is_reference, load_object
 from refprotofl.data.array_files import BROKEN, read_npz
+from refprotofl.data.arrays import checked_labels
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
 from refprotofl.data.image_files import read_images
 from refprotofl.data.image_folder import list_classes
 from refprotofl.data.loading import load_dataset, locate
-from refprotofl.data.own_images import bring_to_uint8, channels_first
-from refprotofl.data.own_labels import checked_labels
 from refprotofl.data.reading import Reading
-from refprotofl.errors import DataError
+from refprotofl.data.user_images import bring_to_uint8, channels_first
 
 PAIRS = (("x", "y"), ("x_train", "y_train"))
 TEST = ("x_test", "y_test")

@@ -5,18 +5,17 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from refprotofl.basics.plugins import is_reference
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference
 from refprotofl.data.dataset import Dataset, channel_statistics
 from refprotofl.data.digits import load_digits
-from refprotofl.data.fetching import load_standard
+from refprotofl.data.download import load_standard
 from refprotofl.data.huggingface import load_huggingface
 from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
-from refprotofl.data.npz import load_npz
-from refprotofl.data.own_function import load_from_function
 from refprotofl.data.reading import Reading
-from refprotofl.data.sizing import Sizing
+from refprotofl.data.resizing import Sizing
 from refprotofl.data.standard import STANDARD
-from refprotofl.errors import InputError
+from refprotofl.data.user_data import load_from_function, load_npz
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"

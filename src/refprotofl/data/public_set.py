@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refprotofl.basics.streams import stream
+from refprotofl.core.errors import InputError
+from refprotofl.core.streams import stream
 from refprotofl.data.dataset import Indices, Labels
-from refprotofl.data.draws import shuffled_classes
-from refprotofl.errors import InputError
+from refprotofl.data.sampling import shuffled_classes
 
 
 def default_per_class(num_classes: int) -> int:

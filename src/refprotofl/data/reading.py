@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from refprotofl.data.sizing import AS_IT_IS, Sizing
+from refprotofl.data.resizing import AS_IT_IS, Sizing
 from refprotofl.experiment import Experiment
 
 

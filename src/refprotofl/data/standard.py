@@ -1,15 +1,60 @@
-"""The standard sets: which files they are made of, where they come from and how they are checked."""
+"""The IDX format of MNIST and Fashion-MNIST: a magic number, big-endian dimensions, then bytes.
 
+The binary version of CIFAR: records of a label byte (two in CIFAR-100) and 3,072 of pixels.
+
+The standard sets: which files they are made of, where they come from and how they are checked.
+"""
+
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
+from refprotofl.core.errors import DataError
 from refprotofl.data import class_names
-from refprotofl.data.cifar import parse_cifar
 from refprotofl.data.dataset import Images, Labels
-from refprotofl.data.idx import parse_idx
-from refprotofl.errors import DataError
+
+UNSIGNED_BYTE = 0x08
+
+
+def parse_idx(content: bytes, dimensions: int, origin: str) -> NDArray[np.uint8]:
+    """The array in an IDX file's (decompressed) content; `origin` names the file in errors."""
+    magic = bytes((0, 0, UNSIGNED_BYTE, dimensions))
+    if content[:4] != magic:
+        raise DataError(
+            f"{origin} is not an IDX file of {dimensions} dimensions: it starts with "
+            f"{content[:4].hex() or 'nothing'}, not {magic.hex()}. Fetch the right file."
+        )
+    header = 4 + 4 * dimensions
+    if len(content) < header:
+        raise DataError(f"{origin} is truncated within its header: fetch it again.")
+    shape = struct.unpack(f">{dimensions}I", content[4:header])
+    promised, present = int(np.prod(shape, dtype=object)), len(content) - header
+    if present != promised:
+        raise DataError(
+            f"{origin} is truncated or corrupt: its header promises {promised:,} bytes of data, "
+            f"{present:,} are there. Fetch it again."
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+PIXELS = 3 * 32 * 32
+
+
+def parse_cifar(content: bytes, label_bytes: int, origin: str) -> tuple[Images, Labels]:
+    """Images (N, 3, 32, 32) and the last label of every record: the fine one in CIFAR-100."""
+    record = label_bytes + PIXELS
+    if not content or len(content) % record:
+        raise DataError(
+            f"{origin} is truncated or corrupt: {len(content):,} bytes are not a whole number of records "
+            f"of {record:,} bytes. Fetch it again (the binary version, not the Python one)."
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, record)
+    images = records[:, label_bytes:].reshape(-1, 3, 32, 32)
+    return images, records[:, label_bytes - 1].astype(np.int64)
+
 
 Contents = Mapping[str, bytes]  # file name -> its decompressed bytes
 Origins = Mapping[str, str]  # file name -> how an error names it

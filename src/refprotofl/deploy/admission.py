@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from pydantic import TypeAdapter, ValidationError
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.deploy.site import Site
-from refprotofl.errors import DataError, InputError
 from refprotofl.records.files import sha256, write_whole
-from refprotofl.records.inside import check_file, read_file
+from refprotofl.records.safe_io import check_file, read_file
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 LONGEST_KEY = 10_000  # bytes of a file with a public key

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from refprotofl.basics.hosts import LOOPBACK
+from refprotofl.core.network import LOOPBACK
 from refprotofl.records.files import create_file
 
 DAYS = 825  # as long as most systems take a server's certificate for valid

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from refprotofl.core.errors import MachineError, RunError
 from refprotofl.data import load_federated
-from refprotofl.data.exporting import client_file, export_federation
+from refprotofl.data.export import client_file, export_federation
 from refprotofl.deploy.kits import PUBLIC_KEY, write_kits
 from refprotofl.deploy.operator import Operator, admit, follow
 from refprotofl.deploy.server import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.errors import MachineError, RunError
 from refprotofl.experiment.presets import load_experiment
+from refprotofl.federation.session import run
 from refprotofl.records.verify import first_difference
-from refprotofl.simulation.run import run
 
 ROUNDS = 3
 PATIENCE = 120.0  # seconds that a node has to make its key

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from refprotofl.basics.units import counted, size
+from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core.units import counted, size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled import Labelled, load_labelled
 from refprotofl.data.reading import Reading
-from refprotofl.data.sizing import Sizing
+from refprotofl.data.resizing import Sizing
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.deploy.reach import Finding, Sign, reach
-from refprotofl.errors import RefProtoFLError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Input
+from refprotofl.experiment.sections import Input
 
 ROOM = 1_000_000_000  # bytes of disk and memory that a node should have free
 FIRST = "correct the findings above first"
@@ -136,10 +136,10 @@ def _step(found: Labelled, config: NodeConfig, experiment: Experiment) -> Findin
     import torch
 
     from refprotofl.deploy.node_data import images_of
+    from refprotofl.federation.models import model_of
+    from refprotofl.methods.base.samples import Samples
+    from refprotofl.methods.base.training import train
     from refprotofl.methods.catalogue import find_method
-    from refprotofl.methods.core.samples import Samples
-    from refprotofl.methods.core.training import train
-    from refprotofl.sides.models import model_of
 
     client, table = client_of(config), experiment.train
     own = images_of(found, config, experiment, client).train

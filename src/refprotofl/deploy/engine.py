@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.core.errors import InputError
 from refprotofl.deploy.fleet import LOST, Fleet
+from refprotofl.deploy.messages import Answered, Envelope, Route, Unreadable
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
 from refprotofl.deploy.progress import Progress, Wait
-from refprotofl.deploy.routes import Answered, Route
 from refprotofl.deploy.transport import SLACK, Reply, Sending, Transport
 from refprotofl.engines.engine import Record, Request, Result, Terms
-from refprotofl.errors import InputError
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever

@@ -4,14 +4,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.core.errors import RunError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.deploy.messages import PROTOCOL, Envelope, Greeted, Unreadable
 from refprotofl.deploy.progress import Progress, Wait
 from refprotofl.deploy.registry import NodeRegistry
-from refprotofl.deploy.routes import PROTOCOL, Greeted
 from refprotofl.deploy.transport import SLACK, Node, Reply, Sending, Transport
 from refprotofl.engines.engine import CODES, Code
-from refprotofl.errors import RunError
 
 HELLO, RUN = "hello", "run"
 GREETING = 30.0  # seconds to wait for an answer to a greeting or to the experiment; a later answer counts, too

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from refprotofl.basics.hosts import with_port
+from refprotofl.core.errors import DataError
+from refprotofl.core.network import with_port
 from refprotofl.deploy.site import Site
-from refprotofl.errors import DataError
 from refprotofl.records.files import create_file, ensure_folder, write_whole
 
 KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"

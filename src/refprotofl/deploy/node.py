@@ -5,11 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.core.errors import DataError, InputError, MachineError, RefProtoFLError
+from refprotofl.deploy.messages import PROTOCOL, Answered, Envelope, Route, Unreadable
 from refprotofl.deploy.node_config import NodeConfig
-from refprotofl.deploy.routes import PROTOCOL, Answered, Route
 from refprotofl.engines.engine import Code
-from refprotofl.errors import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -71,11 +70,11 @@ def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
 
 
 def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: str) -> Envelope:
-    from refprotofl.basics.state import digest_state
+    from refprotofl.core.state import digest_state
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
     from refprotofl.engines.local.store import Location
-    from refprotofl.methods.core.refusal import LOST
+    from refprotofl.methods.base.schema import LOST
     from refprotofl.wire import encode
 
     host = _host(config, route.run, told)
@@ -100,7 +99,7 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
 
 def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope) -> "Sent":
     """What the round's answers take with this one, joining and scores apart; more than the owner allows is refused."""
-    from refprotofl.methods.core.refusal import Refused
+    from refprotofl.methods.base.schema import Refused
 
     before = store.sent(route.round, route.phase)
     if route.verb == "join" or not route.keeps:
@@ -117,7 +116,7 @@ def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope)
 
 def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
     """The experiment as this node does it: it never sends more than its owner allows."""
-    from refprotofl.methods.core.refusal import LOST
+    from refprotofl.methods.base.schema import LOST
     from refprotofl.wire import encode
 
     if config.uplink_budget is None:
@@ -150,18 +149,18 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
 
 def build_side(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
     """An error says why this node cannot take part. `test` is the set that all clients are given, if there is one."""
-    from refprotofl.compute import numerics
+    from refprotofl.core import numerics
 
     numerics.apply(experiment.numerics)
     import torch
 
-    from refprotofl.compute.devices import choose, make_repeatable
-    from refprotofl.compute.process import keep_freed_memory
+    from refprotofl.core.devices import choose, make_repeatable
+    from refprotofl.core.process import keep_freed_memory
     from refprotofl.deploy.node_data import client_data, load_images
+    from refprotofl.federation.client_side import build_client_side
+    from refprotofl.federation.models import prepare_models
+    from refprotofl.methods.base.schema import Received
     from refprotofl.methods.catalogue import with_options
-    from refprotofl.methods.core.fields import Received
-    from refprotofl.sides.client import build_client_side
-    from refprotofl.sides.models import prepare_models
     from refprotofl.wire import decode
 
     torch.set_num_threads(1)

@@ -8,13 +8,11 @@ from typing import Annotated, Any, Self
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError
 
-from refprotofl.basics.plugins import is_reference
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.keys import Bytes, Count, Table, Text, explain, keys, no_such_key
 from refprotofl.experiment.references import references
-from refprotofl.keys.complaints import explain, keys, no_such_key
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Bytes, Count, Text
 
 FILE = "node.toml"
 CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment whose code would run on a node

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from refprotofl.basics.streams import stream
-from refprotofl.compute.devices import CPU
-from refprotofl.data.draws import stratified_split
+from refprotofl.core.devices import CPU
+from refprotofl.core.streams import stream
 from refprotofl.data.labelled import Labelled, load_labelled, renumbered
 from refprotofl.data.reading import Reading
-from refprotofl.data.sizing import Sizing
+from refprotofl.data.resizing import Sizing
+from refprotofl.data.sampling import stratified_split
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.samples import Samples
-from refprotofl.sides.client import ClientData
+from refprotofl.federation.client_side import ClientData
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Received
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,17 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refprotofl.basics.state import digest_state
+from refprotofl.core.errors import DataError, RefProtoFLError
+from refprotofl.core.state import digest_state
 from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.shelf import prepare_shelf
-from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_states
-from refprotofl.errors import DataError, RefProtoFLError
+from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_shelf, prepare_states
 from refprotofl.experiment import Experiment
 from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole
-from refprotofl.records.inside import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
+from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
 
 if TYPE_CHECKING:
-    from refprotofl.deploy.envelope import Envelope
+    from refprotofl.deploy.messages import Envelope
 
 RUNS = "runs"
 EXPERIMENT, TEST, NEWEST, LAST = "experiment.json", "test-set", "newest", "last-answer"
@@ -158,7 +157,7 @@ class NodeStore:
             return []
 
     def remembered(self, key: str) -> "Envelope | None":
-        from refprotofl.deploy.envelope import Envelope
+        from refprotofl.deploy.messages import Envelope
 
         try:
             head, payload = self._read_headed(LAST)

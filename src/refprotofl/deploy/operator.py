@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from refprotofl.core.errors import InputError
 from refprotofl.deploy.admission import (
     default_client,
     fingerprint,
@@ -14,8 +15,7 @@ from refprotofl.deploy.admission import (
     write_admissions,
 )
 from refprotofl.deploy.site import Site
-from refprotofl.errors import InputError
-from refprotofl.records.inside import open_file, read_json
+from refprotofl.records.safe_io import open_file, read_json
 
 LOOK = 0.5  # seconds between two looks for new lines of a run
 

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.basics.escapes import for_terminal
+from refprotofl.core.errors import MachineError
+from refprotofl.core.escaping import for_terminal
 from refprotofl.engines.engine import MEANINGS, Code
-from refprotofl.errors import MachineError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.callbacks import Event, Watcher
 from refprotofl.records.files import write_whole
-from refprotofl.simulation.watching import Event, Watcher
 
 SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
 

@@ -8,12 +8,12 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.basics.escapes import for_terminal
+from refprotofl.core.errors import DataError
+from refprotofl.core.escaping import for_terminal
 from refprotofl.deploy.transport import Node
-from refprotofl.errors import DataError
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import NODES
-from refprotofl.records.inside import check_file, read_json
+from refprotofl.records.safe_io import check_file, read_json
 
 # Returns the client that a node is, by its identity and the name that it gives itself; None if it has no place.
 Place = Callable[[Node, str], int | None]

@@ -9,31 +9,31 @@ from pathlib import Path
 
 import torch
 
-from refprotofl.compute import devices, numerics
-from refprotofl.compute.process import keep_freed_memory, one_compute_thread
-from refprotofl.data.apart import Apart, load_apart, overlaps
+from refprotofl.core import devices, numerics
+from refprotofl.core.errors import InputError
+from refprotofl.core.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.federated import limited
 from refprotofl.data.public_set import covered_classes, draw_from_own
+from refprotofl.data.server_data import Apart, load_apart, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.progress import Progress
 from refprotofl.deploy.registry import NodeRegistry, Place
 from refprotofl.deploy.transport import Transport
-from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Input
+from refprotofl.experiment.sections import Input
+from refprotofl.federation.loop import Loop
+from refprotofl.federation.models import prepare_models
+from refprotofl.federation.provenance import origin_of
+from refprotofl.federation.resolution import fill_in, prepare, resolve_apart
+from refprotofl.federation.server_side import ServerSide, build_server_side
+from refprotofl.federation.session import Finished, enter, restore, stand
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import class_ids
+from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
-from refprotofl.methods.core.messages import class_ids
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.server import Server
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, seen_from
-from refprotofl.sides.models import prepare_models
-from refprotofl.sides.server import ServerSide, build_server_side
-from refprotofl.simulation.loop import Loop
-from refprotofl.simulation.origin import origin_of
-from refprotofl.simulation.resolving import fill_in, prepare, resolve_apart
-from refprotofl.simulation.run import Finished, enter, restore, stand
 from refprotofl.wire import encode
 
 

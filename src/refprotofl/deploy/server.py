@@ -12,10 +12,10 @@ from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-from refprotofl.basics.hosts import LOOPBACK, read_host, with_port
+from refprotofl.core.errors import InputError, MachineError
+from refprotofl.core.network import LOOPBACK, read_host, with_port
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.site import Site
-from refprotofl.errors import InputError, MachineError
 from refprotofl.records.files import write_whole
 
 STARTING = 120.0  # seconds that the server has to come up

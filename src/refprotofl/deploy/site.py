@@ -12,14 +12,12 @@ from typing import Annotated, Literal
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
-from refprotofl.basics.hosts import LOOPBACK, read_host
+from refprotofl.core.errors import DataError, InputError, MachineError
+from refprotofl.core.network import LOOPBACK, read_host
 from refprotofl.deploy.certificates import write_certificates
-from refprotofl.errors import DataError, InputError, MachineError
-from refprotofl.keys.complaints import explain
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Bytes, Switch, Text
+from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain
 from refprotofl.records.files import create_file, ensure_folder
-from refprotofl.records.inside import read_file
+from refprotofl.records.safe_io import read_file
 
 FILE = "site.toml"
 LOCKED = 180.0  # seconds that a command waits for another

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
-from refprotofl.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
+from refprotofl.core.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 
 # Why a client has no answer. Only this crosses: what its code says of it may hold data, and stays where it happened.
 Code = Literal["refused", "diverged", "guard", "input", "data", "machine", "late", "absent", "failed"]

@@ -4,7 +4,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
 
-from refprotofl.basics.plugins import is_reference
-from refprotofl.errors import InputError
-from refprotofl.experiment.tables import (
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference
+from refprotofl.experiment.keys import Count, Scalars, Share, Table, Text, at_most, explain, key
+from refprotofl.experiment.sections import (
     Attack,
     Compress,
     Evaluate,
@@ -20,9 +21,6 @@ from refprotofl.experiment.tables import (
     Train,
     dealt,
 )
-from refprotofl.keys.complaints import explain
-from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Count, Scalars, Share, Text, at_most
 from refprotofl.methods.catalogue import METHODS, TABLES
 
 

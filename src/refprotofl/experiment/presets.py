@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment, with_kebab_keys
-from refprotofl.keys.complaints import keys
-from refprotofl.keys.table import known_of
+from refprotofl.experiment.keys import keys, known_of
 
 Nested = dict[str, Any]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from refprotofl.basics.plugins import is_reference
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference
 
 Reference = tuple[str, str]  # the dotted key, and what it says
 

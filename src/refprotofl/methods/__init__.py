@@ -7,60 +7,68 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refprotofl.basics.parts import ADAPTER, ALL, BODY, HEAD
-    from refprotofl.keys.table import Table
+    from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD
+    from refprotofl.experiment.keys import Table
+    from refprotofl.methods.aggregators.aggregation import Mean, Rule, Upload, fold, moved
+    from refprotofl.methods.base.client import Client, Seat
+    from refprotofl.methods.base.cohort import Cohort
+    from refprotofl.methods.base.samples import Samples
+    from refprotofl.methods.base.schema import (
+        Dense,
+        Exchange,
+        Real,
+        Received,
+        Refused,
+        Scope,
+        SparseVector,
+        Whole,
+        declare,
+    )
+    from refprotofl.methods.base.server import Desk, Server
+    from refprotofl.methods.base.training import train
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
-    from refprotofl.methods.common.private_means import class_means
-    from refprotofl.methods.core.aggregation import Mean, Rule, Upload, fold, moved
-    from refprotofl.methods.core.client import Client, Seat
-    from refprotofl.methods.core.cohort import Cohort
-    from refprotofl.methods.core.fields import Dense, Exchange, Real, Received, SparseVector, Whole
-    from refprotofl.methods.core.messages import Scope, declare
-    from refprotofl.methods.core.refusal import Refused
-    from refprotofl.methods.core.samples import Samples
-    from refprotofl.methods.core.server import Desk, Server
-    from refprotofl.methods.core.training import train
+    from refprotofl.methods.common.prototypes import class_means
     from refprotofl.methods.declaration import Cost, Declaration, Method, Releases, SampleUse
 
 _PLACES = {
-    "ADAPTER": "refprotofl.basics.parts",
-    "ALL": "refprotofl.basics.parts",
-    "BODY": "refprotofl.basics.parts",
-    "HEAD": "refprotofl.basics.parts",
+    "ADAPTER": "refprotofl.core.parts",
+    "ALL": "refprotofl.core.parts",
+    "BODY": "refprotofl.core.parts",
+    "HEAD": "refprotofl.core.parts",
     "METHODS": "refprotofl.methods.catalogue",
-    "Client": "refprotofl.methods.core.client",
-    "Cohort": "refprotofl.methods.core.cohort",
+    "Client": "refprotofl.methods.base.client",
+    "Cohort": "refprotofl.methods.base.cohort",
     "Cost": "refprotofl.methods.declaration",
     "Declaration": "refprotofl.methods.declaration",
-    "Dense": "refprotofl.methods.core.fields",
-    "Desk": "refprotofl.methods.core.server",
-    "Exchange": "refprotofl.methods.core.fields",
+    "Dense": "refprotofl.methods.base.schema",
+    "Desk": "refprotofl.methods.base.server",
+    "Exchange": "refprotofl.methods.base.schema",
     "FedAvgClient": "refprotofl.methods.builtin.fedavg.fedavg",
     "FedAvgServer": "refprotofl.methods.builtin.fedavg.fedavg",
-    "Mean": "refprotofl.methods.core.aggregation",
+    "Mean": "refprotofl.methods.aggregators.aggregation",
     "Method": "refprotofl.methods.declaration",
-    "Real": "refprotofl.methods.core.fields",
-    "Received": "refprotofl.methods.core.fields",
-    "Refused": "refprotofl.methods.core.refusal",
+    "Real": "refprotofl.methods.base.schema",
+    "Received": "refprotofl.methods.base.schema",
+    "Refused": "refprotofl.methods.base.schema",
     "Releases": "refprotofl.methods.declaration",
-    "Rule": "refprotofl.methods.core.aggregation",
+    "Rule": "refprotofl.methods.aggregators.aggregation",
     "SampleUse": "refprotofl.methods.declaration",
-    "Samples": "refprotofl.methods.core.samples",
-    "Scope": "refprotofl.methods.core.messages",
-    "Seat": "refprotofl.methods.core.client",
-    "Server": "refprotofl.methods.core.server",
-    "SparseVector": "refprotofl.methods.core.fields",
-    "Table": "refprotofl.keys.table",
-    "Upload": "refprotofl.methods.core.aggregation",
-    "Whole": "refprotofl.methods.core.fields",
-    "class_means": "refprotofl.methods.common.private_means",
-    "declare": "refprotofl.methods.core.messages",
+    "Samples": "refprotofl.methods.base.samples",
+    "Scope": "refprotofl.methods.base.schema",
+    "Seat": "refprotofl.methods.base.client",
+    "Server": "refprotofl.methods.base.server",
+    "SparseVector": "refprotofl.methods.base.schema",
+    "Table": "refprotofl.experiment.keys",
+    "Upload": "refprotofl.methods.aggregators.aggregation",
+    "Whole": "refprotofl.methods.base.schema",
+    "class_means": "refprotofl.methods.common.prototypes",
+    "declare": "refprotofl.methods.base.schema",
     "fill_options": "refprotofl.methods.catalogue",
     "find_method": "refprotofl.methods.catalogue",
-    "fold": "refprotofl.methods.core.aggregation",
-    "moved": "refprotofl.methods.core.aggregation",
-    "train": "refprotofl.methods.core.training",
+    "fold": "refprotofl.methods.aggregators.aggregation",
+    "moved": "refprotofl.methods.aggregators.aggregation",
+    "train": "refprotofl.methods.base.training",
 }
 
 __all__ = [

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.keys.values import number_of
-from refprotofl.methods.core.aggregation import Mean, Normalise, Upload, fold, moved
+from refprotofl.experiment.keys import number_of
+from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, fold, moved
 
 Rule = Literal["top", "random", "probabilistic"]
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from refprotofl.basics.plugins import is_reference, load_object
-from refprotofl.errors import InputError
-from refprotofl.keys.complaints import explain
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Scalar
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.experiment.keys import Scalar, Table, explain
 from refprotofl.methods import builtin
 from refprotofl.methods.declaration import GUIDE, Declaration, Defaults, Method, declared
 

@@ -6,22 +6,21 @@ from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from refprotofl.basics.parts import ADAPTER, ALL, Parts
-from refprotofl.basics.plugins import load_object
-from refprotofl.errors import InputError
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Scalar
+from refprotofl.core.errors import InputError
+from refprotofl.core.parts import ADAPTER, ALL, Parts
+from refprotofl.core.user_code import load_object
+from refprotofl.experiment.keys import Scalar, Table
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.methods.core.client import Client
-    from refprotofl.methods.core.server import Server
+    from refprotofl.methods.base.client import Client
+    from refprotofl.methods.base.server import Server
 
 Feedback = Literal["none", "ef", "ef21"]  # what becomes of the part of a change that is not sent
 Defaults = Mapping[str, Scalar]
 
-SERVER = "refprotofl.methods.core.server:Server"
-CLIENT = "refprotofl.methods.core.client:Client"
+SERVER = "refprotofl.methods.base.server:Server"
+CLIENT = "refprotofl.methods.base.client:Client"
 GUIDE = "docs/add-a-method.md shows how"
 
 

@@ -5,14 +5,13 @@ import difflib
 import torch
 from torch import Tensor, nn
 
-from refprotofl.basics import streams
-from refprotofl.basics.plugins import is_reference, load_object
-from refprotofl.errors import InputError
+from refprotofl.core import streams
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference, load_object
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Model
+from refprotofl.experiment.sections import Model
 from refprotofl.models.kernels import kernel_of, lay_out
-from refprotofl.models.resnet import WIDTH, resnet18
-from refprotofl.models.small import cnn, mlp
+from refprotofl.models.networks import WIDTH, cnn, mlp, resnet18
 from refprotofl.models.split import SplitModel
 
 NAMES = ("resnet18", "cnn", "mlp")

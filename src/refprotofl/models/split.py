@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from refprotofl.basics.parts import ALL, Parts
+from refprotofl.core.parts import ALL, Parts
 
 FORWARD_BATCH = 512  # images that pass forward together where nothing is trained
 

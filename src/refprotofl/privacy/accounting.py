@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from refprotofl.basics.parts import ALL
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.uses import planned
+from refprotofl.privacy.ledger import planned
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

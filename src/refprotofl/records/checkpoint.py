@@ -12,12 +12,22 @@ from typing import Any
 
 from torch import Tensor
 
-from refprotofl.basics.state import State, digest_run, digest_state
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
+from refprotofl.core.state import State, digest_run, digest_state
 from refprotofl.records.files import ensure_folder, remove_parts, write_whole
-from refprotofl.records.inside import remove_named
-from refprotofl.records.kept import KEPT, kept_rounds
-from refprotofl.records.manifest import CURRENT, SCHEMA, SERVER_FILES, Marks, Rollback, kept_name, read_manifest, signed
+from refprotofl.records.manifest import (
+    CURRENT,
+    KEPT,
+    SCHEMA,
+    SERVER_FILES,
+    Marks,
+    Rollback,
+    kept_name,
+    kept_rounds,
+    read_manifest,
+    signed,
+)
+from refprotofl.records.safe_io import remove_named
 from refprotofl.records.states import load_state, save_state
 
 __all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"]

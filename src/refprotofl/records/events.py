@@ -11,9 +11,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from refprotofl.errors import DataError, InputError
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.records.files import sha256, sync_folder, write_error
-from refprotofl.records.inside import CHECKPOINT, open_file, parse_json, read_file
+from refprotofl.records.safe_io import CHECKPOINT, open_file, parse_json, read_file
 
 Event = dict[str, Any]
 

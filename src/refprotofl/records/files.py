@@ -8,8 +8,8 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from refprotofl.errors import DiskFull, InputError, MachineError
-from refprotofl.records.inside import check_folder, remove_named
+from refprotofl.core.errors import DiskFull, InputError, MachineError
+from refprotofl.records.safe_io import check_folder, remove_named
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

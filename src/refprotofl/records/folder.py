@@ -7,13 +7,13 @@ from pathlib import Path
 
 import filelock
 
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.data.loading import is_relative
-from refprotofl.errors import DataError, InputError
 from refprotofl.experiment import Experiment, differences
-from refprotofl.records.crossed import FILE as WIRE
 from refprotofl.records.events import EventLog, read_events
 from refprotofl.records.files import make_folders, remove_empty, remove_parts, sync_folder, write_whole
-from refprotofl.records.inside import CHECKPOINT, check_file, check_run_folder, read_json
+from refprotofl.records.rounds import FILE as WIRE
+from refprotofl.records.safe_io import CHECKPOINT, check_file, check_run_folder, read_json
 from refprotofl.records.summary import Summary, read_summary, summary_bytes
 
 __all__ = ["Busy", "RunFolder", "is_longer", "read_events", "read_experiment"]

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from refprotofl.compute import numerics
+from refprotofl.core import numerics
 
 
 def describe_machine() -> dict[str, str | int]:

@@ -5,13 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.errors import DataError, InputError
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.records.events import as_text, whole_lines
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder
-from refprotofl.records.inside import check_file, read_file
-from refprotofl.records.kept import kept_rounds, readable_manifest
-from refprotofl.records.manifest import CURRENT, SERVER_FILES, Rollback, kept_name, read_manifest, signed
+from refprotofl.records.manifest import (
+    CURRENT,
+    SERVER_FILES,
+    Rollback,
+    kept_name,
+    kept_rounds,
+    read_manifest,
+    readable_manifest,
+    signed,
+)
+from refprotofl.records.safe_io import check_file, read_file
 from refprotofl.records.states import load_state
 
 MOVED = "events.{}.jsonl"

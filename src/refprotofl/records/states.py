@@ -13,10 +13,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import State, digest_state
-from refprotofl.errors import DataError
+from refprotofl.core.errors import DataError
+from refprotofl.core.state import State, digest_state
 from refprotofl.records.files import put_whole
-from refprotofl.records.inside import open_file
+from refprotofl.records.safe_io import open_file
 
 _TYPES = {
     "BOOL": torch.bool,

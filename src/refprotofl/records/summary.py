@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from refprotofl.errors import DataError, InputError
+from refprotofl.core.errors import DataError, InputError
 from refprotofl.evaluation.confusion import per_class_accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Progress
-from refprotofl.records.inside import read_json
 from refprotofl.records.manifest import Seconds
+from refprotofl.records.safe_io import read_json
 from refprotofl.wire.ledger import Totals
 
 

@@ -13,20 +13,19 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.basics.state import State, digest_run, digest_state
-from refprotofl.basics.units import counted
-from refprotofl.errors import DataError, InputError
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.core.state import State, digest_run, digest_state
+from refprotofl.core.units import counted
 from refprotofl.experiment import differences
 from refprotofl.records.checkpoint import place_digests
+from refprotofl.records.consistency import check_told
 from refprotofl.records.events import read_events
 from refprotofl.records.files import sha256
 from refprotofl.records.folder import read_experiment
-from refprotofl.records.inside import check_folder, check_run_folder, read_file
-from refprotofl.records.kept import kept_rounds
-from refprotofl.records.manifest import SERVER_FILES, kept_name, read_manifest
+from refprotofl.records.manifest import SERVER_FILES, kept_name, kept_rounds, read_manifest
 from refprotofl.records.rounds import read_messages
+from refprotofl.records.safe_io import check_folder, check_run_folder, read_file
 from refprotofl.records.states import load_state
-from refprotofl.records.telling import check_told
 
 
 @dataclass(frozen=True)

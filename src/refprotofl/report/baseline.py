@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from refprotofl.errors import RefProtoFLError
+from refprotofl.core.errors import RefProtoFLError
 from refprotofl.experiment import Experiment
+from refprotofl.federation.provenance import changed_since
 from refprotofl.methods.catalogue import find_method
-from refprotofl.records.inside import read_json
+from refprotofl.records.safe_io import read_json
 from refprotofl.records.summary import Summary, read_summary
 from refprotofl.report.comparable import METHOD_KEYS
-from refprotofl.simulation.origin import changed_since
 
 
 def baseline_of(experiment: Experiment, method: str) -> Experiment:

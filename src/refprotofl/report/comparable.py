@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
 from refprotofl.experiment import differences
-from refprotofl.grids.results import Result
 from refprotofl.methods.catalogue import TABLES
+from refprotofl.studies.results import Result
 
 # What belongs to a method, not to the data, the model and its training.
 METHOD_KEYS = {"method", "share", "compress", "own", *TABLES}

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.grids.cells import Cell
-from refprotofl.grids.results import Point, Result
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, estimate, holm, paired, spread
+from refprotofl.studies.cells import Cell
+from refprotofl.studies.results import Point, Result
 
 _Run = TypeVar("_Run")
 _Told = TypeVar("_Told")

@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.basics.state import State, digest_value
-from refprotofl.basics.streams import stream
-from refprotofl.compute.process import one_compute_thread
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.core.process import one_compute_thread
+from refprotofl.core.state import State, digest_value
+from refprotofl.core.streams import stream
 from refprotofl.data.dataset import Labels
-from refprotofl.data.draws import balanced_draw
-from refprotofl.errors import DataError, InputError
-from refprotofl.handover.aggregated import Aggregated, load_aggregated
-from refprotofl.handover.trained import load_trained
-from refprotofl.methods.core.training import embed
+from refprotofl.data.sampling import balanced_draw
+from refprotofl.export.trained import Aggregated, load_aggregated, load_trained
+from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel
 
 Vectors = NDArray[np.float32]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.units import counted
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.units import counted
 from refprotofl.experiment import Experiment
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.wire.error import WireError
+from refprotofl.wire.reader import WireError
 
 Bits = NDArray[np.uint8]
 Integers = NDArray[np.int64]

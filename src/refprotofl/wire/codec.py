@@ -20,10 +20,9 @@ import struct
 import torch
 from torch import Tensor
 
-from refprotofl.wire.error import WireError
 from refprotofl.wire.indices import MAX_SIZE, decode_indices, encode_indices
 from refprotofl.wire.message import Message, Sparse, Value
-from refprotofl.wire.reader import Reader, text, varint
+from refprotofl.wire.reader import Reader, WireError, text, varint
 from refprotofl.wire.tensors import DTYPES, check_finite, data_bytes, dtype_code, read_data, read_shape, shape_bytes
 from refprotofl.wire.values import CODED, LEAST, MOST_A_BYTE, ValueCode, decode_values, encode_values
 

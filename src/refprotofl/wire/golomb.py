@@ -10,7 +10,7 @@ Everything here is integer arithmetic: every machine makes the same choices.
 import numpy as np
 
 from refprotofl.wire.bits import BitReader, Bits, Integers, bit_length, fields
-from refprotofl.wire.error import WireError
+from refprotofl.wire.reader import WireError
 
 
 def parameters(sizes: Integers, marks: Integers) -> Integers:

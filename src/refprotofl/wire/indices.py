@@ -22,10 +22,8 @@ from numpy.typing import NDArray
 
 from refprotofl.wire import golomb
 from refprotofl.wire.bits import BitReader, Bits, Integers, fields
-from refprotofl.wire.error import WireError
-from refprotofl.wire.fitting import DEPTH, allows_grid, fit
-from refprotofl.wire.grid import Axis, Grid
-from refprotofl.wire.reader import Reader, varint
+from refprotofl.wire.index_grid import DEPTH, Axis, Grid, allows_grid, fit
+from refprotofl.wire.reader import Reader, WireError, varint
 
 MAX_SIZE = 1 << 40  # keeps all arithmetic within 64 bits
 

@@ -1,9 +1,16 @@
-"""Bytes read front to back, and the variable-length integers in them.
+"""The one error of the wire.
+
+Bytes read front to back, and the variable-length integers in them.
 
 Nothing is read that is not there: each read checks the bytes that are left before anything is allocated.
 """
 
-from refprotofl.wire.error import WireError
+from refprotofl.core.errors import RunError
+
+
+class WireError(RunError):
+    """A message that cannot be sent, or bytes that are not a message."""
+
 
 _VARINT_BYTES = 10  # enough for 64 bits, seven a byte
 

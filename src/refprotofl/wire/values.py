@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refprotofl.wire.bits import BitReader, fields
-from refprotofl.wire.error import WireError
-from refprotofl.wire.reader import Reader
+from refprotofl.wire.reader import Reader, WireError
 from refprotofl.wire.symbols import decode_symbols, encode_symbols, least_code_bits
 
 ValueCode = Literal["plain", "entropy"]

@@ -11,6 +11,6 @@ app = ClientApp()
 @app.query("task")
 def task(message: Message, context: Context) -> Message:
     """Answer for a simulated client; the run folder is on this machine."""
-    from refprotofl.engines.flower.simulated import do_task
+    from refprotofl.engines.flower.simulation import do_task
 
     return Message(wrap(do_task(unwrap(message.content))), reply_to=message)

@@ -54,12 +54,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from sqlalchemy import select
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.deploy.envelope import Unreadable
+from refprotofl.core.errors import InputError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.deploy.messages import Unreadable
 from refprotofl.deploy.site import Site
 from refprotofl.engines.flower.app import CONTENTS, components
 from refprotofl.engines.flower.messages import inflate, objects_of
-from refprotofl.errors import InputError
 
 VERSION = "1.41"
 SECRET_HEADER = "x-refprotofl-secret"

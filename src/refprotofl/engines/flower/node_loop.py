@@ -11,15 +11,15 @@ from typing import TypeVar
 import httpx
 from flwr.app import Message
 
-from refprotofl.basics.hosts import with_port
-from refprotofl.deploy.envelope import Envelope, Unreadable
+from refprotofl.core.errors import InputError
+from refprotofl.core.network import with_port
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY, load_key
+from refprotofl.deploy.messages import Envelope, Unreadable
 from refprotofl.deploy.node import failure, handle
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.engines.flower.fleet_client import FleetClient
 from refprotofl.engines.flower.internals import check_version, code_in
 from refprotofl.engines.flower.messages import unwrap
-from refprotofl.errors import InputError
 
 SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
 ACTIVE, QUICK = 60.0, 6.0  # for so many seconds after a message the pause is at most look-every over this number

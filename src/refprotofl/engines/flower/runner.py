@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from refprotofl.core.errors import InputError, RefProtoFLError, RunError
 from refprotofl.deploy.admission import default_client, read_admissions
 from refprotofl.deploy.progress import Progress, say
 from refprotofl.deploy.registry import Place
@@ -21,10 +22,9 @@ from refprotofl.deploy.site import Site, read_site
 from refprotofl.deploy.transport import Node
 from refprotofl.engines.flower.internals import OperatorGrid
 from refprotofl.engines.flower.superlink import TOKEN
-from refprotofl.errors import InputError, RefProtoFLError, RunError
 
 if TYPE_CHECKING:
-    from refprotofl.engines.flower.settings import Value
+    from refprotofl.engines.flower.app import Value
 
 LOOK = 1.0  # seconds between two looks whether the SuperLink is still there
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 def _run(grid: OperatorGrid, site: Site, config: "Mapping[str, Value]", run: str) -> None:
     from refprotofl.deploy.run import deploy
-    from refprotofl.engines.flower.settings import read_run_config
+    from refprotofl.engines.flower.app import read_run_config
     from refprotofl.engines.flower.transport import FlowerTransport
 
     finished = deploy(

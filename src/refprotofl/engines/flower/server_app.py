@@ -5,12 +5,12 @@ import time
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from refprotofl.core.errors import RefProtoFLError, RunError
 from refprotofl.deploy.progress import Progress, say
 from refprotofl.deploy.transport import Transport
-from refprotofl.engines.flower.settings import read_run_config
-from refprotofl.engines.flower.simulated import simulate
+from refprotofl.engines.flower.app import read_run_config
+from refprotofl.engines.flower.simulation import simulate
 from refprotofl.engines.flower.transport import FlowerTransport
-from refprotofl.errors import RefProtoFLError, RunError
 
 FIRST_NODE = 600.0  # seconds to wait for the first node
 

@@ -12,11 +12,11 @@ from flwr.app import Message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.deploy.envelope import Unreadable
+from refprotofl.core.errors import MachineError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.deploy.messages import Unreadable
 from refprotofl.deploy.transport import SLACK, Node, Reply, Sending
 from refprotofl.engines.flower.messages import Packed, pack, unwrap, wrap
-from refprotofl.errors import MachineError
 from refprotofl.records.files import sha256
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call

@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from refprotofl.core.errors import RunError
 from refprotofl.engines.engine import STOPS, Record, Request, Result, Terms
-from refprotofl.engines.local.executor import Executor
-from refprotofl.engines.local.host import Task
+from refprotofl.engines.local.host import Executor, Task
 from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.shelf import prepare_shelf
-from refprotofl.engines.local.store import Location, prepare_states, remove_others, sync_states
-from refprotofl.errors import RunError
+from refprotofl.engines.local.store import Location, prepare_shelf, prepare_states, remove_others, sync_states
 
 
 class LocalEngine:

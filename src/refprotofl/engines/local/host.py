@@ -1,17 +1,23 @@
-"""The place where clients live: it decodes a request, lets the client answer and saves its private state."""
+"""The place where clients live: it decodes a request, lets the client answer and saves its private state.
 
+Who does the work of the clients on this machine, and how long it may take.
+
+Clients in this very process, one after the other.
+"""
+
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from refprotofl.basics.state import State
+from refprotofl.core.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
+from refprotofl.core.state import State
 from refprotofl.engines.engine import STOPS, Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
-from refprotofl.methods.core.client import Seat
-from refprotofl.methods.core.refusal import Refused
-from refprotofl.methods.core.training import Diverged
+from refprotofl.methods.base.client import Seat
+from refprotofl.methods.base.schema import Refused
+from refprotofl.methods.base.training import Diverged
 from refprotofl.wire import Message, decode, encode
 
 Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, what happened
@@ -108,3 +114,57 @@ def code_of(problem: Exception) -> Code:
         DataError: "data",
     }
     return next((code for kind, code in kinds.items() if isinstance(problem, kind)), "failed")
+
+
+class Executor(Protocol):
+    """Does tasks in any order; outcomes wait until they are called for."""
+
+    def submit(self, task: Task) -> int:
+        """A ticket for the outcome."""
+
+    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+        """MachineError if a client has been at its task for more than `deadline` seconds."""
+
+    def forget(self) -> None:
+        """Nobody will call for the outcomes that were not called for yet; when this returns, nobody is at them."""
+
+    def close(self) -> None: ...
+
+
+def too_late(task: Task, deadline: float) -> MachineError:
+    """It stops the run: if it cost the client its turn, the result would depend on how fast the machine is."""
+    return MachineError(
+        f"Round {task.round}, client {task.client}: {task.deed} took longer than deadline = {deadline:g} seconds. "
+        "Rounds committed so far are kept: go on with --resume."
+    )
+
+
+class InProcess:
+    """A deadline is looked at when the answer is there: nobody else could interrupt the client."""
+
+    def __init__(self, host: ClientHost) -> None:
+        self._host = host
+        self._tasks: dict[int, Task] = {}
+        self._issued = 0
+
+    def submit(self, task: Task) -> int:
+        self._issued += 1
+        self._tasks[self._issued] = task
+        return self._issued
+
+    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+        return do_in_time(self._host, self._tasks.pop(ticket), deadline)
+
+    def forget(self) -> None:
+        self._tasks.clear()
+
+    def close(self) -> None:
+        self._tasks.clear()
+
+
+def do_in_time(host: ClientHost, task: Task, deadline: float | None) -> Outcome:
+    begin = time.monotonic()
+    outcome = host.do(task)
+    if deadline is not None and time.monotonic() - begin > deadline:
+        raise too_late(task, deadline)
+    return outcome

@@ -5,11 +5,11 @@ import traceback
 from datetime import datetime
 from pathlib import Path
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.basics.plugins import blame
-from refprotofl.errors import DataError, MachineError, RefProtoFLError
+from refprotofl.core.errors import DataError, MachineError, RefProtoFLError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.user_code import blame
 from refprotofl.records.files import ensure_folder
-from refprotofl.records.inside import open_file, read_file
+from refprotofl.records.safe_io import open_file, read_file
 
 LOGS = "logs"
 _HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d round \d+, [^:]*: (?P<words>.*)")

@@ -1,4 +1,7 @@
-"""The clients' private states on this machine's disk: one file each, by client and round."""
+"""The clients' private states on this machine's disk: one file each, by client and round.
+
+The constant messages that the clients of this machine were given.
+"""
 
 import json
 import re
@@ -8,12 +11,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from refprotofl.basics.state import State, digest_state
+from refprotofl.core.errors import DataError, InputError, RefProtoFLError
+from refprotofl.core.state import State, digest_state
 from refprotofl.engines.engine import Record
-from refprotofl.errors import DataError, InputError
-from refprotofl.records.files import PARTS, ensure_folder, sync_files
-from refprotofl.records.inside import remove_named
+from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole
+from refprotofl.records.safe_io import read_file, remove_named
 from refprotofl.records.states import load_state, map_state, save_state
+from refprotofl.wire import Message, decode, encode
 
 CLIENTS = "clients"
 
@@ -146,3 +150,43 @@ def _file_beside(mapped: str, name: str, ending: str) -> str:
 
 def _bytes(state: State) -> int:
     return sum(value.nbytes for value in state.values() if isinstance(value, Tensor))
+
+
+SHELF = "shelf"
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def prepare_shelf(folder: Path) -> None:
+    """What a process that was killed had begun to write goes."""
+    remove_parts(ensure_folder(folder / SHELF, private=True))
+
+
+class DiskShelf:
+    """Messages by the digest of their bytes; equal ones are kept once, in memory and on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / SHELF
+        self._messages: dict[str, Message] = {}
+
+    def put(self, message: Message) -> str:
+        data = encode(message)
+        digest = sha256(data)
+        if self.get(digest) is None:
+            write_whole(self.folder / digest, data)
+            self._messages[digest] = message
+        return digest
+
+    def get(self, digest: str) -> Message | None:
+        """None if it is not there, or no longer what it was."""
+        if digest not in self._messages:
+            if not _DIGEST.fullmatch(digest):
+                return None  # a client's state may come from anyone, and no other path is followed
+            try:
+                data = read_file(self.folder / digest)
+                if sha256(data) != digest:
+                    return None
+                self._messages[digest] = decode(data)
+            except (OSError, RefProtoFLError):
+                return None
+        return self._messages[digest]

@@ -9,17 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.compute.devices import CPU
+from refprotofl.core.devices import CPU
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.tables import Train
+from refprotofl.experiment.sections import Train
 from refprotofl.methods import erpa
-from refprotofl.methods.common.anchors import merge, with_quorum
-from refprotofl.methods.common.private_means import class_means
-from refprotofl.methods.common.prototypes import ClassMeans
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import Diverged, FreshSgd, Penalty, check_alignment, cross_entropy, train
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.training import Diverged, FreshSgd, Penalty, check_alignment, cross_entropy, train
+from refprotofl.methods.common.prototypes import ClassMeans, class_means, merge, with_quorum
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,26 @@
-"""Class prototypes and anchors as fields of a message, and back."""
+"""Class prototypes and anchors as fields of a message, and back.
+
+The prototypes of several clients become one anchor for each class, by the rule that the experiment names.
+
+Class means of a client's own samples: as they are, or noised where single samples are protected.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods.core.fields import Dense, Fields, Received, whole_numbers
-from refprotofl.methods.core.messages import Scope, class_ids
-from refprotofl.methods.core.outliers import longest_row
-from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods import erpa
+from refprotofl.methods.aggregators.robust import centre
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Dense, Fields, Received, Refused, Scope, class_ids, whole_numbers
+from refprotofl.methods.base.screening import longest_row
+from refprotofl.methods.base.training import embed
+from refprotofl.privacy.sample_level import open_samples
 from refprotofl.wire import Message
 
 
@@ -147,3 +157,52 @@ def read_anchors(message: Received, num_classes: int, width: int) -> tuple[Tenso
         anchors[classes] = _rows_of(message, "anchors", classes, classes)
         defined[classes] = True
     return anchors, defined
+
+
+def with_quorum(experiment: Experiment, counts: Tensor) -> Tensor:
+    """The counts (clients, C), 0 for a class that fewer clients sent than `min-senders`: it counts as unsent."""
+    return counts * ((counts > 0).sum(dim=0) >= experiment.min_senders)
+
+
+def merge(experiment: Experiment, prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Each class over the clients that sent it, Eq. (15): (clients, C, m), (clients, C) -> (C, m), defined (C,).
+
+    The mean and `clipped` weigh by the counts; for the other rules they only tell who sent a class.
+    """
+    if experiment.aggregate == "mean":
+        return erpa.global_prototypes(prototypes, counts)
+    defined = (counts > 0).any(dim=0)
+    merged = torch.zeros_like(prototypes[0])
+    for label in defined.nonzero().squeeze(1).tolist():
+        held = counts[:, label] > 0
+        merged[label] = centre(experiment, prototypes[held, label], counts[held, label]).to(merged.dtype)
+    return merged, defined
+
+
+def merge_public(experiment: Experiment, prototypes: Tensor) -> Tensor:
+    """Prototypes of what all clients have, every client alike, Eq. (14): (clients, C, m) -> (C, m)."""
+    if experiment.aggregate == "mean":
+        return erpa.external_prototypes(prototypes)
+    return merge(experiment, prototypes, torch.ones(prototypes.shape[:2], dtype=torch.int64))[0]
+
+
+def class_means(
+    client: Client, samples: Samples, *, without: Tensor | None = None, unit: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return the means (C, m) and counts (C,) of the samples' embeddings under the weights that are loaded.
+
+    `without` names classes that are left out, as everybody knows; `unit` scales embeddings to length 1.
+    """
+    data, mechanism = open_samples(samples)
+    width, classes = client.model.feature.out_features, client.num_classes
+    if mechanism is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
+        return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
+    rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
+    embeddings = embed(client.model, data.images_of(rows))
+    embeddings = functional.normalize(embeddings) if unit else embeddings
+    if mechanism is None:
+        return erpa.class_prototypes(embeddings, data.labels[rows], classes)
+    means, counts = mechanism.class_means(embeddings, data.labels[rows], classes)
+    if without is not None:
+        counts[without] = 0
+    return means * (counts > 0).unsqueeze(1), counts

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.basics.streams import stream
+from refprotofl.core.streams import stream
+from refprotofl.methods.base import guards
 from refprotofl.methods.common import prototype_learning as learning
-from refprotofl.methods.core import guards
 
 EXACT = "donot_use_mm_for_euclid_dist"  # differences, not products: small distances keep their digits
 

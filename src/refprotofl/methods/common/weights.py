@@ -9,19 +9,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from refprotofl.basics import streams
-from refprotofl.basics.state import State
+from refprotofl.core import streams
+from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.common import compressors
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.aggregation import Upload, fold, moved
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Dense, Exchange, Fields, Received, Whole
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.refusal import Lost
-from refprotofl.methods.core.remembered import held, hold
-from refprotofl.methods.core.server import Server
+from refprotofl.methods.aggregators.aggregation import Upload, fold, moved
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.broadcast import held, hold
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Dense, Exchange, Fields, Lost, Received, Scope, Whole, declare
+from refprotofl.methods.base.server import Server
+from refprotofl.methods.compressors import compressors
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from refprotofl.errors import RefProtoFLError
+from refprotofl.core.errors import RefProtoFLError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.methods.catalogue import METHODS
-from refprotofl.records.inside import CHECKPOINT
 from refprotofl.records.manifest import read_manifest
-from refprotofl.report.page.parts import Facts, Section, Table, shown, words
-from refprotofl.report.page.reading import RunTold
+from refprotofl.records.safe_io import CHECKPOINT
+from refprotofl.report.page.elements import Facts, Section, Table, shown, words
+from refprotofl.report.page.sources import RunTold
 from refprotofl.report.titles import without_place
 
 LEFT_OUT = {"input"}  # class names and normalisation, which figures and tables name

@@ -3,8 +3,8 @@
 import numpy as np
 
 from refprotofl.evaluation.confusion import per_class_accuracy
-from refprotofl.report.page.parts import Cell, Column, Figure, words
-from refprotofl.report.page.reading import RunTold
+from refprotofl.report.page.elements import Cell, Column, Figure, words
+from refprotofl.report.page.sources import RunTold
 
 MOST_CLASSES = 100  # of which every pair is drawn
 LONGEST = 32  # characters of a name

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from refprotofl.basics.units import counted
+from refprotofl.core.units import counted
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.report.page.classes import class_names
-from refprotofl.report.page.parts import MOST_ROWS, Cell, Column, Figure, Table, words
-from refprotofl.report.page.reading import RunTold
+from refprotofl.report.page.elements import MOST_ROWS, Cell, Column, Figure, Table, words
+from refprotofl.report.page.sources import RunTold
 
 MOST_BARS = 120  # clients that get a bar of their own
 MOST_DOTS = 2000

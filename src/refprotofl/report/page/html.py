@@ -9,7 +9,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from refprotofl.report.page.parts import MOST_ROWS, Figure, Page, Part, Section, Table, shown, words
+from refprotofl.report.page.elements import MOST_ROWS, Figure, Page, Part, Section, Table, shown, words
 from refprotofl.report.page.vega import spec_of
 
 MOST_BYTES = 3_000_000  # of a file that can be mailed

@@ -6,17 +6,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.basics.streams import stream
-from refprotofl.compute.process import one_compute_thread
-from refprotofl.data.draws import balanced_draw
-from refprotofl.errors import RefProtoFLError
+from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core.process import one_compute_thread
+from refprotofl.core.streams import stream
+from refprotofl.data.sampling import balanced_draw
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
-from refprotofl.handover.aggregated import load_aggregated
-from refprotofl.handover.trained import load_trained, read_committed
-from refprotofl.methods.core.training import embed
+from refprotofl.export.trained import load_aggregated, load_trained, read_committed
+from refprotofl.methods.base.training import embed
 from refprotofl.records.states import load_state
-from refprotofl.report.page.parts import Cell, Column, Figure, words
+from refprotofl.report.page.elements import Cell, Column, Figure, words
 
 Vectors = NDArray[np.float64]
 

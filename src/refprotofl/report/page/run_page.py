@@ -4,17 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from refprotofl.basics.links import Links
-from refprotofl.basics.units import counted, duration, percent, size
-from refprotofl.errors import RefProtoFLError
+from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core.network import Links
+from refprotofl.core.units import counted, duration, percent, size
 from refprotofl.report.page.about import about_section
 from refprotofl.report.page.classes import class_figures
 from refprotofl.report.page.clients import client_figures, dropped_tables
-from refprotofl.report.page.curves import Stop, link_curve, run_curves, stops_of
-from refprotofl.report.page.parts import Figure, Page, Section, Table, Tile, words
-from refprotofl.report.page.progress import progress_of
+from refprotofl.report.page.curves import Stop, link_curve, progress_of, run_curves, stops_of
+from refprotofl.report.page.elements import Figure, Page, Section, Table, Tile, words
 from refprotofl.report.page.prototypes import prototype_figure
-from refprotofl.report.page.reading import RunTold
+from refprotofl.report.page.sources import RunTold
 from refprotofl.report.page.traffic import bytes_figure, levels_table, mask_figures, time_figure
 from refprotofl.report.titles import title
 

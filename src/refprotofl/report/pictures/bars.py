@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from refprotofl.basics.units import counted
+from refprotofl.core.units import counted
 from refprotofl.report.pictures.curves import COLOURS
 from refprotofl.report.pictures.style import GRID, INK, open_figure, remove_frame, shortened
 from refprotofl.report.statistics import Estimate

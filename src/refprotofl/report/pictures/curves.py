@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.basics.units import counted
+from refprotofl.core.units import counted
 from refprotofl.report.pictures.style import INK, limits, open_figure, plain_axes, shortened
 from refprotofl.report.statistics import Estimate
 

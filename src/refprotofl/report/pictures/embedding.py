@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refprotofl.basics.units import counted
+from refprotofl.core.errors import InputError
+from refprotofl.core.units import counted
 from refprotofl.data.dataset import Labels
-from refprotofl.errors import InputError
 from refprotofl.report.embeddings import Embedded
 from refprotofl.report.pictures.style import INK, check_suffix, end_of, open_figure, remove_frame, shortened
 

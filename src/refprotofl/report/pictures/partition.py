@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.basics.units import counted
+from refprotofl.core.errors import InputError
+from refprotofl.core.units import counted
 from refprotofl.data import load_federated
-from refprotofl.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.report.pictures.style import BLUE, GRID, INK, end_of, open_figure, remove_frame, shortened
 

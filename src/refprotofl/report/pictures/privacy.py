@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from refprotofl.basics.units import three_figures
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.units import three_figures
 from refprotofl.report.comparison import OverSeeds
 from refprotofl.report.pictures.curves import COLOURS
 from refprotofl.report.pictures.style import INK, limits, open_figure, plain_axes, shortened

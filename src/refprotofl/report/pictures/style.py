@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refprotofl.basics.escapes import for_terminal
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.escaping import for_terminal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.basics.units import counted
+from refprotofl.core.units import counted
 from refprotofl.report.pictures.style import BLUE, INK, limits, open_figure, plain_axes
 from refprotofl.report.statistics import Estimate
 

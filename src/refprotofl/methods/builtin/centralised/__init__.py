@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.basics.parts import ALL
+from refprotofl.core.parts import ALL
 from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:

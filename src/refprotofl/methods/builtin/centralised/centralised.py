@@ -5,17 +5,15 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from refprotofl.basics import streams
-from refprotofl.basics.parts import Parts
-from refprotofl.basics.state import State, tensor_of
+from refprotofl.core import streams
+from refprotofl.core.parts import Parts
+from refprotofl.core.state import State, tensor_of
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Dense, Exchanges, Received, Refused, Scope, declare
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import train
 from refprotofl.methods.common.weights import shared_vector
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Dense, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.refusal import Refused
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Switch
+from refprotofl.experiment.keys import Switch, Table
 from refprotofl.methods.declaration import Declaration, Releases
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.basics.plugins import is_reference, load_object
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Dense, Fields, Received
 from refprotofl.methods.builtin.fast import Options
-from refprotofl.methods.core.fields import Dense, Fields, Received
-from refprotofl.methods.core.samples import Samples
 from refprotofl.wire import Message
 
 COMPONENTS = 64

@@ -10,10 +10,27 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.basics import streams
+from refprotofl.core import streams
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import (
+    Dense,
+    Exchange,
+    Exchanges,
+    Lost,
+    Received,
+    Refused,
+    Scope,
+    Whole,
+    class_ids,
+    declare,
+    whole_numbers,
+)
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fast import Options, labelling
 from refprotofl.methods.builtin.fast.embedders import common_encoder, embed_images, encoder_fields, fit_pca
-from refprotofl.methods.builtin.fast.hand_labels import (
+from refprotofl.methods.builtin.fast.labelling import (
     draw_seeds,
     own_quotas,
     read_counts,
@@ -23,13 +40,6 @@ from refprotofl.methods.builtin.fast.hand_labels import (
     write_seeds,
 )
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Dense, Exchange, Exchanges, Received, Whole, whole_numbers
-from refprotofl.methods.core.messages import Scope, class_ids, declare
-from refprotofl.methods.core.refusal import Lost, Refused
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

@@ -1,6 +1,6 @@
 """FedAvg (McMahan et al. 2017), and the methods that are FedAvg over some parts of the model."""
 
-from refprotofl.basics.parts import ADAPTER
+from refprotofl.core.parts import ADAPTER
 from refprotofl.methods.declaration import Declaration, releases_of_weights
 
 SERVER = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer"

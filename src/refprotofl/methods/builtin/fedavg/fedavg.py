@@ -6,13 +6,12 @@ With `share = "full"` all weights, with `share = "adapter"` feature layer and he
 from collections.abc import Sequence
 from typing import ClassVar
 
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchanges, Received, Scope
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import train
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchanges, Received
-from refprotofl.methods.core.messages import Scope
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.basics.parts import HEAD
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Rate
+from refprotofl.core.parts import HEAD
+from refprotofl.experiment.keys import Rate, Table
 from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:

@@ -6,18 +6,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.basics.streams import stream
-from refprotofl.experiment.tables import Train
+from refprotofl.core.streams import stream
+from refprotofl.experiment.sections import Train
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import FreshSgd, train
 from refprotofl.methods.builtin.fedgh import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import FreshSgd, train
 from refprotofl.wire import Message
 
 CLIP = 50.0  # the authors' bound on the gradient's length

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Weight
+from refprotofl.experiment.keys import Table, Weight
 from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:

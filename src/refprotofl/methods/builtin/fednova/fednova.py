@@ -8,17 +8,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from refprotofl.methods.aggregators.aggregation import Upload, fold, moved
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchange, Exchanges, Real, Received, Refused, Scope, Whole
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fednova import Options
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.aggregation import Upload, fold, moved
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchange, Exchanges, Real, Received, Whole
-from refprotofl.methods.core.messages import Scope
-from refprotofl.methods.core.refusal import Refused
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

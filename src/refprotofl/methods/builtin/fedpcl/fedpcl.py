@@ -7,18 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.basics.parts import ADAPTER
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.parts import ADAPTER
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Dense, Exchange, Exchanges, Received, Refused, Scope, declare
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import Loss, check_alignment, train
 from refprotofl.methods.builtin.fedpcl import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Dense, Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.refusal import Refused
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import Loss, check_alignment, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

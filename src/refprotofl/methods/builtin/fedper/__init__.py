@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.basics.parts import BODY
+from refprotofl.core.parts import BODY
 from refprotofl.methods.builtin.fedavg import CLIENT, SERVER
 from refprotofl.methods.declaration import Declaration, releases_of_weights
 

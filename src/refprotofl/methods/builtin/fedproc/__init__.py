@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Rate
+from refprotofl.experiment.keys import Rate, Table
 from refprotofl.methods.declaration import BY_HOLDERS, Cost, Declaration, Releases
 
 if TYPE_CHECKING:

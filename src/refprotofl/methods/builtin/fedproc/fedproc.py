@@ -7,15 +7,14 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.server import Desk, Server, set_aside
+from refprotofl.methods.base.training import Loss, check_alignment, train
 from refprotofl.methods.builtin.fedproc import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.server import Desk, Server, set_aside
-from refprotofl.methods.core.training import Loss, check_alignment, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Switch, Weight
+from refprotofl.experiment.keys import Switch, Table, Weight
 from refprotofl.methods.declaration import BY_HOLDERS, Cost, Declaration, Releases
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ from typing import ClassVar
 
 import torch
 
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.server import Desk, Server
 from refprotofl.methods.builtin.fedproto import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.server import Desk, Server
 from refprotofl.wire import Message
 
 

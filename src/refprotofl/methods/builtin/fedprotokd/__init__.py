@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Rate, Weight
+from refprotofl.experiment.keys import Rate, Table, Weight
 from refprotofl.methods.declaration import Cost, Declaration, Releases
 
 if TYPE_CHECKING:

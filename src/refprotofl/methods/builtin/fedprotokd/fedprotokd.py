@@ -1,4 +1,6 @@
-"""FedProtoKD (Siddika, Hossen et al. 2025), after its abstract: clients teach over public images, with prototypes.
+"""Teaching over public images: many teachers merged, images weighed, a student that follows soft targets.
+
+FedProtoKD (Siddika, Hossen et al. 2025), after its abstract: clients teach over public images, with prototypes.
 
 A client sends its logits and embeddings of the public images. The server merges them, trains class prototypes with a
 margin of their own each, weighs the images by how close they are to their prototype, distils all that into a model of
@@ -11,22 +13,72 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.basics.parts import ALL
-from refprotofl.basics.state import State, tensor_of
-from refprotofl.basics.streams import stream
-from refprotofl.errors import InputError
+from refprotofl.core.errors import InputError
+from refprotofl.core.parts import ALL
+from refprotofl.core.state import State, tensor_of
+from refprotofl.core.streams import stream
 from refprotofl.methods import erpa
-from refprotofl.methods.builtin.fedprotokd import Options, distillation
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Dense, Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import classify, embed, train
+from refprotofl.methods.builtin.fedprotokd import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, trained_prototypes
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Dense, Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import classify, embed
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
+
+
+def merge_logits(uploads: Iterable[Tensor]) -> Tensor:
+    """Of each image the mean of the clients' logits (n, C), each weighted by its variance over the classes.
+
+    Who is sure of an image has logits far apart, and so says more about it.
+    """
+    stacked = torch.stack(list(uploads)).to(torch.float64)  # (clients, n, C)
+    weights = stacked.var(dim=2, correction=0, keepdim=True)  # (clients, n, 1)
+    total = weights.sum(dim=0).clamp(min=torch.finfo(torch.float64).tiny)
+    return ((weights * stacked).sum(dim=0) / total).to(torch.float32)
+
+
+def importance(features: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
+    """How much each image counts, (n,), 1 on average: the closer to its class's prototype the more.
+
+    exp(-distance / mean distance), so that it does not depend on the scale of the embedding.
+    """
+    distances = (features - anchors[labels]).norm(dim=1)
+    closeness = torch.exp(-distances / distances.mean().clamp(min=torch.finfo(torch.float32).tiny))
+    return closeness / closeness.mean()
+
+
+def taught_loss(logits: Tensor, targets: Tensor, weights: Tensor, temperature: float) -> Tensor:
+    """Mean of weight * T^2 * KL(softmax(targets / T), softmax(logits / T)) over the batch."""
+    student = functional.log_softmax(logits / temperature, dim=1)
+    teacher = functional.log_softmax(targets / temperature, dim=1)
+    divergence = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=1)  # (B,)
+    return (weights * divergence).mean() * temperature**2
+
+
+def learn_from(client: Client, round: int, images: Tensor, message: Received, table: Options) -> None:
+    """The client's model follows the received targets on the public images, and is kept."""
+    if table.distil == 0:
+        return
+    client.model.write_private(client.state)
+    targets = message.tensor("targets").to(client.model.device)
+    weights = message.tensor("importance").to(client.model.device)
+
+    def loss(inputs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        taught = table.distil * taught_loss(client.model(inputs), targets[rows], weights[rows], table.temperature)
+        return taught, taught
+
+    rows = torch.arange(len(images))
+    order = client.stream("distil", round)
+    # The images' numbers take the labels' place: they tell the loss which targets belong to a batch.
+    trained = train(client.model, Samples(images, rows, rows), client.experiment.train, order, loss=loss)
+    guards.alignment_happened(trained.penalty, table.distil, torch.tensor([True]), "fedprotokd.distil")
+    client.keep_trained(round)
 
 
 class FedProtoKDServer(Server):
@@ -78,12 +130,10 @@ class FedProtoKDServer(Server):
         taught: Message = {"targets": self.targets, "importance": self.importance} if self.defined.any() else {}
         request = {**prototypes.write_anchors(self.anchors, self.defined), **taught}
         uploads = dict(self.ask(cohort, "train", request, self.read))
-        merged = distillation.merge_logits(logits for logits, _ in uploads.values())
+        merged = merge_logits(logits for logits, _ in uploads.values())
         features = [features for _, features in uploads.values()]
         self.train_prototypes(cohort.round, features)
-        self.importance = distillation.importance(
-            erpa.external_prototypes(torch.stack(features)), self.labels, self.anchors
-        )
+        self.importance = importance(erpa.external_prototypes(torch.stack(features)), self.labels, self.anchors)
         self.train_model(cohort.round, merged)
 
     def read(self, client: int, answer: Received) -> tuple[Tensor, Tensor]:
@@ -114,7 +164,7 @@ class FedProtoKDServer(Server):
         def loss(rows: Tensor) -> Tensor:
             embeddings = self.model.embed(self.model.prepare(self.images[rows]))
             logits, labels = self.model.head(embeddings), classes[rows]
-            taught = distillation.taught_loss(logits, targets[rows], importance[rows], self.options.temperature)
+            taught = taught_loss(logits, targets[rows], importance[rows], self.options.temperature)
             pulled = pull(embeddings, labels) if pull else torch.zeros(())
             return taught + functional.cross_entropy(logits, labels) + pulled
 
@@ -139,7 +189,7 @@ class FedProtoKDClient(Client):
         images, _ = self.public_set()
         anchors, defined = self.read_anchors(message)
         if "targets" in message:
-            distillation.learn_from(self, round, images, message, self.options)
+            learn_from(self, round, images, message, self.options)
         pull = learning.Pull(self.options.weight, "fedprotokd.weight")
         learning.train_towards(self, round, anchors, defined, pull)
         embeddings = embed(self.model, images)

@@ -2,8 +2,7 @@
 
 from pydantic import Field
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Weight
+from refprotofl.experiment.keys import Table, Weight
 from refprotofl.methods.builtin.fedavg import SERVER
 from refprotofl.methods.declaration import Declaration, releases_of_weights
 

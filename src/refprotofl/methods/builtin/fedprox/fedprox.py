@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fedprox import Options
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.training import train
 from refprotofl.wire import Message
 
 

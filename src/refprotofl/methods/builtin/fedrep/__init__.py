@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.keys.table import Table
+from refprotofl.experiment.keys import Table
 from refprotofl.methods.builtin.fedper import FedPer
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """FedRep (Collins et al. 2021): a shared body and private heads, trained one after the other."""
 
-from refprotofl.basics.parts import BODY, HEAD
+from refprotofl.core.parts import BODY, HEAD
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.training import train_part
 from refprotofl.methods.builtin.fedrep import Options
 from refprotofl.methods.common import weights
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.training import train_part
 from refprotofl.wire import Message
 
 

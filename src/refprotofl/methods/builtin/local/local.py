@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import torch
 
-from refprotofl.basics.parts import Parts
-from refprotofl.basics.state import State
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.server import Server
-from refprotofl.methods.core.training import train
+from refprotofl.core.parts import Parts
+from refprotofl.core.state import State
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.server import Server
+from refprotofl.methods.base.training import train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from refprotofl.basics.parts import ADAPTER
-from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Bytes, Count, Share, Switch, Weight, number_of
+from refprotofl.core.parts import ADAPTER
+from refprotofl.experiment.keys import Bytes, Count, Share, Switch, Table, Weight, key, number_of
 from refprotofl.methods.declaration import (
     NAMED_BY_SIZE,
     Cost,

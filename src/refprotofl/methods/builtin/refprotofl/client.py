@@ -7,18 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.basics.parts import Parts
-from refprotofl.basics.state import State, tensor_of
+from refprotofl.core.parts import Parts
+from refprotofl.core.state import State, tensor_of
 from refprotofl.methods import erpa
+from refprotofl.methods.base.broadcast import held, hold
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.schema import LOST, Lost, Received
+from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, embed, fixed, train
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
-from refprotofl.methods.common.private_means import class_means
-from refprotofl.methods.common.prototypes import Prototypes, read_anchors, write_prototypes
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.refusal import LOST, Lost
-from refprotofl.methods.core.remembered import held, hold
-from refprotofl.methods.core.training import Penalty, check_alignment, cross_entropy, embed, fixed, train
+from refprotofl.methods.common.prototypes import Prototypes, class_means, read_anchors, write_prototypes
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, encode
 

@@ -1,23 +1,34 @@
-"""A client's masked update under every switch of [refprotofl]: how it is composed, packed and read."""
+"""A client's masked update under every switch of [refprotofl]: how it is composed, packed and read.
 
-from collections.abc import Callable, Sequence
+Which coordinates clients sent: shares of the model's parts, overlap between clients, how long one goes unsent.
+
+Computed at the server from the masks that it gets anyway. It is no part of the state, but is kept beside it, so that a
+run that goes on after a break counts on; one whose checkpoint has none counts from there, and says since when.
+
+The least uplink budget that an experiment can work with.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.basics import streams
+from refprotofl.core import streams
+from refprotofl.core.errors import BudgetError
+from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
-from refprotofl.methods.builtin.refprotofl import Options
-from refprotofl.methods.common import compressors
-from refprotofl.methods.common.fitting import largest_within
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.fields import Fields, Real, Received, SparseVector
-from refprotofl.methods.core.outliers import norm
-from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.schema import LOST, Fields, Real, Received, Refused, SparseVector
+from refprotofl.methods.base.screening import norm
+from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
+from refprotofl.methods.compressors import compressors
 from refprotofl.wire import Message, Sparse, encode
+from refprotofl.wire.budget import largest_within
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
@@ -174,3 +185,101 @@ def _widen(values: Tensor, scale: object) -> Tensor:
     if not isinstance(scale, float):
         raise Refused("int8 values come with a scale")
     return values.to(torch.float32) * scale
+
+
+AGES = (1, 2, 4, 8, 16, 32, 64)  # rounds unsent from which each class of ages but the first begins
+
+
+class Masks:
+    """The masks of one round after another, over a vector that is made of parts of these sizes."""
+
+    def __init__(self, parts: Mapping[str, int]) -> None:
+        self._parts = dict(parts)
+        self._size = sum(parts.values())
+        self._last = torch.zeros(self._size, dtype=torch.int32)  # the round in which each coordinate was sent last
+        self._since = 0
+        self._round = 0
+        self._clients = 0
+        self._senders = torch.zeros(0, dtype=torch.int32)  # (d,), of this round
+
+    @property
+    def kept(self) -> State:
+        return {"last": self._last, "since": self._since}
+
+    def restore(self, kept: State) -> None:
+        last, since = kept["last"], kept["since"]
+        if not isinstance(last, Tensor) or last.dtype != torch.int32 or last.shape != (self._size,):
+            raise ValueError(f"when coordinates were sent last is not told for the {self._size} that there are")
+        if type(since) is not int:
+            raise ValueError("since when masks are counted is no number")
+        self._last, self._since = last.clone(), since
+
+    def begin(self, round: int) -> None:
+        self._since = self._since or round
+        self._round, self._clients = round, 0
+        self._senders = torch.zeros(self._size, dtype=torch.int32)
+
+    def take(self, places: Tensor) -> None:
+        """One client's mask, as the places (sent,) of what it sent."""
+        self._clients += 1
+        self._senders[places] += 1
+        self._last[places] = self._round
+
+    def told(self) -> dict[str, Any]:
+        """The round in less than 1 kB of JSON; nothing where nobody sent anything."""
+        if not self._clients:
+            return {}
+        return {
+            "clients": self._clients,
+            "overlap": self._overlap(),
+            "since": self._since,
+            "ages": [0, *AGES],
+            "parts": {name: self._part(senders, last) for name, senders, last in self._by_part()},
+        }
+
+    def _overlap(self) -> float | None:
+        """Of what a client sent, the share that another client sent too, on average over pairs; 1 client: None."""
+        if self._clients < 2:
+            return None
+        senders = self._senders.double()
+        both = float((senders * (senders - 1)).sum())  # over ordered pairs
+        return round(both / ((self._clients - 1) * max(1.0, float(senders.sum()))), 4)
+
+    def _by_part(self) -> list[tuple[str, Tensor, Tensor]]:
+        sizes = list(self._parts.values())
+        return list(zip(self._parts, self._senders.split(sizes), self._last.split(sizes), strict=True))
+
+    def _part(self, senders: Tensor, last: Tensor) -> dict[str, Any]:
+        """`unsent`: how many coordinates were sent last so many rounds ago, by class of ages; `never` are apart."""
+        ever = last > 0
+        ages = self._round - last[ever]
+        classes = torch.bucketize(ages, torch.tensor(AGES), right=True)
+        return {
+            "size": len(senders),
+            "sent": int(senders.sum()),
+            "by_anyone": int((senders > 0).sum()),
+            "unsent": torch.bincount(classes, minlength=len(AGES) + 1).tolist(),
+            "never": int((~ever).sum()),
+        }
+
+
+def check_least_budget(experiment: Experiment, table: Options, adapter_size: int) -> None:
+    """Refuses a budget that could not always carry prototypes, one coordinate, and the word that a store is lost."""
+    if table.uplink_budget is None:
+        return
+    num_classes = experiment.known_input.num_classes
+    zeros = torch.zeros(adapter_size)
+    ends = [zeros.bool().index_fill(0, torch.tensor([end]), True) for end in (0, adapter_size - 1)]
+    least = max(len(encode(masked.pack(table, zeros, zeros, end)[0])) for end in ends) + len(encode({LOST: True}))
+    if table.erpa:
+        covered = list(experiment.public.classes or ())
+        counts = torch.ones(num_classes, dtype=torch.int64).index_fill(0, torch.tensor(covered).long(), 0)
+        means = torch.zeros(num_classes, experiment.model.embedding)
+        least += len(
+            encode(write_prototypes(Prototypes(means[covered], means, counts), masked.DTYPES[table.prototype_type]))
+        )
+    if table.uplink_budget < least:
+        raise BudgetError(
+            f"refprotofl.uplink-budget = {table.uplink_budget} bytes is too small: "
+            f"prototypes and one parameter take {least} bytes, which is the least that works here."
+        )

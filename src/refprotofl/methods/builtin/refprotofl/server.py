@@ -12,23 +12,30 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import State
+from refprotofl.core.state import State
+from refprotofl.methods.aggregators.aggregation import Normalise, Upload, fold, moved
 from refprotofl.methods.apud import upload
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.broadcast import nobody
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import (
+    Dense,
+    Either,
+    Exchange,
+    Exchanges,
+    Received,
+    Refused,
+    Scope,
+    SparseVector,
+    Whole,
+    declare,
+)
+from refprotofl.methods.base.server import Desk, Server
 from refprotofl.methods.builtin.refprotofl import Options, masked
-from refprotofl.methods.builtin.refprotofl.budget import check_least_budget
+from refprotofl.methods.builtin.refprotofl.masked import Masks, check_least_budget
 from refprotofl.methods.common import prototypes, weights
-from refprotofl.methods.common.anchors import merge, merge_public, with_quorum
-from refprotofl.methods.common.prototypes import Prototypes, no_anchors, write_anchors
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.aggregation import Normalise, Upload, fold, moved
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Dense, Either, Exchange, Exchanges, Received, SparseVector, Whole
-from refprotofl.methods.core.masks import Masks
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.private_sum import noised_prototypes
-from refprotofl.methods.core.refusal import Refused
-from refprotofl.methods.core.remembered import nobody
-from refprotofl.methods.core.server import Desk, Server
+from refprotofl.methods.common.prototypes import Prototypes, merge, merge_public, no_anchors, with_quorum, write_anchors
+from refprotofl.privacy.client_level import noised_prototypes
 from refprotofl.wire import Message, Sparse
 
 Updates = Iterable[tuple[int, tuple[masked.Update, Prototypes | None]]]

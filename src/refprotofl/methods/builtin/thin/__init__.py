@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from refprotofl.basics.parts import ALL
-from refprotofl.keys.table import Table, key
-from refprotofl.keys.values import Bytes, Count, Switch, Weight
+from refprotofl.core.parts import ALL
+from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
 from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases, SampleUse, SampleUses
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.experiment.tables import Train
+    from refprotofl.experiment.sections import Train
 
 BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
 

@@ -6,17 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.basics.parts import Parts
-from refprotofl.basics.state import State, tensor_of
+from refprotofl.core.parts import Parts
+from refprotofl.core.state import State, tensor_of
 from refprotofl.methods import erpa
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.client import Client
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Lost, Received
+from refprotofl.methods.base.training import Penalty, check_alignment, classify, cross_entropy, embed, train
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
 from refprotofl.methods.builtin.thin import Options, codes
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.client import Client
-from refprotofl.methods.core.fields import Received
-from refprotofl.methods.core.refusal import Lost
-from refprotofl.methods.core.samples import Samples
-from refprotofl.methods.core.training import Penalty, check_alignment, classify, cross_entropy, embed, train
 from refprotofl.models import SplitModel
 from refprotofl.models.build import build_model
 from refprotofl.wire import Message

@@ -8,18 +8,22 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from refprotofl.basics.streams import stream
-from refprotofl.errors import BudgetError
+from refprotofl.core.errors import BudgetError
+from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.schema import Dense, Either, Fields, Received, Refused, Scope, Whole
 from refprotofl.methods.builtin.thin import Options
-from refprotofl.methods.common import entropy_coded as entropy
-from refprotofl.methods.common import sparse_coded as sparse
-from refprotofl.methods.common.rotated import code_bytes, decode_rotated, encode_rotated
-from refprotofl.methods.common.rotation import Coded, Draw, number_of_blocks
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.fields import Dense, Either, Fields, Received, Whole
-from refprotofl.methods.core.messages import Scope
-from refprotofl.methods.core.refusal import Refused
+from refprotofl.methods.builtin.thin import entropy_code as entropy
+from refprotofl.methods.builtin.thin import sparse_code as sparse
+from refprotofl.methods.common.quantisation import (
+    Coded,
+    Draw,
+    code_bytes,
+    decode_rotated,
+    encode_rotated,
+    number_of_blocks,
+)
 from refprotofl.wire import Message, WireError, encode
 from refprotofl.wire.ledger import Counted
 

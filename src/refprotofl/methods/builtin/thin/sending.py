@@ -10,9 +10,9 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import State
+from refprotofl.core.state import State
+from refprotofl.methods.base.schema import Scope
 from refprotofl.methods.builtin.thin import codes
-from refprotofl.methods.core.messages import Scope
 from refprotofl.wire import Message
 
 

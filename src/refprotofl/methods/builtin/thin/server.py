@@ -9,21 +9,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.basics.state import State
-from refprotofl.basics.streams import stream
+from refprotofl.core.state import State
+from refprotofl.core.streams import stream
 from refprotofl.evaluation.scoring import accuracy
 from refprotofl.methods import erpa
+from refprotofl.methods.aggregators.aggregation import Upload, fold, moved
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.training import embed, train
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
 from refprotofl.methods.builtin.thin.teaching import Lesson, mixtures
 from refprotofl.methods.common import weights
-from refprotofl.methods.core import guards
-from refprotofl.methods.core.aggregation import Upload, fold, moved
-from refprotofl.methods.core.cohort import Cohort
-from refprotofl.methods.core.fields import Exchange, Exchanges, Received
-from refprotofl.methods.core.messages import Scope, declare
-from refprotofl.methods.core.server import Desk, Server
-from refprotofl.methods.core.training import embed, train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

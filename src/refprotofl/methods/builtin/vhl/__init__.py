@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.keys.table import Table
-from refprotofl.keys.values import Count, Weight, at_most
+from refprotofl.experiment.keys import Count, Table, Weight, at_most
 from refprotofl.methods.builtin.fedavg import SERVER
 from refprotofl.methods.declaration import Declaration, Releases, releases_of_weights
 

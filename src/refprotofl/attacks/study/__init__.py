@@ -1,1 +1,0 @@
-"""Attacks against defences: many runs, one table, one figure."""

@@ -1,1 +1,0 @@
-"""What every room may use: named random streams, plain state and its digests, the user's own code by name, units."""

@@ -1,0 +1,181 @@
+"""What a round's masked uploads cost the server, on one core, one after the other as they come.
+
+The real server is asked for a round over the real cohort; only the clients are replayed: each answers at once with
+bytes that were encoded before. So everything that the server does for an upload is in the time: decoding, the ledger,
+digests, checks, Eq. (7), and the gate before the commit. What the checks and the gate take of it stands beside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from refprotofl.bench.measuring import MemoryWatch, Report, Tell, alternate, ratio, silent, timed
+from refprotofl.core.errors import InputError
+from refprotofl.core.process import one_compute_thread
+from refprotofl.core.streams import stream
+from refprotofl.core.units import counted
+from refprotofl.engines.engine import Record, Request, Result, Terms
+from refprotofl.experiment import Experiment
+from refprotofl.federation.cohort import EngineCohort, Norms, field_norms
+from refprotofl.federation.divergence import judge
+from refprotofl.methods import apud
+from refprotofl.methods.base.server import Desk
+from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
+from refprotofl.models import ADAPTER, SplitModel
+from refprotofl.wire import Ledger, Message, Sparse, decode, encode
+
+CLASSES = 10
+DISTINCT = 50  # uploads that are made; more of them are these over again
+LEAST_SIZE = 2 * CLASSES + 2
+ROW = 512  # coordinates that move alike, as a row of the feature layer does
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One client's masked update: as the server gets it, and as it was."""
+
+    data: bytes
+    values: Tensor  # (d,)
+    mask: Tensor  # (d,)
+
+
+class ReplayEngine:
+    """An engine whose clients have their answers ready."""
+
+    terms = Terms()
+
+    def __init__(self, uploads: Sequence[Upload]) -> None:
+        self._uploads = uploads
+
+    def submit(self, request: Request) -> int:
+        return request.client
+
+    def result(self, ticket: int, deadline: float | None) -> Result:
+        return Result(self._uploads[ticket % len(self._uploads)].data)
+
+    def discard(self, client: int) -> None:
+        """Nothing is kept."""
+
+    def explain(self, client: int) -> str:
+        return ""
+
+    def settle(self, round: int) -> dict[int, Record]:
+        return {}
+
+    def committed(self, round: int, oldest: int) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def make_uploads(size: int, keep: float, count: int) -> list[Upload]:
+    """Some rows move more than others, so that the masks are as uneven as real ones."""
+    uploads = []
+    for client in range(count):
+        generator = stream(0, "bench-upload", client=client)
+        pace = np.exp(generator.standard_normal(-(-size // ROW))).repeat(ROW)[:size]
+        values = torch.from_numpy((0.01 * pace * generator.standard_normal(size)).astype(np.float32))
+        mask = apud.select(values, torch.zeros(size), apud.number_to_send(keep, size))
+        indices = mask.nonzero().squeeze(1)
+        uploads.append(Upload(encode({"adapter": Sparse(indices, values[indices], size)}), values, mask))
+    return uploads
+
+
+def make_server(clients: int, size: int, keep: float) -> RefProtoServer:
+    """A server with an adapter of `size` zeros, and with clients that have joined: client i with i % 7 + 1 samples."""
+    if size < LEAST_SIZE:
+        raise InputError(f"--size {size}: the smallest adapter that is measured has {LEAST_SIZE} parameters.")
+    seen = {"class-names": [str(name) for name in range(CLASSES)], "shape": [1, 1, 1], "mean": [0.0], "std": [1.0]}
+    experiment = Experiment.parse(
+        {
+            "clients": clients,
+            "input": seen,
+            "model": {"embedding": 1},
+            "refprotofl": {"keep": keep, "erpa": False},
+        }
+    )
+    # One unit wide behind as many inputs as it takes: d = inputs + 1 of the feature layer, 2 C of the head.
+    model = SplitModel(nn.Identity(), size - 2 * CLASSES - 1, 1, CLASSES, (0.0,), (1.0,))
+    model.write(ADAPTER, torch.zeros(size))
+    server = RefProtoServer(Desk(experiment, model, ADAPTER, options=experiment.refprotofl))
+    server.samples = torch.arange(clients) % 7 + 1
+    return server
+
+
+def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
+    """One round with an upload from every client."""
+    clients = range(server.experiment.clients)
+
+    def unwatched(direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        """Nobody looks at the messages."""
+
+    cohort = EngineCohort(ReplayEngine(uploads), Ledger(), server.counted_as, 1, clients, unwatched)
+    before = dict(server.state)
+    server.round(cohort)
+    assert len(cohort.clients) == len(clients), cohort.failures[:1]
+    assert not judge(before, server.state, {}, cohort.norms, server.experiment.max_step).reason
+
+
+def check(server: RefProtoServer, answers: Sequence[Message]) -> None:
+    """What trusting nobody takes of a round: each answer by its declaration and its size, and the state at the end."""
+    norms: Norms = {}
+    for client in range(server.experiment.clients):
+        answer = answers[client % len(answers)]
+        server.checked("train", answer)
+        for name, norm in field_norms(answer).items():
+            norms.setdefault(("train", name), {})[client] = norm
+    assert not judge(server.state, dict(server.state), {}, norms, server.experiment.max_step).reason
+
+
+def dense_mean(uploads: Sequence[Upload], count: int) -> Tensor:
+    """The least that averaging takes: float32 vectors (d,) that lie in memory, added up."""
+    total = torch.zeros_like(uploads[0].values)
+    for client in range(count):
+        total += uploads[client % len(uploads)].values
+    return total / count
+
+
+def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: Tell = silent) -> Report:
+    with one_compute_thread():
+        uploads = make_uploads(size, keep, min(count, DISTINCT))
+
+        def serve_all() -> None:
+            serve(make_server(count, size, keep), uploads)
+
+        def decode_all() -> None:
+            for client in range(count):
+                decode(uploads[client % len(uploads)].data)
+
+        answers = [decode(upload.data) for upload in uploads]
+        measures = {
+            "server's round": timed(serve_all),
+            "its checks and gate": timed(lambda: check(make_server(count, size, keep), answers)),
+            "decoding alone": timed(decode_all),
+            "dense mean": timed(lambda: dense_mean(uploads, count)),
+        }
+        found = alternate(measures, repeats, tell)
+        with MemoryWatch() as memory:
+            serve_all()
+    megabytes = sum(len(uploads[client % len(uploads)].data) for client in range(count)) / 1e6
+    extra = (memory.highest - memory.before) / 1e6 if memory.highest and memory.before else None
+    rows = [
+        {
+            "work": name,
+            "cpu_s": median(times),
+            "ms_per_upload": 1000 * median(times) / count,
+            "mb_per_s": megabytes / median(times) if name not in ("dense mean", "its checks and gate") else None,
+            "times_the_dense_mean": ratio(times, found["dense mean"]),
+            "extra_mb": extra if name == "server's round" else None,
+        }
+        for name, times in found.items()
+    ]
+    notes = [
+        f"{counted(count, 'upload')}, {len(uploads)} of them distinct, of {keep:.0%} of {size:,} parameters: "
+        f"{1000 * megabytes / count:.1f} kB each. extra MB: private memory above that before the round, highest seen."
+    ]
+    return Report("A round's masked uploads at the server, one core", rows, notes)

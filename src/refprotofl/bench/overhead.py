@@ -1,0 +1,294 @@
+"""Images to measure on: shaped like Fashion-MNIST, made on the spot, so that no benchmark waits for a download.
+
+The yardstick of `bench overhead`: what a run has to compute, done by the plainest loop there is.
+
+Somebody who looks on at a run: the live page's process, and one that reads it as a browser does.
+
+What a run costs beside its training: CPU time over a bare PyTorch loop with the same model, samples and steps.
+
+Three things are measured in turn in one process, in CPU time of the whole process:
+`run`, the rounds of a run in this process, from the first request to the last commit on disk (loading data and
+building models are set-up, shown apart); `training`, the bare loop; `forward`, bare forward passes over the images
+that the method needs prototypes of and over the test images of each evaluation.
+The overhead is (run - forward) / training: whatever is neither, be it the alignment loss, messages, selection,
+aggregation, digests or files, counts against the run.
+"""
+
+import multiprocessing
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from refprotofl.bench.measuring import Report, Row, Tell, alternate, quotients, silent, spread, timed
+from refprotofl.bench.runs import Begun, Lap, clocked_run
+from refprotofl.core.errors import InputError
+from refprotofl.core.process import one_compute_thread
+from refprotofl.core.streams import stream
+from refprotofl.data import FederatedData
+from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.sections import Train
+from refprotofl.federation.sampling import draw_cohort, draw_evaluated
+from refprotofl.federation.simulation import Federation, load_federation
+from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
+from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
+from refprotofl.report.live.process import Beside
+
+CLASSES = 10
+SIDE = 28
+TESTS = 1000
+SAMPLES, MANY_SAMPLES = 6500, 110_000
+
+IMAGES = f"{__name__}:images"  # as in dataset = …
+MANY_IMAGES = f"{__name__}:many_images"
+
+
+def images() -> Dataset:
+    return make_images(SAMPLES)
+
+
+def many_images() -> Dataset:
+    return make_images(MANY_SAMPLES)
+
+
+def make_images(samples: int, tests: int = TESTS) -> Dataset:
+    """A coarse pattern for each class under noise: a model learns it, and its losses stay finite."""
+    generator = stream(0, "synthetic-images")
+    coarse = generator.integers(0, 128, (CLASSES, 1, 7, 7), dtype=np.uint8)
+    patterns = coarse.repeat(SIDE // 7, axis=2).repeat(SIDE // 7, axis=3)  # (C, 1, 28, 28)
+
+    def split(count: int) -> tuple[Images, Labels]:
+        labels = np.arange(count, dtype=np.int64) % CLASSES
+        drawn = generator.integers(0, 128, (count, 1, SIDE, SIDE), dtype=np.uint8)
+        drawn += patterns[labels]
+        return drawn, labels
+
+    train, test = split(samples), split(tests)
+    names = tuple(str(number) for number in range(CLASSES))
+    return Dataset(*train, *test, names, *channel_statistics(train[0]))
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that the rounds of a RefProtoFL run compute with a model."""
+
+    images: Tensor  # (N, channels, H, W) uint8
+    labels: Tensor  # (N,)
+    batches: list[list[Tensor]]  # rows of each batch, for every client that trains in a round
+    forwards: list[Tensor]  # images that pass forward: of prototypes, for every client and round; of evaluations
+
+    @property
+    def steps(self) -> int:
+        return sum(len(batches) for batches in self.batches)
+
+    @property
+    def samples(self) -> int:
+        return sum(len(rows) for batches in self.batches for rows in batches)
+
+    @property
+    def forward_images(self) -> int:
+        return sum(len(images) for images in self.forwards)
+
+
+def work_of(federation: Federation) -> Work:
+    """The same clients, samples and batches, in the same order, as the run of this experiment."""
+    experiment, data = federation.experiment, federation.data
+    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
+    public, tests = torch.from_numpy(data.public_images), torch.from_numpy(data.test_images)
+    batches, forwards = [], []
+    for round in range(1, experiment.rounds + 1):
+        for client in draw_cohort(experiment, round):
+            batches.append(client_batches(experiment, data, client, round))
+            if uploads_prototypes(experiment, round):
+                forwards += [public, images[uncovered(data, client)]]
+        if round % experiment.evaluate.every == 0 or round == experiment.rounds:
+            forwards += [tests for _ in draw_evaluated(experiment)]
+    return Work(images, labels, batches, forwards)
+
+
+def client_batches(experiment: Experiment, data: FederatedData, client: int, round: int) -> list[Tensor]:
+    public = [data.public_indices] if experiment.public.train_on else []
+    rows = torch.from_numpy(np.concatenate([data.client_indices[client], *public]))
+    order = stream(experiment.seed, "batches", client=client, round=round)
+    shuffled = [rows[torch.from_numpy(order.permutation(len(rows)))] for _ in range(experiment.train.local_epochs)]
+    return [batch for epoch in shuffled for batch in epoch.split(experiment.train.batch_size)]
+
+
+def uploads_prototypes(experiment: Experiment, round: int) -> bool:
+    table = experiment.refprotofl
+    return sends_prototypes(table, round) or (
+        table.erpa and table.timing == "pre-train" and round > table.warmup_rounds
+    )
+
+
+def uncovered(data: FederatedData, client: int) -> Tensor:
+    """Rows of the client's samples whose class has no public images: their prototypes are the client's own."""
+    rows = data.client_indices[client]
+    return torch.from_numpy(rows[~np.isin(data.dataset.train_labels[rows], data.public_classes)])
+
+
+def train_plainly(model: SplitModel, images: Tensor, labels: Tensor, batches: Iterable[Tensor], table: Train) -> None:
+    """Mean cross-entropy down by SGD over these batches, with a fresh optimiser."""
+    optimiser = torch.optim.SGD(
+        model.parameters(), lr=table.lr, momentum=table.momentum, weight_decay=table.weight_decay, fused=True
+    )
+    model.train()
+    for rows in batches:
+        inputs = model.prepare(images.index_select(0, rows))
+        loss = functional.cross_entropy(model(inputs), labels.index_select(0, rows))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+
+@torch.no_grad()
+def forward_plainly(model: SplitModel, images: Tensor) -> None:
+    model.eval()
+    for batch in images.split(FORWARD_BATCH):
+        model(model.prepare(batch))
+
+
+PATIENCE = 120.0  # seconds until the page is there
+
+
+@contextmanager
+def looked_on(folder: Path) -> Iterator[Begun]:
+    """Gives what waits until the page is being read, to be called when the rounds are about to begin."""
+    context = multiprocessing.get_context("spawn")
+    reading = context.Event()
+    beside = Beside(folder)
+    reader = context.Process(target=look, args=(beside.address, reading), daemon=True)
+    reader.start()
+    try:
+        yield lambda: _await(reading)
+    finally:
+        reader.terminate()
+        reader.join()
+        beside.close()
+
+
+def _await(reading: Event) -> None:
+    if not reading.wait(PATIENCE):
+        raise TimeoutError("the page is not there")
+
+
+def look(address: str, reading: Event) -> None:
+    """Follows the events, and fetches the page's data at most once a second, as page.js does."""
+    with suppress(OSError):
+        urllib.request.urlopen(address, timeout=PATIENCE).read()
+        with urllib.request.urlopen(f"{address}events", timeout=PATIENCE) as events:
+            reading.set()
+            last = 0.0
+            for line in events:
+                if line.startswith(b"event:") and time.monotonic() - last > 1:
+                    urllib.request.urlopen(f"{address}page.json", timeout=PATIENCE).read()
+                    last = time.monotonic()
+
+
+TARGETS = {"cnn": 1.10, "resnet18": 1.05}
+
+# Two clients: with a thousand samples each, as each of ten has in the preset `small`; and with half of what each of ten
+# has in the preset `paper`.
+MODELS = {
+    "cnn": ("model.name=cnn", "train-limit=2500", "rounds=2"),
+    "resnet18": ("model.name=resnet18", "train-limit=6500", "rounds=1"),
+}
+SETTINGS = (
+    f"dataset={IMAGES}",
+    "clients=2",
+    "partition=iid",
+    "min-size=64",
+    "public.per-class=50",
+    "train.batch-size=64",
+    "train.local-epochs=1",
+)
+
+
+def measure_overheads(
+    experiments: list[Experiment], data: Path | None, repeats: int, tell: Tell = silent, watched: bool = False
+) -> Report:
+    """`watched`: the run is also done while somebody looks on, in turn with the others."""
+    rows = [measure_overhead(experiment, data, repeats, tell, watched) for experiment in experiments]
+    notes = [
+        "overhead = (run - forward) / training, the median over the passes; CPU seconds are medians; set-up is "
+        "wall clock, and not in the run.",
+    ]
+    if watched:
+        notes.append(
+            "watched: the same rounds while another process serves the live page and a third one reads it; CPU seconds "
+            "of the run's own process, and wall clock, over those without them."
+        )
+    return Report("A run beside a bare PyTorch loop, CPU time", rows, tuple(notes))
+
+
+def measure_overhead(
+    experiment: Experiment, data: Path | None, repeats: int, tell: Tell = silent, watched: bool = False
+) -> Row:
+    if experiment.method != "refprotofl":
+        raise InputError(
+            f"method = {experiment.method!r}: the overhead is measured for refprotofl alone, "
+            "whose forward passes are known."
+        )
+    experiment = experiment.model_copy(update={"device": "cpu"})
+    with one_compute_thread():
+        federation = load_federation(experiment, data)
+        model, work = build_model(federation.experiment), work_of(federation)
+        laps: list[Lap] = []
+        watched_laps: list[Lap] = []
+
+        def run_rounds() -> float:
+            laps.append(clocked_run(experiment, data))
+            return sum(laps[-1].cpu)
+
+        def run_watched() -> float:
+            watched_laps.append(clocked_run(experiment, data, beside=looked_on))
+            return sum(watched_laps[-1].cpu)
+
+        def train() -> None:
+            for batches in work.batches:
+                train_plainly(model, work.images, work.labels, batches, experiment.train)
+
+        def forward() -> None:
+            for images in work.forwards:
+                forward_plainly(model, images)
+
+        name = str(experiment.model.name)
+        measures = {"run": run_rounds, "training": timed(train), "forward": timed(forward)}
+        if watched:
+            measures["watched"] = run_watched
+        found = alternate(measures, repeats, lambda progress: tell(f"{name}: {progress}"))
+    besides = [run - forward for run, forward in zip(found["run"], found["forward"], strict=True)]
+    overheads = quotients(besides, found["training"])
+    return {
+        "model": name,
+        "kernel": experiment.model.kernel,
+        "rounds": experiment.rounds,
+        "clients": experiment.cohort_size,
+        "samples": work.samples,
+        "steps": work.steps,
+        "forward_images": work.forward_images,
+        "set_up_s": median(lap.setup for lap in laps[1:]),
+        "run_s": median(found["run"]),
+        "forward_s": median(found["forward"]),
+        "training_s": median(found["training"]),
+        "overhead": median(overheads),
+        "spread": spread(overheads),
+        "target": TARGETS.get(name),
+        **(_watched(found, laps, watched_laps) if watched else {}),
+    }
+
+
+def _watched(found: dict[str, list[float]], laps: list[Lap], watched: list[Lap]) -> Row:
+    walls = quotients([sum(lap.rounds) for lap in watched[1:]], [sum(lap.rounds) for lap in laps[1:]])
+    cpus = quotients(found["watched"], found["run"])
+    return {"watched_cpu": median(cpus), "watched_cpu_spread": spread(cpus), "watched_wall": median(walls)}

@@ -1,0 +1,113 @@
+"""Time per round and memory against the number of clients, each with as many samples.
+
+Every point is a run in a process of its own, so that its memory is its own. All points load the same data set and
+use as much of it as their clients need: what differs in memory is due to the number of clients.
+As a program: `python -m refprotofl.bench.scale '{"clients": 100, …}'` prints one point.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from refprotofl.bench.measuring import MemoryWatch, Report, Row, Tell, silent
+from refprotofl.bench.overhead import CLASSES, MANY_IMAGES, MANY_SAMPLES
+from refprotofl.bench.runs import clocked_run
+from refprotofl.core.errors import InputError, RunError
+from refprotofl.core.units import counted
+from refprotofl.experiment import Experiment
+
+PUBLIC_PER_CLASS = 5
+EVALUATED = 10
+
+
+@dataclass(frozen=True)
+class Point:
+    model: str
+    clients: int
+    participants: int  # in each round
+    samples: int  # of each client
+    rounds: int
+
+
+def points(model: str, clients: Sequence[int], participants: int | None, samples: int, rounds: int) -> list[Point]:
+    """`participants` of every number of clients take part in a round, all of them without it."""
+    most = (MANY_SAMPLES - PUBLIC_PER_CLASS * CLASSES) // samples
+    if max(clients) > most:
+        raise InputError(f"{max(clients)} clients with {samples} samples each: the images are enough for {most}.")
+    return [Point(model, count, min(count, participants or count), samples, rounds) for count in clients]
+
+
+def measure_scale(wanted: Sequence[Point], tell: Tell = silent) -> Report:
+    rows = []
+    for point in wanted:
+        tell(f"{point.model}: {counted(point.clients, 'client')}, {point.participants} in a round")
+        rows.append(measure_in_process(point))
+    notes = [
+        f"round s: the median of the rounds after the first, evaluation of {EVALUATED} clients included, by the wall "
+        "clock and in CPU time. MB: private memory (RssAnon), highest seen: up to the first round, and from there on."
+    ]
+    if any(row["memory_mb"] is None for row in rows):
+        notes.append("This system has no /proc/self/status, so memory is not known.")
+    return Report("Scale: rounds and memory against the number of clients", rows, notes)
+
+
+def measure_in_process(point: Point) -> Row:
+    """The point measured in a fresh process."""
+    command = [sys.executable, "-m", __spec__.name, json.dumps(asdict(point))]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise RunError(f"The process that measured {counted(point.clients, 'client')} failed: {last[0]}")
+    row: Row = json.loads(ended.stdout)
+    return row
+
+
+def measure_point(point: Point) -> Row:
+    setup_bytes: list[int | None] = []
+    with MemoryWatch() as memory:
+        lap = clocked_run(experiment_of(point), None, begun=lambda: setup_bytes.append(memory.lap()))
+    return {
+        "model": point.model,
+        "clients": point.clients,
+        "in_a_round": point.participants,
+        "samples_each": point.samples,
+        "set_up_s": lap.setup,
+        "round_s": _typical(lap.rounds),
+        "round_cpu_s": _typical(lap.cpu),
+        "cpu_ms_per_participant": 1000 * _typical(lap.cpu) / point.participants,
+        "set_up_mb": _megabytes(setup_bytes[0]),
+        "memory_mb": _megabytes(memory.highest),
+    }
+
+
+def experiment_of(point: Point) -> Experiment:
+    return Experiment.parse(
+        {
+            "dataset": MANY_IMAGES,
+            "train-limit": point.clients * point.samples + PUBLIC_PER_CLASS * CLASSES,
+            "clients": point.clients,
+            "fraction": point.participants / point.clients,
+            "rounds": point.rounds,
+            "partition": "iid",
+            "min-size": 1,
+            "public": {"per-class": PUBLIC_PER_CLASS},
+            "model": {"name": point.model},
+            "evaluate": {"every": 1, "clients": min(EVALUATED, point.clients)},
+        }
+    )
+
+
+def _megabytes(count: int | None) -> float | None:
+    return None if count is None else count / 1e6
+
+
+def _typical(rounds: Sequence[float]) -> float:
+    """The median, without the first round where there are others: in it all or many clients join."""
+    return median(rounds[1:] or rounds)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_point(Point(**json.loads(sys.argv[1])))))

@@ -1,1 +1,0 @@
-"""Measurements that the command `bench` prints."""

@@ -1,0 +1,139 @@
+"""Commands that use a run's result: `predict` and `export`."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refprotofl.cli.app import DataDir, TrustCode, app, read_path
+from refprotofl.cli.output import Column, emit, notes, say, show
+from refprotofl.core.errors import InputError
+from refprotofl.core.units import counted, percent
+
+if TYPE_CHECKING:
+    from refprotofl.evaluation.confusion import Confusion
+    from refprotofl.export import Trained
+
+Place = Annotated[
+    Path,
+    typer.Argument(help="A run folder, or a node's store.", parser=read_path, metavar="RUN_FOLDER", show_default=False),
+]
+Client = Annotated[
+    str | None,
+    typer.Option("--client", help="Whose model: the client's name or number; a store has one.", show_default=False),
+]
+Clients = Annotated[
+    str | None,
+    typer.Option(
+        "--client", help="Whose model: the client's name or number, or all; a store has one.", show_default=False
+    ),
+]
+MOST_COLUMNS = 12  # classes up to which all mistakes are shown, not only the most frequent
+
+
+class TableFormat(StrEnum):
+    csv = "csv"
+    json = "json"
+
+
+class ModelFormat(StrEnum):
+    safetensors = "safetensors"
+    onnx = "onnx"
+
+
+@app.command(epilog="Example: refprotofl predict runs/a --client 3 photos/ --out labels.csv")
+def predict(
+    run_folder: Place,
+    data: Annotated[str, typer.Argument(help="A .npz or .npy, an image or a folder of them, or a data set's name.")],
+    client: Clients = None,
+    table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Write here instead of to the screen."),
+    ] = None,
+    data_dir: DataDir = None,
+    trust_code: TrustCode = False,
+) -> None:
+    """Label images with one client's model, or with each: label and probability of every class."""
+    from refprotofl.export import find_clients, predict_each, write_predictions
+    from refprotofl.export import predict as predict_one
+    from refprotofl.export.predict import mean_accuracy, summed_confusion
+
+    own = _own_model(run_folder, client, trust_code)
+    if own is not None:
+        made = [predict_one(own, data, data_dir)]
+    else:
+        made = predict_each(run_folder, find_clients(run_folder, _named(client)), data, data_dir, trust_code)
+    text = write_predictions(made[0] if client != "all" else made, table_format.value, out_file)
+    if out_file is None:
+        emit(text)
+    else:
+        say(f"{out_file}: {counted(sum(len(one.predicted) for one in made), 'prediction')}")
+    for note in made[0].notes:
+        say(note, notes)
+    counts = summed_confusion(made)
+    if counts is not None:
+        of_all = f", mean of {counted(len(made), 'client')}" if len(made) > 1 else ""
+        say(f"Accuracy where labels are known: {percent(mean_accuracy(made))}{of_all}", notes)
+        _show_classes(counts, made[0].class_names)
+
+
+def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
+    """A row a class: how often it was recognised, and what it was taken for."""
+    from refprotofl.evaluation.confusion import per_class_accuracy, taken_for
+
+    small = len(names) <= MOST_COLUMNS
+    others = [Column(name, numbers=True) for name in names] if small else [Column("most often taken for", wraps=20)]
+    columns = (Column("class", wraps=20), Column("images", numbers=True), Column("recognised", numbers=True), *others)
+    rows = []
+    for label, share in enumerate(per_class_accuracy(counts)):
+        wrong = taken_for(counts, label)
+        taken = counts[label].tolist() if small else ["-" if wrong is None else names[wrong]]
+        rows.append((names[label], int(counts[label].sum()), percent(share), *taken))
+    show(columns, rows, "By class, and what was taken for what", console=notes)
+
+
+@app.command(epilog="Example: refprotofl export runs/a --client 3 --format onnx --out model-of-client-3")
+def export(
+    run_folder: Place,
+    out_folder: Annotated[
+        Path, typer.Option("--out", parser=read_path, metavar="DIR", help="The new folder.", show_default=False)
+    ],
+    client: Client = None,
+    model_format: Annotated[
+        ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
+    ] = ModelFormat.safetensors,
+    trust_code: TrustCode = False,
+) -> None:
+    """Write one client's model with a model card, to be used elsewhere."""
+    from refprotofl.export import export as write_model
+    from refprotofl.export import find_clients, load_trained
+
+    trained = _own_model(run_folder, client, trust_code)
+    if trained is None:
+        numbers = find_clients(run_folder, _named(client))
+        if client == "all" and len(numbers) > 1:
+            raise InputError("--client all: a model is exported for one client at a time; name one.")
+        trained = load_trained(run_folder, numbers[0], trust_code)
+    for path in write_model(trained, out_folder, model_format.value):
+        say(str(path))
+
+
+def _own_model(folder: Path, client: str | None, trust_code: bool) -> "Trained | None":
+    """The model of a node's store; None if the folder is none."""
+    from refprotofl.export.node import is_node_store, load_own
+
+    if not is_node_store(folder):
+        return None
+    trained = load_own(folder, trust_code)
+    if client not in (None, "all", str(trained.client), trained.client_name):
+        raise InputError(f"--client {client}: {folder} is the store of client {trained.client}; leave --client out.")
+    return trained
+
+
+def _named(client: str | None) -> str:
+    if client is None:
+        raise InputError("--client is missing: a run folder has several models; name the client whose it is.")
+    return client

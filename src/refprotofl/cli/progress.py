@@ -1,0 +1,231 @@
+"""What a person sees while a run goes on and when it is done."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.units import duration, percent, size
+from refprotofl.evaluation.confusion import taken_for
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Event, Watcher
+from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.wording import sentence
+from refprotofl.records.summary import Summary
+from refprotofl.report.titles import title
+from refprotofl.studies.cells import Cell
+
+WEAKEST = 3  # classes that are named
+
+
+def _bar(console: Console, status: str) -> Progress:
+    """A live bar, which only a terminal shows."""
+    name, state = (TextColumn(text, markup=False) for text in ("{task.description}", status))
+    columns = (name, BarColumn(), MofNCompleteColumn(), state)
+    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+
+
+class ProgressWatcher(Watcher):
+    """A live bar on a terminal, a line for each evaluation elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console = console or PlainConsole(stderr=True)
+        self._bar = _bar(console, "{task.fields[status]}")
+        self._task = self._bar.add_task("round", total=None, status="")
+        self._answers = 0
+        self._uplink = 0
+        self._accuracy = ""
+        self._rounds = 0
+        self._since = ""
+
+    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+        where = "in this process" if workers == 1 else f"in {workers} worker processes"
+        where += "" if experiment.device == "cpu" else f" on {experiment.device}"
+        _head(self._console, title(experiment), f", clients run {where}")
+        for warning in find_method(experiment.method).warnings(experiment):
+            warn(for_terminal(warning), self._console)
+        if rounds_done:
+            say(f"Going on after round {rounds_done} of {for_terminal(folder)}", self._console)
+        self._rounds = experiment.rounds
+        self._since = f"since round {rounds_done}" if rounds_done else "so far"
+        self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
+        self._bar.start()
+
+    def noted(self, sentence: str) -> None:
+        say(sentence, self._console)
+
+    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        if direction == "down":
+            self._answers = 0
+            return
+        self._answers += 1
+        if purpose == "training":
+            self._uplink += len(data)
+        self._show(f"{phase}: {self._answers} answered")
+
+    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        if accuracy is not None:
+            reached = percent(accuracy["accuracy"]["personal"])
+            self._accuracy = f"personal {reached}, "
+            if not self._console.is_terminal:
+                sent = size(self._uplink)
+                reached_line = (
+                    f"round {event['round']}/{self._rounds}: personal {reached}, {sent} sent up {self._since}"
+                )
+                say(reached_line, self._console)
+        self._bar.update(self._task, completed=event["round"])
+        self._show("")
+
+    def close(self) -> None:
+        self._bar.stop()
+
+    def _show(self, phase: str) -> None:
+        self._bar.update(self._task, status=f"{self._accuracy}{size(self._uplink)} up  {phase}")
+
+
+class GridWatcher:
+    """One bar over all rounds of a grid of runs; off a terminal a line when a run begins and one when it ends.
+
+    Rounds that were done before, or by another process, count once this one has found them done.
+    """
+
+    def __init__(self, console: Console, rounds: Sequence[int]) -> None:
+        self._console = console
+        self._rounds = rounds
+        self._done = [0] * len(rounds)
+        self._told: set[str] = set()
+        self._bar = _bar(console, "rounds")
+        self._task = self._bar.add_task("", total=sum(rounds))
+        self._bar.start()
+
+    def watch(self, number: int, cell: Cell) -> Watcher:
+        """The watcher of one run of the grid; it is silent until the run has begun, which others may be at."""
+        label = f"{for_terminal(cell.name)}, seed {cell.experiment.seed} ({number + 1}/{len(self._rounds)})"
+        return _CellWatcher(self, number, self._rounds[number], label)
+
+    def began(self, label: str) -> None:
+        self._bar.update(self._task, description=label)
+        self.lined(label)
+
+    def reached(self, number: int, rounds: int) -> None:
+        """So many rounds of a run are done."""
+        self._done[number] = rounds
+        self._bar.update(self._task, completed=sum(self._done))
+
+    def lined(self, line: str) -> None:
+        if not self._console.is_terminal:
+            say(line, self._console)
+
+    def noted(self, sentence: str) -> None:
+        """All runs of a grid share their data: what is to be told of them is told once."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            say(sentence, self._console)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class _CellWatcher(Watcher):
+    def __init__(self, grid: GridWatcher, number: int, rounds: int, label: str) -> None:
+        self._grid, self._number, self._rounds, self._label = grid, number, rounds, label
+        self._since = time.perf_counter()
+
+    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+        self._grid.began(self._label)
+        self._grid.reached(self._number, rounds_done)
+
+    def reused(self) -> None:
+        self._grid.reached(self._number, self._rounds)
+
+    def noted(self, sentence: str) -> None:
+        self._grid.noted(sentence)
+
+    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        self._grid.reached(self._number, event["round"])
+        if event["round"] == self._rounds and accuracy is not None:
+            took = duration(time.perf_counter() - self._since)
+            self._grid.lined(f"{self._label}: {_headline(accuracy['accuracy'])}, {took}")
+
+
+def _headline(accuracy: dict[str, float | None]) -> str:
+    """What a run is read by first: the one model of all, where there is one."""
+    protocol = "personal" if accuracy.get("global") is None else "global"
+    return f"{protocol} {percent(accuracy.get(protocol))}"
+
+
+def print_summary(console: Console, summary: Summary, folder: Path, beside: tuple[str, Summary] | None = None) -> None:
+    """`beside`: another method's name and summary on the same data."""
+    experiment = Experiment.parse(summary["experiment"])
+    say("", console)
+    _head(console, title(experiment), " (method's own numbers of the last round)")
+    _show_accuracy(console, summary, beside)
+    if "privacy" in summary:
+        say(sentence(summary["privacy"]), console)
+    _tell_weakest(console, summary, experiment.known_input.class_names)
+    _show_communication(console, summary)
+    one_off = summary["communication"]["one_off"]["payload_bytes"]
+    say(
+        f"Once, beside this: {size(one_off)} to let clients join, with what they are handed out. "
+        f"Took {summary['seconds']['total']:.1f} s.",
+        console,
+    )
+    for name, fact in summary.get("facts", {}).items():
+        shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
+        say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
+    for note in (*find_method(experiment.method).notes, *experiment.compress.notes):
+        explain(f"note: {for_terminal(note)}", console)
+    say(f"Run folder: {for_terminal(folder)}", console)
+    say(f"State digest: {summary['state_digest']}", console)
+
+
+def _head(console: Console, title: str, rest: str) -> None:
+    console.print(Text.assemble((title, "bold"), rest), soft_wrap=True)
+
+
+def _show_accuracy(console: Console, summary: Summary, beside: tuple[str, Summary] | None) -> None:
+    rows = []
+    for protocol, accuracy in summary["accuracy"].items():
+        if accuracy is not None:
+            scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
+            known = PROTOCOLS.get(protocol)  # a newer version's run may have others
+            others = [percent(beside[1]["accuracy"].get(protocol))] if beside else []
+            rows.append((protocol, percent(accuracy), *others, scored or "-", known.meaning if known else ""))
+    headings = ["accuracy", *([for_terminal(beside[0])] if beside else []), "clients"]
+    columns = (Column("protocol"), *(Column(one, numbers=True) for one in headings), Column("what it is", wraps=20))
+    held_out = ", on what the clients held out for validation" if summary["experiment"].get("validation") else ""
+    show(columns, rows, f"Accuracy after the last round, mean over clients{held_out}", console=console)
+
+
+def _tell_weakest(console: Console, summary: Summary, names: Sequence[str]) -> None:
+    """The classes that are recognised least, and what they are taken for."""
+    shares = {label: share for label, share in enumerate(summary.get("accuracy_per_class", [])) if share is not None}
+    counts, told = np.array(summary.get("confusion", [])), []
+    for label in sorted(shares, key=lambda label: shares[label])[:WEAKEST]:
+        wrong = taken_for(counts, label)
+        taken = "" if wrong is None else f" (taken for {for_terminal(names[wrong])})"
+        told.append(f"class {for_terminal(names[label])}: {percent(shares[label])}{taken}")
+    if told:
+        say(f"Recognised least, of all clients' personal predictions: {', '.join(told)}", console)
+
+
+def _show_communication(console: Console, summary: Summary) -> None:
+    """Bytes of this run beside those of FedAvg with the whole model, float32, the same clients and rounds."""
+    full = 4 * summary["full_model"]["parameters"] * summary["full_model"]["participations"]
+    communication = summary["communication"]
+    rows = []
+    for direction, counts in (("uplink", communication["uplink"]), ("downlink", communication["downlink"])):
+        sent, values = counts["payload_bytes"], (counts["parameters"], counts["prototype_values"])
+        saved = f"{full / sent:.1f}x" if sent else "-"
+        rows.append((direction, size(sent), *(f"{value:,}" for value in values), size(full), saved))
+    headings = ("bytes", "parameters", "prototype values", "full-model FedAvg", "saved")
+    columns = (Column(""), *(Column(heading, numbers=True) for heading in headings))
+    show(columns, rows, "Communication of all clients and rounds", console=console)

@@ -1,0 +1,190 @@
+"""Commands that show what runs did: `report`, `watch`, `export-log`."""
+
+import webbrowser
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
+from refprotofl.cli.output import notes, out, say
+from refprotofl.core.errors import InputError, RefProtoFLError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.units import counted
+
+if TYPE_CHECKING:
+    from refprotofl.report.page.collect import Blocks
+    from refprotofl.report.page.elements import Page
+
+Places = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Run folders, or the folder of a comparison or grid.",
+        parser=read_path,
+        metavar="RUN_OR_GRID...",
+        show_default=False,
+    ),
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+
+
+class To(StrEnum):
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+    csv = "csv"
+
+
+@app.command(epilog="Example: refprotofl report runs/a --out report.html --link lte --figures figures")
+def report(
+    places: Places,
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=read_path,
+            metavar="FILE",
+            help="The page; else report.html in the folder.",
+            show_default=False,
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(parser=read_path, metavar="DIR", help="Also draw its figures there, as .png, .pdf and .svg."),
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Accuracy over seconds: lte, lora, nb-iot, wifi or up=1Mbit/s,down=5Mbit/s,latency=50ms; "
+            "clients' own after semicolons: wifi;3:lora. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The baseline of a comparison.", show_default="the first")
+    ] = None,
+    data: DataDir = None,
+    trust_code: TrustCode = False,
+    opened: Open = False,
+) -> None:
+    """Write what runs did as one HTML page that needs nothing else: curves, clients, classes, bytes, time.
+
+    Nothing is trained again. A method that is code of the run folder's own is in tables only with --trust-code.
+    """
+    from refprotofl.core.network import read_links
+    from refprotofl.report.page.collect import gather
+
+    links = {f"link-{number}": read_links(text) for number, text in enumerate(link or (), 1)}
+    path = out_file or (places[0] / "report.html" if len(places) == 1 and places[0].is_dir() else Path("report.html"))
+    _check_page(path)
+    page = gather(places, links, data, against, trust_code=trust_code)
+    write_report(page, path)
+    if figures is not None:
+        from refprotofl.report.page.static import draw_figures
+
+        drawn = draw_figures(page.figures, figures)
+        say(f"{counted(len(drawn), 'figure')} in {for_terminal(figures)}")
+    if opened:
+        webbrowser.open(path.absolute().as_uri())
+
+
+def _check_page(path: Path) -> None:
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {path}: a page is written to a .html file.")
+
+
+def write_report(page: "Page", path: Path, console: Console = out) -> None:
+    from refprotofl.report.page.shrink import write_page
+
+    write_page(page, path)
+    for note in page.notes:
+        say(for_terminal(note), notes)
+    say(f"Report: {for_terminal(path)}", console)
+
+
+def report_beside(
+    places: Sequence[Path],
+    path: Path,
+    data: Path | None = None,
+    against: str | None = None,
+    names: Mapping[Path, str] | None = None,
+    title: str = "",
+    blocks: "Blocks | None" = None,
+    protocol: str | None = None,
+) -> None:
+    """The report of runs that another command has just done: what is wrong with it does not undo them."""
+    from refprotofl.report.page.collect import gather
+
+    try:
+        page = gather(  # whatever code the runs are, it was typed just now
+            places, None, data, against, names=names, title=title, trust_code=True, blocks=blocks, protocol=protocol
+        )
+        write_report(page, path, notes)
+    except RefProtoFLError as problem:
+        say(f"There is no report: {for_terminal(problem)}", notes)
+
+
+@app.command(epilog="Example: refprotofl watch runs/a --port 8765")
+def watch(
+    place: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder, or the folder of a grid.", parser=read_path, metavar="RUN_OR_FOLDER", show_default=False
+        ),
+    ],
+    port: Port = 0,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; anything but this machine's own address lets others look on.")
+    ] = "127.0.0.1",
+    opened: Open = False,
+) -> None:
+    """Serve the report page of a run while it goes on, until Ctrl-C.
+
+    Whoever is to see it needs the whole address: it holds a random token.
+    """
+    from refprotofl.report.live.follow import Following
+    from refprotofl.report.live.server import LiveServer, listen, new_token
+
+    if not place.exists():
+        raise InputError(f"There is no {place}.")
+    server = LiveServer(Following(place), host, listen(host, port), new_token())
+    say(f"Watch at {server.address}")
+    if opened:
+        webbrowser.open(server.address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        say("Watched no longer; the run is not touched.", notes)
+    finally:
+        server.closing.set()
+        server.server_close()
+
+
+@app.command("export-log", epilog="Example: refprotofl export-log runs/a --to tensorboard --out logs --follow")
+def export_log(
+    run_folder: RunFolder,
+    to: Annotated[To, typer.Option(help="tensorboard and mlflow are extras.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            parser=read_path,
+            metavar="PATH",
+            show_default=False,
+            help="A folder, of csv a file; else tensorboard, mlflow or log.csv in the run folder.",
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
+) -> None:
+    """Write a run's numbers for a tracker, from its events.jsonl: after the fact, or as they come."""
+    from refprotofl.report.trackers import export_log as export
+
+    path = out or run_folder / ("log.csv" if to is To.csv else to.value)
+    try:
+        written = export(run_folder, to.value, path, follow)
+    except KeyboardInterrupt:
+        say(f"Stopped; what is written is in {for_terminal(path)}.", notes)
+        return
+    say(f"{counted(written, 'number')} in {for_terminal(path)}")

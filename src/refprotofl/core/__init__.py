@@ -1,0 +1,1 @@
+"""What every package needs: errors, random streams, state, units, devices."""

@@ -1,0 +1,134 @@
+"""The user's own code, named as `module:attribute` and found from the folder they stand in.
+
+Digests of the user's own code, found without importing it.
+"""
+
+import ast
+import hashlib
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from refprotofl.core.errors import InputError
+
+_PACKAGE = Path(__file__).parents[1]
+_own_folders: set[Path] = set()  # where code was loaded from that is not ours
+
+
+def is_reference(name: str) -> bool:
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def load_object(name: str, key: str) -> Callable[..., Any]:
+    """The callable that `key = "module:attribute"` names."""
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+        _own_folders.add(Path(getattr(module, "__file__", None) or here).parent)
+        found = getattr(module, attribute)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{key} = {name!r}: there is no module {error.name!r}, looked in {here} too.") from None
+    except AttributeError:
+        raise InputError(f"{key} = {name!r}: the module {module_name!r} has no {attribute!r}.") from None
+    except Exception as error:
+        raise InputError(f"{key} = {name!r}: importing it failed with {type(error).__name__}: {error}.") from error
+    if not callable(found):
+        raise InputError(f"{key} = {name!r} is not callable.")
+    return found  # type: ignore[no-any-return]
+
+
+def blame(problem: BaseException) -> traceback.FrameSummary | None:
+    """The line of the user's own code that a problem comes from; None if our code was the last to call on a library."""
+    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(_PACKAGE):
+            return None
+        if path.parent in _own_folders:
+            return frame
+    return None
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+_known: dict[str, tuple[object, str | None]] = {}  # of imported modules: by which import, and their digest
+
+
+def digest_code(name: str) -> str | None:
+    """Of the source of `module:attribute`, and of what it imports from the same folder; None where none is found.
+
+    Of a module that is imported it stays what it was: a file that is edited while a run goes on is not what runs.
+    """
+    module = name.partition(":")[0]
+    imported = getattr(sys.modules.get(module), "__spec__", None)
+    if imported is None:
+        return _digest(module)
+    if module not in _known or _known[module][0] is not imported:
+        _known[module] = imported, _digest(module)
+    return _known[module][1]
+
+
+def _digest(module: str) -> str | None:
+    root = next((root for root in _roots() if _files(root, module)), None)
+    if root is None:
+        return None
+    found: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        for file in _files(root, waiting.pop()):
+            place = file.relative_to(root).as_posix()
+            if place not in found:
+                found[place] = file.read_bytes()
+                waiting += [named for named in _named(found[place], place) if _is_near(root, named, module)]
+    total = hashlib.sha256()
+    for place in sorted(found):
+        total.update(f"{place}\0{hashlib.sha256(found[place]).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def _roots() -> list[Path]:
+    """Where an import looks, as `load_object` has it."""
+    here = str(Path.cwd())
+    places = sys.path if here in sys.path else [here, *sys.path]
+    return [Path(place or here) for place in places]
+
+
+def _files(root: Path, module: str) -> list[Path]:
+    """The module's file and those of the packages that it lies in; none if it is not below this root."""
+    parts = module.split(".")
+    path = root.joinpath(*parts)
+    own = next((file for file in (path / "__init__.py", path.with_name(f"{path.name}.py")) if file.is_file()), None)
+    if own is None:
+        return []
+    packages = [root.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts))]
+    return [file for file in packages if file.is_file()] + [own]
+
+
+def _is_near(root: Path, named: str, module: str) -> bool:
+    """Beside the user's own module, or in the same package where that was installed with many others."""
+    return root.name not in _INSTALLED or named.partition(".")[0] == module.partition(".")[0]
+
+
+def _named(source: bytes, place: str) -> Iterator[str]:
+    """The modules that a source names: in imports, and as module:attribute in texts."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    package = Path(place).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *([node.module] if node.module else [])))
+            yield from (name for name in (base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)) if name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and is_reference(node.value):
+            yield node.value.partition(":")[0]

@@ -1,0 +1,57 @@
+"""A simulated federation as files: what each client, the server and everybody would have in a deployment."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refprotofl.core.errors import InputError
+from refprotofl.data.dataset import Images, Labels
+from refprotofl.data.federated import FederatedData
+
+
+def client_file(number: int) -> str:
+    return f"client-{number}.npz"
+
+
+def export_federation(data: FederatedData, folder: Path) -> list[Path]:
+    """One .npz a client with its training samples and its own tests; public.npz and test.npz, if there are such.
+
+    Labels are written as names, and with them all classes and the whole set's mean and deviation: so a deployment
+    numbers and scales as the simulation does.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already and not empty: export to a new folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_write(folder / name, data, arrays) for name, arrays in _files(data).items()]
+    except OSError as problem:
+        raise InputError(f"Cannot write to {folder}: {problem.strerror or problem}.") from None
+
+
+def _files(data: FederatedData) -> dict[str, dict[str, tuple[Images, Labels]]]:
+    whole = data.dataset
+    test_images, test_labels = (
+        (whole.train_images, whole.train_labels) if data.validates else (whole.test_images, whole.test_labels)
+    )
+    files = {}
+    for number, (rows, tests) in enumerate(zip(data.client_indices, data.own_test_indices, strict=True)):
+        parts = {"train": (whole.train_images[rows], whole.train_labels[rows])}
+        if len(tests):
+            parts["test"] = (test_images[tests], test_labels[tests])
+        files[client_file(number)] = parts
+    if data.public_size:
+        files["public.npz"] = {"": (data.public_images, data.public_labels)}
+    if len(data.test_indices):
+        files["test.npz"] = {"": (data.test_images, data.test_labels)}
+    return files
+
+
+def _write(path: Path, data: FederatedData, parts: dict[str, tuple[Images, Labels]]) -> Path:
+    names = np.array(data.dataset.class_names)
+    arrays: dict[str, Any] = {"class_names": names, "mean": data.dataset.mean, "std": data.dataset.std}
+    for split, (images, labels) in parts.items():
+        ending = f"_{split}" if split else ""
+        arrays |= {f"x{ending}": images, f"y{ending}": names[labels]}
+    np.savez_compressed(path, **arrays)
+    return path

@@ -1,0 +1,158 @@
+"""Where a standard set lies on this machine, and its files' bytes whatever they are packed in."""
+
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from refprotofl.core.errors import DataError
+from refprotofl.data.standard import STANDARD, StandardSet
+
+DATA_VARIABLE = "REFPROTOFL_DATA"
+LARGEST = 1 << 28  # bytes of one unpacked file: more than any known set's, but no bomb
+LARGEST_ARCHIVE = 1 << 29  # bytes of all that an archive unpacks to
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with all files of a set, or the archive they were published in."""
+
+    path: Path
+    files: dict[str, Path]  # content name -> the file that holds it
+
+    @property
+    def size(self) -> int:
+        return sum(file.stat().st_size for file in set(self.files.values()))
+
+
+def cache_folder() -> Path:
+    return Path(platformdirs.user_cache_dir("refprotofl"))
+
+
+def data_folders(data_dir: Path | None) -> list[Path]:
+    """Where data are looked for, in order: what was asked for, the environment's, the user's cache."""
+    named = os.environ.get(DATA_VARIABLE)
+    folders = [data_dir, Path(named) if named else None, cache_folder()]
+    return [folder.expanduser() for folder in folders if folder is not None]
+
+
+def find(known: StandardSet, data_dir: Path | None) -> Place | None:
+    return next(_places(known, data_dir), None)
+
+
+def find_below(known: StandardSet, root: Path) -> Place | None:
+    """In this data folder and nowhere else."""
+    return next(_below(known, root.expanduser()), None)
+
+
+def _places(known: StandardSet, data_dir: Path | None) -> Iterator[Place]:
+    for root in data_folders(data_dir):
+        yield from _below(known, root)
+    for packaged in known.elsewhere:
+        yield from _in_folder(known, Path(packaged))
+
+
+def _below(known: StandardSet, root: Path) -> Iterator[Place]:
+    for folder in known.folders:
+        yield from _in_folder(known, root / folder)
+    for place in _in_folder(known, root):
+        if not _is_another_set(known, place):
+            yield place
+    if known.archive and (archive := root / known.archive).is_file():
+        yield Place(archive, dict.fromkeys(known.contents, archive))
+
+
+def _in_folder(known: StandardSet, folder: Path) -> Iterator[Place]:
+    files = {}
+    for name in known.contents:
+        candidates = [folder / name, folder / f"{name}.gz"]
+        found = next((file for file in candidates if file.is_file()), None)
+        if found is None:
+            return
+        files[name] = found
+    yield Place(folder, files)
+
+
+def _is_another_set(known: StandardSet, place: Place) -> bool:
+    """MNIST and Fashion-MNIST use the same file names; loose files may be the other one's."""
+    name = min(known.contents, key=lambda content: place.files[content].stat().st_size)
+    content = read(place.files[name])
+    return any(
+        name in other.contents and matches(content, other.contents[name])
+        for other in STANDARD.values()
+        if other is not known
+    )
+
+
+def read(file: Path) -> bytes:
+    """A file's bytes, decompressed where it is a .gz."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{file} is truncated or corrupt ({error}): delete it and fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}.") from None
+    _refuse_larger(len(content), str(file))
+    return content
+
+
+def _refuse_larger(length: int, origin: str) -> None:
+    if length > LARGEST:
+        raise DataError(f"{origin} is larger than any file of a known set: delete it and fetch it again.")
+
+
+def read_place(known: StandardSet, place: Place) -> dict[str, bytes]:
+    """All contents of a set. Archives are read, never unpacked, so no path in them is ever followed."""
+    if place.path.is_dir():
+        return {name: read(file) for name, file in place.files.items()}
+    contents = _read_archive(place.path, set(known.contents))
+    if missing := sorted(known.contents.keys() - contents.keys()):
+        raise DataError(f"{place.path} lacks {', '.join(missing)}: is it the binary version of {known.name}?")
+    return contents
+
+
+def _read_archive(archive: Path, wanted: set[str]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    try:
+        with gzip.open(archive) as packed, tarfile.open(mode="r|", fileobj=_Bounded(packed, archive)) as tar:
+            for member in tar:
+                name = Path(member.name).name
+                if member.isfile() and name in wanted and (stream := tar.extractfile(member)):
+                    _refuse_larger(member.size, f"{archive} ({name})")
+                    contents[name] = stream.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{archive} is truncated or corrupt ({error}): delete it and fetch it again.") from None
+    return contents
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends a bomb: headers of an archive, too, are read in whatever size they claim."""
+
+    def __init__(self, stream: gzip.GzipFile, origin: Path) -> None:
+        self._stream = stream
+        self._origin = origin
+        self._left = LARGEST_ARCHIVE
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(self._left + 1 if size < 0 else min(size, self._left + 1))
+        self._left -= len(found)
+        if self._left < 0:
+            raise DataError(
+                f"{self._origin} unpacks to more than any known set: delete it and fetch it again, or unpack it by "
+                "yourself."
+            )
+        return found
+
+
+def matches(content: bytes, checksum: str) -> bool:
+    """Whether bytes have a checksum written as 'sha256:…'."""
+    algorithm, _, digest = checksum.partition(":")
+    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == digest

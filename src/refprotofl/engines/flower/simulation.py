@@ -1,0 +1,147 @@
+"""Tasks of the engine of this machine, done by the nodes of Flower's simulation.
+
+Its nodes own no clients: like worker processes, any of them answers for any client, whose state is a file in the run
+folder. So the run is the same for any number of nodes.
+
+A federation under Flower's simulation: the run of this machine, with its nodes in place of worker processes.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from refprotofl.core.errors import InputError, MachineError, RefProtoFLError
+from refprotofl.deploy.messages import Envelope
+from refprotofl.deploy.run import Settings
+from refprotofl.deploy.transport import Reply, Sending, Transport
+from refprotofl.engines.local.engine import LocalEngine
+from refprotofl.engines.local.host import ClientHost, Outcome, Task, too_late
+from refprotofl.engines.local.workers import pack_outcome, pack_task, unpack_outcome, unpack_task
+from refprotofl.federation.callbacks import Watcher
+from refprotofl.federation.session import Finished, run
+from refprotofl.federation.simulation import Site, build_worker_host, worker_specifications
+
+TASK = "task"
+
+
+class GridExecutor:
+    """`nodes` and `specifications` belong together: what each node builds its clients' place from.
+
+    `sizes`: how much data each client has; of the tasks that wait, the longest are sent first.
+    """
+
+    def __init__(
+        self, transport: Transport, nodes: Sequence[int], specifications: Sequence[bytes], sizes: Sequence[int]
+    ) -> None:
+        self._transport = transport
+        self._nodes = nodes
+        self._specifications = [specification.decode() for specification in specifications]
+        self._sizes = sizes
+        self._waiting: dict[int, Task] = {}  # by ticket
+        self._sent: dict[str, tuple[int, Task]] = {}  # by the message's id
+        self._outcomes: dict[int, Outcome] = {}
+        self._issued = 0
+        self._heard: float | None = None  # when the last reply came
+
+    def submit(self, task: Task) -> int:
+        self._issued += 1
+        self._waiting[self._issued] = task
+        return self._issued
+
+    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+        self._send()
+        while ticket not in self._outcomes:
+            if not self._hear(deadline):
+                self._find_late(deadline)
+                self._transport.rest()
+        return self._outcomes.pop(ticket)
+
+    def forget(self) -> None:
+        self._waiting.clear()
+        while self._sent:
+            if not self._hear(None):
+                self._transport.rest()
+        self._outcomes.clear()
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+    def _send(self) -> None:
+        tickets = sorted(self._waiting, key=lambda ticket: (-self._sizes[self._waiting[ticket].client], ticket))
+        sendings = [self._sending(ticket % len(self._nodes), self._waiting[ticket]) for ticket in tickets]
+        for identity, ticket in zip(self._transport.push(sendings), tickets, strict=True):
+            if not identity:
+                raise MachineError("Flower did not take a message; its log tells why. Go on with the same run folder.")
+            self._sent[identity] = ticket, self._waiting.pop(ticket)
+
+    def _sending(self, place: int, task: Task) -> Sending:
+        header = {"specification": self._specifications[place]}
+        return Sending(self._nodes[place], TASK, Envelope(header, pack_task(task)), str(task.round))
+
+    def _hear(self, deadline: float | None) -> bool:
+        replies = self._transport.pull(self._sent)
+        for identity, reply in replies.items():
+            ticket, task = self._sent.pop(identity)
+            self._outcomes[ticket] = _read(task, reply, deadline)
+            self._heard = time.monotonic()
+        return bool(replies)
+
+    def _find_late(self, deadline: float | None) -> None:
+        """Whoever waits for a free process is not late: somebody else's answer comes in time then."""
+        if deadline is not None and self._heard is not None and time.monotonic() - self._heard > deadline:
+            _, task = next(iter(self._sent.values()))
+            raise too_late(task, deadline)
+
+
+def _read(task: Task, reply: Reply, deadline: float | None) -> Outcome:
+    if reply.envelope is None or "trouble" in reply.envelope.header:
+        told = reply.reason if reply.envelope is None else str(reply.envelope.header["trouble"])
+        raise MachineError(f"Round {task.round}, client {task.client}: Flower's node failed: {told.rstrip('.')}.")
+    if deadline is not None and float(reply.envelope.header["seconds"]) > deadline:
+        raise too_late(task, deadline)
+    return unpack_outcome(reply.envelope.payload)
+
+
+def simulate(transport: Transport, nodes: list[int], settings: Settings, watcher: Watcher) -> Finished:
+    """The ServerApp's part. It goes on with the run in the folder, if there is one."""
+
+    def open_engine(site: Site) -> LocalEngine:
+        sizes = [len(indices) for indices in site.federation.data.client_indices]
+        places, specifications = nodes[: site.workers], worker_specifications(site)
+        return LocalEngine(
+            lambda: GridExecutor(transport, places, specifications, sizes), site.folder, site.records, site.kept
+        )
+
+    return run(
+        settings.experiment,
+        out=settings.out,
+        data=settings.data,
+        workers=len(nodes),
+        resume=True,
+        watcher=watcher,
+        engine=open_engine,
+    )
+
+
+def do_task(envelope: Envelope) -> Envelope:
+    """The ClientApp's part, in whichever process Flower runs it."""
+    try:
+        host = _host(str(envelope.header["specification"]))
+        begin = time.monotonic()
+        outcome = host.do(unpack_task(envelope.payload))
+    except RefProtoFLError as problem:
+        return Envelope({"trouble": str(problem)})
+    return Envelope({"seconds": time.monotonic() - begin}, pack_outcome(outcome))
+
+
+@lru_cache(maxsize=1)
+def _host(specification: str) -> ClientHost:
+    folder = Path(json.loads(specification)["folder"])
+    if not folder.is_dir():
+        raise InputError(
+            f"This node does not see the run folder {folder.parent}, so it is on another machine than the server. "
+            "For devices with their own data, see refprotofl deploy."
+        )
+    return build_worker_host(specification.encode())

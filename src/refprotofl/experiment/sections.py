@@ -1,0 +1,195 @@
+"""The tables that every experiment has, whatever its method."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer
+
+from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
+from refprotofl.methods.declaration import Feedback
+
+MOST_VALUES = 1 << 24  # of an image: 2,360 x 2,360 pixels in RGB
+
+
+def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(values)) != len(values):
+        raise ValueError("names a class twice")
+    return values
+
+
+def _read_names(value: object) -> object:
+    """One name, a list of names, or a table of counts."""
+    if isinstance(value, dict):
+        whole = all(type(count) is int and count > 0 for count in value.values())
+        if not value or not whole or not all(isinstance(name, str) for name in value):
+            raise ValueError("does not give each name a whole number of clients, 1 or more")
+    elif isinstance(value, list | tuple):
+        if not value or not all(isinstance(name, str) for name in value):
+            raise ValueError("is not a list of names")
+        return tuple(value)
+    elif not isinstance(value, str):
+        raise ValueError("is neither a name, nor a list of names, nor a table of counts")
+    return value
+
+
+Names = Annotated[str | tuple[str, ...] | dict[str, int], BeforeValidator(_read_names)]
+
+
+def dealt(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
+    """A table of counts as the list that it stands for."""
+    return names if isinstance(names, tuple) else tuple(one for one, count in names.items() for _ in range(count))
+
+
+class Train(Table):
+    local_epochs: Annotated[PositiveInt, at_most(1_000_000)] = key(
+        1, "passes over a client's data in a round, 1 or more", also=("epochs",)
+    )
+    batch_size: Annotated[PositiveInt, at_most(1_000_000)] = Field(64, description="samples in a batch, 1 or more")
+    lr: Rate = key(0.01, "SGD's learning rate, above 0", also=("learning-rate",))
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="SGD's momentum, from 0 to below 1")
+    weight_decay: Weight = Field(1e-4, description="SGD's weight decay, 0 or more")
+
+
+class Model(Table):
+    name: Names = Field(
+        "resnet18",
+        description="resnet18, cnn, mlp or module:function for a backbone of your own; a list of them, dealt to the "
+        "clients in turn; or a table of how many clients have which",
+    )
+    stem: Literal["imagenet", "cifar"] = Field("imagenet", description="resnet18's first layers")
+    norm: Literal["group", "batch-local", "none"] = "group"
+    embedding: Annotated[PositiveInt, at_most(65_536)] = Field(128, description="width of the embedding, 1 or more")
+    kernel: Literal["plain", "fast"] = "fast"
+    layout: Literal["as-is", "channels-last"] = key("as-is", "of a backbone's weights in memory", enters="changed")
+
+    @field_serializer("name", when_used="json")
+    def _spell_out(self, name: str | tuple[str, ...] | dict[str, int]) -> str | list[str]:
+        """A table as the list it stands for: its order matters, which a table's would not in the hash."""
+        return name if isinstance(name, str) else list(dealt(name))
+
+
+class Public(Table):
+    per_class: Annotated[Count, at_most(1_000_000)] | None = Field(
+        None, description="public images of each covered class, 0 or more"
+    )
+    coverage: Annotated[float, Field(ge=0, le=1)] = key(1.0, "share of classes covered, 0 to 1", rival="classes")
+    classes: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(_without_repeats)] | None = key(
+        None, "the covered classes by number, instead of coverage", rival="coverage"
+    )
+    train_on: Switch = Field(False, description="whether clients train on the public images too")
+    dataset: str = key(
+        "",
+        "where the public images come from: as dataset; empty to hold them out of the clients' data",
+        enters="changed",
+    )
+
+
+class Test(Table):
+    dataset: str = key("", "what is tested on: as dataset; empty for the data set's own test images", enters="changed")
+
+
+class Compress(Table):
+    name: Literal["none", "top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd"] = "none"
+    keep: Share = Field(0.1, description="share of the shared parameters sent, above 0 and up to 1; not for qsgd")
+    bits: Literal[8, 4] = Field(8, description="bits of a value with qsgd")
+    bucket: PositiveInt = Field(512, description="values under one norm with qsgd, 1 or more")
+    decay: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="what stays of the unsent rest from round to round with top-k-ef and stc, 0 to 1"
+    )
+
+    @property
+    def feedback(self) -> Feedback:
+        """What becomes of the part of a change that is not sent."""
+        feedback: dict[str, Feedback] = {"top-k-ef": "ef", "stc": "ef", "ef21": "ef21"}
+        return feedback.get(self.name, "none")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where it departs from what its authors published."""
+        if self.name != "stc":
+            return ()
+        return (
+            "STC's authors choose the largest values tensor by tensor; here over the whole shared vector. Who missed a "
+            "broadcast gets the whole vector, not the sum of the updates",
+        )
+
+    @property
+    def levels(self) -> int:
+        """How far qsgd's levels go up; one bit is the sign's."""
+        return int(2 ** (self.bits - 1)) - 1
+
+
+class Evaluate(Table):
+    every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
+    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or how many clients are evaluated")
+    test_limit: Count = Field(0, description="test images used, 0 for all")
+
+
+AttackKind = Literal[
+    "none",
+    "signflip",
+    "scaling",
+    "alie",
+    "ipm",
+    "squat",
+    "freerider",
+    "prototype-shift",
+    "labelflip",
+    "backdoor",
+]
+
+
+class Attack(Table):
+    """Hostile clients, in simulation; the room `attacks` holds what they do."""
+
+    kind: AttackKind = key("none", "what hostile clients do", enters="changed")
+    fraction: Annotated[float, Field(ge=0, lt=1)] = key(
+        0.0, "share of the clients that are hostile, from 0 to below 1", enters="changed"
+    )
+    strength: Weight = key(0.0, "how hard they hit, 0 for what the kind does by itself", enters="changed")
+    target: Count = key(0, "class that a backdoor leads to, by number", enters="changed")
+
+    def number(self, clients: int) -> int:
+        return round(self.fraction * clients)
+
+
+PrivacyUnit = Literal["none", "sample", "client"]
+
+
+class Privacy(Table):
+    """Differential privacy of what clients send; docs/privacy.md says what it does and does not promise."""
+
+    unit: PrivacyUnit = key("none", "whose data are protected: one sample's or a whole client's", enters="changed")
+    clip: Rate = key(
+        1.0, "norm that a sample's gradient or a client's change is shortened to, above 0", enters="changed"
+    )
+    noise: Weight = key(
+        1.0, "standard deviation of the noise, in multiples of the bound that it hides, 0 or more", enters="changed"
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = key(
+        1e-5, "probability with which epsilon may be exceeded, between 0 and 1", enters="changed"
+    )
+    prototype_clip: Rate = key(
+        1.0, "norm that an embedding or a class prototype is shortened to, above 0", enters="changed"
+    )
+
+
+def _within_reason(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Refuse images of a size for which no model is built: a received file may claim any."""
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(f"has {math.prod(shape):,} values an image, more than {MOST_VALUES:,}: resize the images")
+    return shape
+
+
+class Input(Table):
+    """What the data look like: filled in from the data set, so that a node can check its own against it."""
+
+    class_names: Annotated[tuple[str, ...], Field(strict=False)]
+    shape: Annotated[tuple[int, int, int], Field(strict=False), AfterValidator(_within_reason)]
+    mean: Annotated[tuple[float, ...], Field(strict=False)]
+    std: Annotated[tuple[float, ...], Field(strict=False)]
+    client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)

@@ -1,0 +1,161 @@
+"""The model card: what an exported model is, how good, what it cost, how to use it, and what it is not for."""
+
+from pathlib import Path
+
+from refprotofl.core.escaping import as_code, for_markdown
+from refprotofl.core.units import counted, percent, size
+from refprotofl.core.user_code import is_reference
+from refprotofl.data.resizing import Sizing
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.experiment import Experiment
+from refprotofl.export.trained import Trained
+from refprotofl.records.folder import RunFolder
+
+
+def model_card(trained: Trained, with_onnx: bool) -> str:
+    sections = [_what(trained), _accuracy(trained), _cost(trained), _loading(trained)]
+    if with_onnx:
+        sections.append(_ONNX)
+    return "\n".join([*sections, _LIMITS, _origin(trained)])
+
+
+def _what(trained: Trained) -> str:
+    experiment = trained.experiment
+    name = experiment.client_name(trained.client)
+    called = "" if name == str(trained.client) else f", {_plain(name)}"
+    return f"""# Image classifier of client {trained.client}{called}
+
+What one of {counted(experiment.clients, "client")} has after a federated run, in which no client shared its data:
+a backbone ({as_code(trained.backbone)}, norm `{experiment.model.norm}`), a feature layer
+of width {experiment.model.embedding} and a classifier head.
+
+| | |
+|---|---|
+| method | {as_code(experiment.method)} |
+| data set | {as_code(_public_name(experiment.dataset))} |
+| partition | {_partition(experiment)}; what this client holds is private and not told here |
+| rounds | {trained.rounds_done} of {experiment.rounds} |
+| input | {_input(trained)} |
+| classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
+"""
+
+
+def _public_name(dataset: str) -> str:
+    """A path's last part only: where the data lie is nobody's business."""
+    return dataset if dataset.startswith("hf:") else Path(dataset).name
+
+
+def _partition(experiment: Experiment) -> str:
+    spread = f" with alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else ""
+    return f"{experiment.partition}{spread} over {counted(experiment.clients, 'client')}"
+
+
+def _input(trained: Trained) -> str:
+    """What it takes; whoever uses the model must bring images to its size as the run did."""
+    channels, height, width = trained.shape
+    sizing = Sizing(trained.experiment.resize, trained.experiment.crop)
+    brought = f"; brought to this size by `{sizing}`" if sizing else ""
+    pixels = f"{width} x {height} pixels, {channels} channel{'s' if channels > 1 else ''}, 0..255"
+    return f"{pixels}; normalised by the model{brought}"
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.split()).replace("|", "\\|")
+
+
+def _classes(names: tuple[str, ...]) -> str:
+    shown = ", ".join(map(for_markdown, names[:20]))
+    return shown + (", … (all of them are in model.safetensors)" if len(names) > 20 else "")
+
+
+def _accuracy(trained: Trained) -> str:
+    heading = "## Accuracy\n\n"
+    if trained.communication is None:
+        return f"{heading}Exported on the device that it belongs to, which is not told how it was scored.\n"
+    summary = RunFolder(trained.folder).read_summary()
+    if summary is None:
+        return f"{heading}The run was not finished when this model was exported; no accuracy is stated.\n"
+    scores = {name: values[trained.client] for name, values in summary["accuracy_per_client"].items()}
+    if all(score is None for score in scores.values()):
+        return f"{heading}The run did not evaluate this client (`evaluate.clients`); no accuracy is stated.\n"
+    rows = [
+        f"| `{name}` | {percent(scores[name])} | {percent(summary['accuracy'][name])} | {protocol.meaning} |"
+        for name, protocol in PROTOCOLS.items()
+        if scores.get(name) is not None
+    ]
+    lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]
+    limit, held_out = trained.experiment.evaluate.test_limit, trained.experiment.validation
+    drawn = f", on a class-balanced draw of {limit:,} test images" if limit else ""
+    if held_out:
+        drawn = f", not on test images but on {percent(held_out)} of the clients' training images, held out"
+    return heading + f"After the last round ({summary['rounds_done']}){drawn}.\n\n" + "\n".join(lines) + "\n"
+
+
+def _cost(trained: Trained) -> str:
+    if trained.communication is None:
+        return "## Communication\n\nThe run's server keeps the account.\n"
+    sent, clients = trained.communication["uplink"]["payload_bytes"], trained.experiment.clients
+    return f"""## Communication
+
+In {counted(trained.rounds_done, "round")} of training all clients together ({clients}) sent {counted(sent, "byte")}
+to the server, {size(sent / clients)} each on average.
+"""
+
+
+def _loading(trained: Trained) -> str:
+    channels, height, width = trained.shape
+    name = trained.backbone
+    own, trust = "", ""
+    if is_reference(name):
+        trust = ", trust_code=True"
+        own = (
+            f"\nThe backbone is built by {as_code(name)}, which must be importable. `trust_code=True` imports\n"
+            "and runs it: leave it out unless you trust whoever wrote that code.\n"
+        )
+    return f"""## Use
+
+In this folder, where refprotofl is installed:
+
+```python
+import torch
+from refprotofl.export import class_names, load_exported
+model, names = load_exported("."{trust}), class_names(".")
+images = torch.zeros(1, {channels}, {height}, {width}, dtype=torch.uint8)  # your images, pixels 0..255
+probabilities = model(model.prepare(images)).softmax(dim=1)
+print([names[best] for best in probabilities.argmax(dim=1)])
+```
+{own}"""
+
+
+def _origin(trained: Trained) -> str:
+    return f"""## Licence and origin
+
+The code that made and loads this model, refprotofl, is under the Apache License 2.0. That says nothing about the
+weights: what may be done with them is for the owners of the data to say.
+
+- experiment hash: `{trained.experiment.hash}`
+- state digest after round {trained.rounds_done}: `{trained.state_digest}`
+"""
+
+
+_ONNX = """`model.onnx` takes uint8 pixels (N, channels, height, width) as `images`, normalises them itself and gives
+`logits` and `probabilities`; the names of the classes are in its metadata:
+
+```python
+import json, numpy, onnxruntime
+session = onnxruntime.InferenceSession("model.onnx")
+names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
+images = numpy.zeros((1, *session.get_inputs()[0].shape[1:]), numpy.uint8)  # your images, pixels 0..255
+print([names[best] for best in session.run(["probabilities"], {"images": images})[0].argmax(1)])
+```
+"""
+
+_LIMITS = """## Intended use and limits
+
+- For images like those of the data set above, of the size above, showing one of the classes above. Anything else gets
+  one of these classes too, often with a high probability: probabilities are those of a softmax and not calibrated.
+- It is fitted to one client. On data with another mix of classes than that client's it may do worse.
+- Weights can tell something about the data that they were trained on, and private parts of this model never left
+  the client before this export. There is no formal privacy guarantee.
+- Made for research on federated learning; not tested for decisions about people.
+"""

@@ -1,0 +1,122 @@
+"""A model as an ONNX graph from pixels to probabilities, checked against torch before it is handed out."""
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from refprotofl.core.errors import InputError, RunError
+from refprotofl.core.streams import stream
+from refprotofl.export.trained import Trained
+from refprotofl.models import SplitModel
+
+FILE = "model.onnx"
+TOLERANCE = 1e-5  # largest difference of a probability between onnxruntime and torch
+
+
+class PixelsToProbabilities(nn.Module):
+    """Normalisation, model and softmax in one, so that nothing is left to do by hand elsewhere."""
+
+    def __init__(self, model: SplitModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """uint8 (N, channels, H, W) to logits and probabilities, (N, C) each."""
+        logits = self.model(self.model.prepare(images))
+        return logits, torch.softmax(logits, dim=1)
+
+
+def require_extra() -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            raise InputError(
+                f"Exporting to ONNX needs the package {package}: install it with pip install 'refprotofl[onnx]'."
+            ) from None
+
+
+def to_onnx(trained: Trained) -> bytes:
+    """The file's contents; RunError where onnxruntime does not compute the same."""
+    require_extra()
+    graph = PixelsToProbabilities(trained.model).eval()
+    try:
+        data = _translate(graph, trained)
+    except Exception as problem:  # the exporter raises many kinds, for operators that ONNX lacks among others
+        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        raise RunError(f"model.name = {trained.backbone!r} cannot be translated to ONNX: {reason}") from problem
+    check_agreement(graph, data, trained)
+    return data
+
+
+def _translate(graph: PixelsToProbabilities, trained: Trained) -> bytes:
+    example = torch.zeros(2, *trained.shape, dtype=torch.uint8)
+    with _quietly(), torch.no_grad():
+        program = torch.onnx.export(
+            graph,
+            (example,),
+            dynamo=True,
+            input_names=["images"],
+            output_names=["logits", "probabilities"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            verbose=False,
+        )
+    assert program is not None
+    proto = program.model_proto
+    _remove_traces(proto)
+    proto.metadata_props.add(key="class_names", value=json.dumps(trained.class_names, ensure_ascii=False))
+    proto.metadata_props.add(key="experiment_hash", value=trained.experiment.hash)
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def _remove_traces(proto: Any) -> None:
+    """Takes out the exporter's notes: they hold source lines and paths of this machine."""
+    graph = proto.graph
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+
+
+def check_agreement(graph: nn.Module, data: bytes, trained: Trained) -> None:
+    """Random images through both, a single one and several: the batch must be free."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    generator = stream(trained.experiment.seed, "onnx-check")
+    for count in (1, 16):
+        images = generator.integers(0, 256, (count, *trained.shape), dtype=np.uint8)
+        with torch.no_grad():
+            expected = graph(torch.from_numpy(images))[1].numpy()  # (N, C)
+        (found,) = session.run(["probabilities"], {"images": images})
+        difference = float(np.abs(found - expected).max())
+        if not difference <= TOLERANCE:  # so written, NaN is refused too
+            raise RunError(
+                f"The ONNX model does not agree with the trained one: a probability differs by {difference:.2g}, "
+                f"more than {TOLERANCE:g}. Nothing was exported."
+            )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the exporter's warnings, which are about its own insides, and its log."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

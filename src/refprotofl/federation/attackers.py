@@ -1,0 +1,252 @@
+"""What hostile clients train on: flipped labels, or images with a trigger.
+
+The update of the shared vector in a client's answer: found, altered, put back.
+
+A hostile client: any method's own, but its data or what leaves it are altered.
+
+Clients that collude (alie, ipm) know what their group would honestly send, no more: each trains on the data of every
+member from where it stands itself. The literature often lets them see all honest changes, which makes them stronger.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from refprotofl.core.errors import InputError
+from refprotofl.core.state import State, tensor_of
+from refprotofl.core.streams import stream
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.attacks import KINDS, hostile_clients, strength_of
+from refprotofl.methods.base.client import Client, Seat
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Dense, Exchanges, Received, SparseVector
+from refprotofl.privacy.sample_level import PrivateSamples, open_samples
+from refprotofl.wire import Message, Sparse
+
+POISONED = 0.5  # share of a backdoor client's samples that carry the trigger
+
+
+def flipped(samples: Samples, num_classes: int) -> Samples:
+    """The first class for the last, the second for the last but one, and so on."""
+    return samples.relabelled(num_classes - 1 - samples.own_labels)
+
+
+def stamped(images: Tensor) -> Tensor:
+    """Copies of images (N, channels, H, W) uint8 with a bright square in the lower right corner."""
+    side = trigger_side(images)
+    marked = images.clone()
+    marked[..., -side:, -side:] = 255
+    return marked
+
+
+def trigger_side(images: Tensor) -> int:
+    """A seventh of the image: 4 of 28 pixels, 2 of 8."""
+    return max(2, min(images.shape[-2:]) // 7)
+
+
+def poisoned(samples: Samples, target: int, draw: np.random.Generator) -> Samples:
+    """A set of its own in which some of the samples carry the trigger and the target's label."""
+    images, labels = samples.own_images.clone(), samples.own_labels.clone()
+    chosen = torch.from_numpy(np.sort(draw.permutation(len(labels))[: max(1, round(POISONED * len(labels)))]))
+    images[chosen.to(images.device)] = stamped(images[chosen.to(images.device)])
+    labels[chosen] = target
+    return Samples(images, labels, torch.arange(len(labels)))
+
+
+WHOLE, MASKED = "shared", ("adapter", "change")  # the fields that an update is found in
+
+
+@dataclass(frozen=True)
+class Update:
+    """How far a client's answer moves the shared vector: all of it, or some places."""
+
+    name: str  # of the field
+    change: Tensor  # (P,), or (sent,) at `places`
+    reference: Tensor | None  # (P,), what a sent value is measured from; None where the change itself is sent
+    size: int
+    places: Tensor | None = None  # (sent,) ascending
+
+    @property
+    def whole(self) -> Tensor:
+        """(P,), 0 where nothing is sent."""
+        if self.places is None:
+            return self.change
+        return torch.zeros(self.size).index_copy(0, self.places, self.change)
+
+    def written(self, change: Tensor, places: Tensor | None = None) -> Message:
+        """The field with another change, at other places if they are given."""
+        places = self.places if places is None else places
+        if self.reference is not None:
+            change = change + (self.reference if places is None else self.reference[places])
+        return {self.name: change if places is None else Sparse(places, change, self.size)}
+
+
+def find_update(request: Message, answer: Message, state: State) -> Update | None:
+    """`state` is the client's after its answer; there it keeps an adapter that it was sent before."""
+    if isinstance(trained := answer.get(WHOLE), Tensor):
+        reference = Received(request).tensor(WHOLE)
+        return Update(WHOLE, trained - reference, reference, len(trained))
+    for name in MASKED:
+        if isinstance(sent := answer.get(name), Sparse):
+            base = tensor_of(state, name) if name == "adapter" else None
+            change = sent.values if base is None else sent.values - base[sent.indices]
+            return Update(name, change, base, sent.size, sent.indices)
+    return None
+
+
+def hidden(changes: Sequence[Tensor], deviations: float) -> Tensor:
+    """A little is enough: so many standard deviations below the mean of the group's changes (n, P)."""
+    group = torch.stack(list(changes))
+    return group.mean(dim=0) - deviations * group.std(dim=0)
+
+
+def opposed(changes: Sequence[Tensor], factor: float) -> Tensor:
+    """Inner-product manipulation: against the mean of the group's changes (n, P)."""
+    return -factor * torch.stack(list(changes)).mean(dim=0)
+
+
+def squatted(update: Update, factor: float, draw: np.random.Generator) -> Message:
+    """As many coordinates as are due, but those of the draw, and large values there."""
+    count = len(update.change)
+    places = torch.from_numpy(np.sort(draw.choice(update.size, count, replace=False)))
+    return update.written(torch.full((count,), factor * float(update.change.abs().max())), places)
+
+
+def noise(update: Update, factor: float, draw: np.random.Generator) -> Tensor:
+    """What a client sends that has not trained: small beside the vector, or beside its change where that is sent."""
+    base = update.change if update.reference is None else update.reference
+    scale = factor * float(base.square().mean().sqrt())
+    return scale * torch.from_numpy(draw.standard_normal(len(update.change))).to(update.change.dtype)
+
+
+def shifted(prototypes: Tensor, factor: float, ways: Tensor) -> Tensor:
+    """Rows (n, m), each moved along its direction (n, m) by `factor` times the rows' mean length."""
+    return prototypes + factor * float(prototypes.norm(dim=1).mean()) * ways
+
+
+SPARED = ("join", "evaluate")  # what hostile clients answer as others do
+Make = Callable[[Seat, State], Client]
+
+
+def check_reach(experiment: Experiment, messages: Exchanges) -> None:
+    """Whether the method's clients send what the attack alters."""
+    kind, table = experiment.attack.kind, experiment.attack
+    if kind == "none":
+        return
+    fields = [(name, field) for verb, one in messages.items() if verb not in SPARED for name, field in one.up.items()]
+    sparse = any(
+        name in MASKED and isinstance(field, SparseVector) and field.dtype == torch.float32 for name, field in fields
+    )
+    found = {
+        "mask": sparse,
+        "update": sparse or any(name == WHOLE and isinstance(field, Dense) for name, field in fields),
+        "prototypes": any(field.kind == "prototype_values" for _, field in fields),
+        "data": True,
+    }
+    if not found[KINDS[kind].alters]:
+        what = {"mask": "chosen coordinates in float32", "update": "changes of weights in float32"}
+        raise InputError(
+            f"attack.kind = {kind!r} alters {what.get(KINDS[kind].alters, 'class prototypes')}, of which "
+            f"method = {experiment.method!r} with these settings sends none up."
+        )
+    if table.target >= experiment.known_input.num_classes:
+        raise InputError(f"attack.target = {table.target}: classes are 0 to {experiment.known_input.num_classes - 1}.")
+
+
+def recruited(
+    experiment: Experiment, honest: Make, samples: Callable[[int], Samples]
+) -> "Callable[[Seat, State], Client | HostileClient]":
+    """Makes clients: hostile ones where the draw says so. `samples` are those that a client holds."""
+    group = hostile_clients(experiment)
+
+    def make(seat: Seat, state: State) -> "Client | HostileClient":
+        return HostileClient(seat, state, honest, group, samples) if seat.number in group else honest(seat, state)
+
+    return make
+
+
+class HostileClient:
+    def __init__(
+        self, seat: Seat, state: State, honest: Make, group: list[int], samples: Callable[[int], Samples]
+    ) -> None:
+        self._seat = replace(seat, samples=poison(seat))
+        self._before = dict(state)
+        self._honest = honest
+        self._group = group
+        self._samples = samples
+        self._client = honest(self._seat, state)
+        self._kind, self._strength = seat.experiment.attack.kind, strength_of(seat.experiment)
+
+    @property
+    def state(self) -> State:
+        return self._client.state
+
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        answer = self._client.answer(verb, round, message)
+        if verb in SPARED:
+            return answer
+        if self._kind == "prototype-shift":
+            return answer | self.shifted(verb, answer)
+        update = find_update(message, answer, self.state)
+        return answer if update is None else answer | self.altered(update, verb, round, message)
+
+    def altered(self, update: Update, verb: str, round: int, message: Message) -> Message:
+        """The field of the update as this kind of attack has it; data attacks leave it."""
+        kind, strength = self._kind, self._strength
+        if kind == "squat":
+            return squatted(update, strength, self.draw("squat"))
+        if kind in ("alie", "ipm"):
+            common = (hidden if kind == "alie" else opposed)(
+                [self.sent_with(member, update, verb, round, message) for member in self._group], strength
+            )
+            return update.written(common if update.places is None else common[update.places])
+        if kind == "freerider":
+            return update.written(noise(update, strength, self.draw("freerider", round)))
+        factors = {"signflip": -strength, "scaling": strength}
+        return update.written(factors[kind] * update.change) if kind in factors else {}
+
+    def sent_with(self, member: int, own: Update, verb: str, round: int, message: Message) -> Tensor:
+        """The whole change (P,) that this client would honestly send if it had another's data."""
+        if member == self._seat.number:
+            return own.whole
+        client = self._honest(replace(self._seat, samples=self._samples(member)), dict(self._before))
+        found = find_update(message, client.answer(verb, round, message), client.state)
+        return own.whole if found is None else found.whole
+
+    def shifted(self, verb: str, answer: Message) -> Message:
+        """All prototypes of the answer, those of a class in a direction that all hostile clients have in common."""
+        fields = self._seat.messages[verb].up if verb in self._seat.messages else {}
+        rows = {name: answer.get(name) for name, field in fields.items() if field.kind == "prototype_values"}
+        experiment = self._seat.experiment
+        shape = (experiment.known_input.num_classes, experiment.model.embedding)
+        drawn = torch.from_numpy(stream(experiment.seed, "prototype-shift").standard_normal(shape)).float()
+        ways = functional.normalize(drawn)  # (C, m)
+        return {
+            name: shifted(value, self._strength, ways[classes_of(name, answer, len(value)) % len(ways)])
+            for name, value in rows.items()
+            if isinstance(value, Tensor)
+        }
+
+    def draw(self, purpose: str, round: int | None = None) -> np.random.Generator:
+        return stream(self._seat.experiment.seed, purpose, client=self._seat.number, round=round)
+
+
+def classes_of(name: str, answer: Message, rows: int) -> Tensor:
+    """The class of each row of prototypes, (rows,); where the answer does not name them they are in order."""
+    named = answer.get("classes") if name in ("prototypes", "local_prototypes") else None
+    return named.long() if isinstance(named, Tensor) else torch.arange(rows)
+
+
+def poison(seat: Seat) -> Samples:
+    """What a hostile client trains on: its own samples, unless the attack is one on data."""
+    experiment, (samples, mechanism) = seat.experiment, open_samples(seat.samples)
+    if experiment.attack.kind == "labelflip":
+        samples = flipped(samples, experiment.known_input.num_classes)
+    if experiment.attack.kind == "backdoor":
+        draw = stream(experiment.seed, "backdoor", client=seat.number)
+        samples = poisoned(samples, experiment.attack.target, draw)
+    return samples if mechanism is None else PrivateSamples(samples, mechanism)

@@ -1,0 +1,76 @@
+"""A client's side: all that it needs to answer, built where its data are and nobody else's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from refprotofl.core.state import State
+from refprotofl.engines.local.host import Answering, ClientHost
+from refprotofl.engines.local.logs import ClientLogs
+from refprotofl.engines.local.store import ClientStore, DiskShelf
+from refprotofl.evaluation.scoring import TestSet
+from refprotofl.experiment import Experiment
+from refprotofl.federation.models import Models
+from refprotofl.methods.base.client import Seat
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import Scope
+from refprotofl.methods.catalogue import find_method, options_of
+from refprotofl.privacy.ledger import AccountedClient
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """What one client has: its own samples, and what it is scored on."""
+
+    samples: Samples
+    test: TestSet
+
+
+def build_client_side(
+    experiment: Experiment,
+    models: Models,
+    data: Callable[[int], ClientData],
+    folder: Path,
+    *,
+    store: Callable[[Path, Callable[[int], State]], ClientStore] = ClientStore,
+    shelf: Callable[[Path], DiskShelf] = DiskShelf,
+    make: Callable[[Seat, State], Answering] | None = None,
+) -> ClientHost:
+    """A place for one client or for many, whose private states lie in `folder`.
+
+    `experiment` is resolved; `data` gives what a client of this place has, `models` those that they need. `store` and
+    `shelf` keep the clients' states and the messages that they were given. `make` makes who plays a client, if it is
+    not the method's own.
+    """
+    method, names = find_method(experiment.method), experiment.backbones
+    parts, options, feedback = method.shared(experiment), options_of(experiment), method.feedback(experiment)
+    messages = {
+        name: method.server.exchanges(Scope(experiment, model, parts, options))
+        for name, model in models.by_name.items()
+    }
+    given, memo = shelf(folder), dict[str, Tensor]()
+
+    def seat(number: int) -> Seat:
+        own = data(number)
+        return Seat(
+            number=number,
+            experiment=experiment,
+            samples=own.samples,
+            test=own.test,
+            model=models.by_name[names[number]],
+            parts=parts,
+            shelf=given,
+            memo=memo,
+            options=options,
+            feedback=feedback,
+            messages=messages[names[number]],
+        )
+
+    states = store(folder, lambda number: models.initial[names[number]])
+    answering: Callable[[Seat, State], Answering] = make or method.client
+    if experiment.privacy.unit == "sample":
+        answering = partial(AccountedClient, answering)
+    return ClientHost(answering, seat, states, ClientLogs(folder.parent).write)

@@ -1,0 +1,285 @@
+"""The clients of one round as the server sees them: asked through an engine, every byte on record."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from refprotofl.core.errors import ClientsFailed, GuardError, RunError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.state import digest_state, digest_value
+from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
+from refprotofl.methods.base.cohort import Answers
+from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
+from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose
+from refprotofl.wire.values import ValueCode
+
+DIFFERENT = 64  # requests under way that are not the same for all: each is in memory until it is answered
+LOST_AT_RANDOM = "lost (dropout)"
+RECENT = 8  # different requests of a phase that are remembered in their encoded form
+
+Digests = dict[str, dict[str, dict[int, dict[str, str]]]]  # phase, direction, client, field
+Norms = dict[tuple[str, str], dict[int, float]]  # of the tensors in answers: by phase and field, then by client
+
+
+class Tap(Protocol):
+    """Sees every message as it crosses between server and client."""
+
+    def __call__(
+        self, direction: Direction, phase: str, client: int, round: int, data: bytes, purpose: Purpose
+    ) -> None: ...
+
+
+def field_digests(message: Message) -> dict[str, str]:
+    """A short digest of every field, so that two runs can be compared field by field."""
+    digests = {}
+    for name, value in message.items():
+        if isinstance(value, Sparse):
+            digests[name] = digest_state({"indices": value.indices, "values": value.values, "size": value.size})[:16]
+        else:
+            digests[name] = digest_value(value)[:16]
+    return digests
+
+
+def field_norms(message: Message) -> dict[str, float]:
+    """How large the tensors of a message are, so that one out of proportion can be found."""
+    found = {}
+    for name, value in message.items():
+        numbers = value.values if isinstance(value, Sparse) else value
+        if isinstance(numbers, Tensor) and numbers.is_floating_point():
+            found[name] = float(torch.linalg.vector_norm(numbers, dtype=torch.float64))
+    return found
+
+
+class _Requests:
+    """A phase's requests, encoded; one that goes to several clients is encoded once."""
+
+    def __init__(self, message: Message | Callable[[int], Message], value_code: ValueCode) -> None:
+        self._message = message
+        self._value_code = value_code
+        self._recent: dict[int, tuple[Message, bytes, dict[str, str]]] = {}  # by the message's identity
+
+    def to(self, client: int) -> tuple[Message, bytes, dict[str, str]]:
+        request = self._message(client) if callable(self._message) else self._message
+        if id(request) not in self._recent:
+            if len(self._recent) == RECENT:
+                del self._recent[next(iter(self._recent))]
+            self._recent[id(request)] = (request, encode(request, self._value_code), field_digests(request))
+        return self._recent[id(request)]
+
+
+class _UnderWay:
+    """Requests without an answer yet, in client order: as many as the engine takes, and few that are different."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._waiting: deque[tuple[int, int, bytes]] = deque()  # client, ticket and what was sent
+        self._sent: Counter[int] = Counter()  # how often, by its identity
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_room(self) -> bool:
+        return (self._most is None or len(self) < self._most) and len(self._sent) < DIFFERENT
+
+    def add(self, client: int, ticket: int, data: bytes) -> None:
+        self._waiting.append((client, ticket, data))
+        self._sent[id(data)] += 1
+
+    def take(self) -> tuple[int, int]:
+        client, ticket, data = self._waiting.popleft()
+        self._sent[id(data)] -= 1
+        if not self._sent[id(data)]:
+            del self._sent[id(data)]
+        return client, ticket
+
+
+class EngineCohort:
+    """A `Cohort` over any engine. `deadline`: the seconds that a client has for an answer.
+
+    `lost` tells which of the clients that are still there cannot be reached in a phase, by its name. With fewer than
+    `least` clients the run stops.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        kinds: Mapping[str, Kind | Counted],
+        round: int,
+        clients: Iterable[int],
+        tap: Tap,
+        purpose: Purpose = "training",
+        deadline: float | None = None,
+        lost: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
+        least: int = 1,
+        value_code: ValueCode = "plain",
+    ) -> None:
+        self.round = round
+        self.failures: list[dict[str, Any]] = []
+        self.digests: Digests = {}
+        self.norms: Norms = {}
+        self.waited: dict[str, float] = {}  # seconds that answers took to come, by verb
+        self._engine = engine
+        self._terms = engine.terms
+        self._value_code: ValueCode = value_code
+        self._ledger = ledger
+        self._kinds = kinds
+        self._clients = sorted(clients)
+        self._size = len(self._clients)
+        self._tap = tap
+        self._purpose = purpose
+        self._keeps = purpose != "evaluation"  # who is only scored stays as it was
+        self._deadline = deadline
+        self._lost = lost
+        self._least = least
+        self._sent: dict[int, int] = {}
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return tuple(self._clients)
+
+    def sent(self, client: int) -> int:
+        return self._sent.get(client, 0)
+
+    def drop(self, client: int, reason: str, code: str = "answer") -> None:
+        self._drop(client, reason, code)
+
+    def _drop(self, client: int, reason: str, code: str) -> None:
+        """`code` is the client's own, or `answer` if it is its answer that does not count."""
+        self._clients.remove(client)
+        for by_client in self.norms.values():
+            by_client.pop(client, None)  # what does not count tells nothing of what is usual
+        if self._keeps:
+            self._engine.discard(client)
+        failure = {"event": "client-failed", "round": self.round, "client": client, "code": code, "reason": reason}
+        self.failures.append(failure)
+        if not self._clients:
+            codes = {one["code"] for one in self.failures}
+            kind = KINDS.get(code, ClientsFailed) if len(codes) == 1 else ClientsFailed
+            raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}). {self._terms.logs}")
+        self._require_quorum()
+
+    def _require_quorum(self) -> None:
+        if len(self._clients) < self._least:
+            raise ClientsFailed(
+                f"Round {self.round}: {len(self._clients)} clients are left, fewer than min-replies = {self._least} "
+                f"({self._reasons(self.failures)}). Rounds committed so far are kept: {self._terms.go_on}."
+            )
+
+    def _reasons(self, failures: Sequence[dict[str, Any]]) -> str:
+        """Of the first few, as far as they are known on this machine."""
+        told = []
+        for one in failures[:3]:
+            known = self._engine.explain(one["client"]) if one["code"] in CODES else ""
+            verb = one["reason"].partition(":")[0]
+            told.append(f"client {one['client']}: {for_terminal(f'{verb}: {known}' if known else one['reason'])}")
+        return "; ".join(told)
+
+    def ask(
+        self,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        *,
+        to: Iterable[int] | None = None,
+        once: bool = False,
+    ) -> Answers[Message]:
+        asked = None if to is None else set(to)
+        return Answers(verb, self._ask(verb, message, asked, "one_off" if once else self._purpose))
+
+    def _ask(
+        self, verb: str, message: Message | Callable[[int], Message], to: set[int] | None, purpose: Purpose
+    ) -> Iterator[tuple[int, Message]]:
+        self._require_quorum()
+        for client in self._lost(verb, self.clients) if self._lost else ():
+            if to is None or client in to:
+                self.drop(client, LOST_AT_RANDOM)
+        asked = iter([client for client in self._clients if to is None or client in to])
+        requests = _Requests(message, self._value_code)
+        under_way = _UnderWay(self._terms.ahead)
+        while True:
+            while under_way.has_room and (following := next(asked, None)) is not None:
+                request, data, digests = requests.to(following)
+                self._record("down", verb, following, purpose, request, data, digests)
+                ticket = self._engine.submit(Request(following, verb, self.round, data, self._keeps))
+                under_way.add(following, ticket, data)
+            if not under_way:
+                return self._stop_at_guards(verb)
+            client, ticket = under_way.take()
+            answer = self._read(client, verb, purpose, self._wait(verb, ticket))
+            if answer is not None:
+                yield client, answer
+
+    def absorb(self, other: "EngineCohort") -> None:
+        """Takes what another cohort of the same round met into its own record."""
+        self.failures += other.failures
+        for verb, ways in other.digests.items():
+            for way, by_client in ways.items():
+                self.digests.setdefault(verb, {}).setdefault(way, {}).update(by_client)
+        for verb, seconds in other.waited.items():
+            self.waited[verb] = self.waited.get(verb, 0.0) + seconds
+
+    def _wait(self, verb: str, ticket: int) -> Result:
+        begin = time.perf_counter()
+        result = self._engine.result(ticket, self._deadline)
+        self.waited[verb] = self.waited.get(verb, 0.0) + time.perf_counter() - begin
+        return result
+
+    def _stop_at_guards(self, verb: str) -> None:
+        """A promise that is broken at half of the round's clients or more is the experiment's, not theirs."""
+        broken = [one for one in self.failures if one["code"] == "guard" and one["reason"].startswith(f"{verb}:")]
+        if broken and 2 * len(broken) >= self._size:
+            raise GuardError(f"Round {self.round}: {self._reasons(broken)}. {self._terms.logs}")
+
+    def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
+        if result.trouble is not None:
+            stop = STOPS.get(result.kind, RunError)
+            trouble = result.trouble.rstrip(".")
+            raise stop(
+                f"Round {self.round}, client {client}: {trouble}. Committed rounds are kept: {self._terms.go_on}."
+            )
+        if result.code is not None:
+            code = result.code if result.code in CODES else "failed"
+            self._drop(client, f"{verb}: {MEANINGS[code]}", code)
+            return None
+        if purpose == "training":
+            self._sent[client] = self.sent(client) + len(result.payload)
+        try:
+            answer = decode(result.payload)
+            digests, norms = field_digests(answer), field_norms(answer)
+        except Exception as problem:  # whatever it is, it is this client's alone
+            self._record("up", verb, client, purpose, {}, result.payload, {})  # its bytes were sent all the same
+            known = str(problem) if isinstance(problem, WireError) else "it cannot be read"
+            self.drop(client, f"{verb}: {known}")
+            return None
+        self._record("up", verb, client, purpose, answer, result.payload, digests)
+        for name, norm in norms.items():
+            self.norms.setdefault((verb, name), {})[client] = norm
+        return answer
+
+    def _record(
+        self,
+        direction: Direction,
+        phase: str,
+        client: int,
+        purpose: Purpose,
+        message: Message,
+        data: bytes,
+        digests: dict[str, str],
+    ) -> None:
+        self._tap(direction, phase, client, self.round, data, purpose)
+        self._ledger.record(
+            round=self.round,
+            phase=phase,
+            client=client,
+            direction=direction,
+            message=message,
+            size=len(data),
+            kinds=self._kinds,
+            purpose=purpose,
+        )
+        self.digests.setdefault(phase, {}).setdefault(direction, {})[client] = digests

@@ -1,0 +1,81 @@
+"""The models of an experiment, and what the clients start from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from refprotofl.core.devices import CPU
+from refprotofl.core.errors import InputError
+from refprotofl.core.state import State, digest_state
+from refprotofl.core.user_code import is_reference
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references
+from refprotofl.methods.catalogue import find_method
+from refprotofl.models import SplitModel, build_model
+from refprotofl.privacy.sample_level import check_separable
+
+CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is built with
+
+
+@dataclass(frozen=True)
+class Models:
+    """Both by the backbone's name, so that any number of clients shares them."""
+
+    by_name: Mapping[str, SplitModel]  # to compute with, on the device
+    initial: Mapping[str, State]  # what a client with that backbone starts from
+
+
+def prepare_models(experiment: Experiment, device: torch.device = CPU, clients: Iterable[int] | None = None) -> Models:
+    """The models of these clients, or of all."""
+    models = build_models(experiment, clients)
+    initial = initial_states(experiment, models)
+    return Models({name: model.to(device) for name, model in models.items()}, initial)
+
+
+def model_of(experiment: Experiment, client: int) -> SplitModel:
+    """The model that the experiment's method works with at this client, with its initial weights."""
+    return build_model(experiment, find_method(experiment.method).extra_outputs(experiment), client)
+
+
+def build_models(experiment: Experiment, clients: Iterable[int] | None = None) -> dict[str, SplitModel]:
+    """A model for each backbone's name; a shared feature layer must fit them all."""
+    firsts: dict[str, int] = {}
+    for client in range(experiment.clients) if clients is None else clients:
+        firsts.setdefault(experiment.backbones[client], client)
+    models = {name: model_of(experiment, client) for name, client in firsts.items()}
+    if experiment.privacy.unit == "sample":
+        for name, model in models.items():
+            if is_reference(name):  # our own are known to be
+                check_separable(model, name, experiment.known_input.shape)
+    widths = {name: model.feature.in_features for name, model in models.items()}
+    if len(set(widths.values())) > 1 and "feature" in find_method(experiment.method).shared(experiment):
+        listed = ", ".join(f"{name} {width}" for name, width in widths.items())
+        raise InputError(
+            f"method = {experiment.method!r} shares the feature layer, so all backbones must have the same width; "
+            f"on these images they have: {listed}."
+        )
+    return models
+
+
+def initial_states(experiment: Experiment, models: Mapping[str, SplitModel]) -> dict[str, State]:
+    shared = find_method(experiment.method).shared(experiment)
+    return {name: dict(model.read_private(shared)) for name, model in models.items()}
+
+
+def known_digests(experiment: Experiment, recorded: Mapping[str, str] | None) -> list[str] | None:
+    """Each client's digest before it ever trained, by its backbone as on record; else of models of our own.
+
+    The user's are not built, as that would run their code: None.
+    """
+    if recorded is not None:
+        return [recorded[name] for name in experiment.backbones] if {*experiment.backbones} <= recorded.keys() else None
+    if any(key in CODE_OF_MODELS for key, _ in references(experiment.plain())):
+        return None
+    return initial_digests(experiment, initial_states(experiment, build_models(experiment)))
+
+
+def initial_digests(experiment: Experiment, initial: Mapping[str, State]) -> list[str]:
+    """Each client's digest before it ever trained."""
+    digests = {name: digest_state(state) for name, state in initial.items()}
+    return [digests[name] for name in experiment.backbones]

@@ -1,0 +1,143 @@
+"""What an experiment is in full: with the method's own defaults, and with what the data decide."""
+
+from refprotofl.core.errors import InputError
+from refprotofl.data import FederatedData
+from refprotofl.data.dataset import channel_statistics
+from refprotofl.data.loading import NAMES
+from refprotofl.data.public_set import covered_classes, default_per_class
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.sections import Input, Public
+from refprotofl.methods.catalogue import find_method, with_options
+from refprotofl.privacy.accounting import check_accountant, check_defined
+
+SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
+
+
+def prepare(experiment: Experiment) -> Experiment:
+    """All that can be filled in and checked before there are data."""
+    experiment = with_options(experiment)
+    check_backbones(experiment)
+    check_compressor(experiment)
+    check_aggregate(experiment)
+    check_defined(experiment)
+    check_accountant(experiment)
+    return experiment
+
+
+def check_backbones(experiment: Experiment) -> None:
+    """Whoever shares the backbone has one and the same."""
+    named = experiment.model.name
+    names = (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
+    if len(names) > 1 and "backbone" in find_method(experiment.method).shared(experiment):
+        full = ' with share = "full"' if experiment.share == "full" else ""
+        raise InputError(
+            f"method = {experiment.method!r}{full} shares the backbone, so model.name must be one for all clients, "
+            f"not {', '.join(names)}."
+        )
+
+
+def check_compressor(experiment: Experiment) -> None:
+    if experiment.compress.name != "none" and not find_method(experiment.method).server.sends_weights:
+        raise InputError(
+            f"compress.name = {experiment.compress.name!r} has nothing to shorten: "
+            f"method = {experiment.method!r} sends no weights up; leave compress out."
+        )
+
+
+def check_aggregate(experiment: Experiment) -> None:
+    """Whoever chooses how to aggregate, or has clients lost or hostile, gets that, or is told why not."""
+    method, compressor = find_method(experiment.method), experiment.compress.name
+    if not experiment.aggregates_plainly and not method.server.averages:
+        raise InputError(
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by a rule: "
+            "leave both out."
+        )
+    if experiment.aggregate in ("median", "trimmed") and compressor in SPARSE:
+        raise InputError(
+            f"compress.name = {compressor!r} takes what it does not send for unchanged, so that with aggregate = "
+            f"{experiment.aggregate!r} hardly anything would move: use clipped, geometric-median or another compressor."
+        )
+    if experiment.attack.kind != "none" and method.pooled:
+        raise InputError(f"attack.kind = {experiment.attack.kind!r}: {experiment.method!r} asks no clients.")
+    if experiment.dropout and method.pooled:
+        raise InputError(
+            f"dropout = {experiment.dropout:g} loses nobody: method = {experiment.method!r} asks no clients."
+        )
+
+
+def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
+    """The experiment with everything filled in that the data decide."""
+    dataset, covered = data.dataset, data.public_classes
+    mean, std = normalisation(experiment, data)
+    seen = Input(
+        class_names=dataset.class_names,
+        shape=dataset.shape,
+        mean=mean,
+        std=std,
+        client_names=data.client_names,
+    )
+    per_class = data.public_size // len(covered) if covered else 0
+    return fill_in(experiment, seen, covered, per_class)
+
+
+def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, which all models use.
+
+    Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
+    under [privacy] the public images' take their place, or without any the middle of the range.
+    """
+    dataset = data.dataset
+    if experiment.privacy.unit == "none" or experiment.dataset in NAMES:
+        return dataset.mean, dataset.std
+    if data.public_size:
+        return channel_statistics(data.public_images)
+    return (0.5,) * len(dataset.mean), (0.5,) * len(dataset.std)
+
+
+def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
+    """The experiment as the data of `other`, which is resolved, would fill it in; they need not be loaded for that."""
+    seen, public = other.known_input, experiment.public
+    if public.dataset and public.dataset == other.public.dataset:
+        public = _as_drawn(public, other.public)
+        experiment = experiment.model_copy(update={"public": public})
+    classes = None if public.classes is None else [number for number in public.classes if number < seen.num_classes]
+    covered = covered_classes(seen.num_classes, public.coverage, classes, experiment.seed)
+    per_class = default_per_class(seen.num_classes) if public.per_class is None else public.per_class
+    return fill_in(experiment, seen, covered, per_class) if covered and per_class else fill_in(experiment, seen, (), 0)
+
+
+def resolve_apart(experiment: Experiment, other: Experiment) -> Experiment:
+    """The same in a deployment: nothing can be held out of the clients' data, and the keys may say what images are."""
+    if experiment.public.dataset:
+        return resolve_alike(experiment, other)
+    told = None if experiment.test.dataset else experiment.input
+    return fill_in(experiment, told or other.known_input, (), 0)
+
+
+def _as_drawn(public: Public, other: Public) -> Public:
+    """What a public set of the user's own decides, where the keys leave it open; classes that it lacks have no say."""
+    update: dict[str, object] = {}
+    if public.per_class is None:
+        update["per_class"] = other.per_class
+    if public.classes is not None:
+        update["classes"] = tuple(number for number in public.classes if number in (other.classes or ()))
+    elif public.coverage == other.coverage:
+        update["classes"] = other.classes
+    return public.model_copy(update=update)
+
+
+def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
+    """The experiment with what images look like, and what the public set has `per_class` of."""
+    public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
+    if experiment.partition != "natural":
+        seen = seen.model_copy(update={"client_names": ()})
+    clients = len(seen.client_names) or experiment.clients
+    filled = experiment.model_copy(update={"input": seen, "public": public, "clients": clients})
+    try:
+        if filled.counts_clients:
+            filled.check_clients()
+    except ValueError as problem:
+        raise InputError(f"The experiment {problem}.") from None
+    check_defined(filled)  # what the public set covers is known now
+    return filled

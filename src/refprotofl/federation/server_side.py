@@ -1,0 +1,93 @@
+"""The server's side: no client's data, and no client's state."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import Tensor
+
+from refprotofl.core.errors import InputError
+from refprotofl.evaluation.scoring import accuracy
+from refprotofl.experiment import Experiment
+from refprotofl.federation.models import Models, initial_digests
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.catalogue import find_method, options_of
+from refprotofl.models import ALL
+
+
+@dataclass(frozen=True)
+class ServerSide:
+    experiment: Experiment
+    server: Server
+    test: tuple[Tensor, Tensor]  # images (T, channels, H, W), labels (T,) that one aggregated model is scored on
+    models: Models
+    build: Callable[[], Server]
+
+    def renewed(self) -> "ServerSide":
+        """With a server that has not seen anything yet."""
+        return replace(self, server=self.build())
+
+    @cached_property
+    def initial_digests(self) -> list[str]:
+        """Each client's digest before it ever trained."""
+        return initial_digests(self.experiment, self.models.initial)
+
+    @property
+    def full_size(self) -> int:
+        """Parameters of the whole model, the mean over clients."""
+        sizes = {name: sum(model.sizes(ALL)) for name, model in self.models.by_name.items()}
+        return round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
+
+    def global_accuracy(self) -> float | None:
+        """Of the one aggregated model, where the method has one."""
+        model = self.server.global_model()
+        if model is None or not len(self.test[1]):
+            return None
+        return accuracy(model, *self.test, self.experiment.known_input.num_classes)
+
+
+def build_server_side(
+    experiment: Experiment,
+    models: Models,
+    *,
+    public: Samples | None,
+    test: tuple[Tensor, Tensor],
+    pooled: Samples | None = None,
+    most_samples: int | None = None,
+    own_tested: Sequence[int] | None = None,
+) -> ServerSide:
+    """`experiment` is resolved; `pooled` is for a method that trains on all data in one place.
+
+    `most_samples` are those of the largest client, `own_tested` each client's own test samples, where they are known.
+    """
+    method = find_method(experiment.method)
+    desk = Desk(
+        experiment=experiment,
+        model=models.by_name[experiment.backbones[0]],
+        parts=method.shared(experiment),
+        public=public,
+        pooled=pooled,
+        test=test,
+        options=options_of(experiment),
+        feedback=method.feedback(experiment),
+        most_samples=most_samples,
+        own_tested=own_tested,
+    )
+    untouched = {name: value.clone() for name, value in desk.model.state_dict().items()}
+
+    def build() -> Server:
+        desk.model.load_state_dict(untouched)  # whoever computes in this process has written into it since
+        return method.server(desk)
+
+    server = build()
+    if experiment.privacy.unit == "client" and server.rule is not server.named_rule:
+        raise InputError(
+            f'privacy.unit = "client" has no say in method = {experiment.method!r}, which has a rule of its own.'
+        )
+    if not experiment.aggregates_plainly and server.rule is not server.named_rule:
+        raise InputError(
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"method = {experiment.method!r}, which has a rule of its own: leave both out."
+        )
+    return ServerSide(experiment, server, test, models, build)

@@ -1,0 +1,1 @@
+"""Aggregators: from client updates to one server update."""

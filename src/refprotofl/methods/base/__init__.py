@@ -1,0 +1,1 @@
+"""The building blocks of every method: server, client, messages, local training."""

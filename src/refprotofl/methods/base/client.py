@@ -1,0 +1,204 @@
+"""A method's client: what it has where it lives, how it answers, trains and is scored."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refprotofl.core import streams
+from refprotofl.core.parts import Parts
+from refprotofl.core.state import State, digest_value, tensor_of
+from refprotofl.evaluation.confusion import confusion
+from refprotofl.evaluation.scoring import (
+    TestSet,
+    adapter_outputs,
+    adapter_predictions,
+    backbone_features,
+    count_correct,
+    mean_loss,
+    predictions,
+)
+from refprotofl.experiment import Experiment
+from refprotofl.methods.base import guards
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import LOST, Exchanges, Lost, Received, Refused, Scope, read_request
+from refprotofl.methods.declaration import Feedback
+from refprotofl.models import SplitModel
+from refprotofl.privacy.sample_level import PrivateSamples, SampleMechanism, open_samples
+from refprotofl.wire import Message
+
+
+class Shelf(Protocol):
+    """Keeps the large constant messages that a client was given; equal ones are kept once."""
+
+    def put(self, message: Message) -> str: ...
+
+    def get(self, digest: str) -> Message | None: ...
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a client has where it lives: its number, its data, a model to compute with, its store."""
+
+    number: int
+    experiment: Experiment
+    samples: Samples
+    test: TestSet
+    model: SplitModel
+    parts: Parts  # shared with the others
+    shelf: Shelf
+    memo: dict[str, Tensor]  # common to all clients of a place: features under the newest shared backbone
+    options: Any = None  # the method's own
+    feedback: Feedback = "none"
+    messages: Exchanges = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Seal the samples where single ones are protected: there is no seat from which they can be read."""
+        table = self.experiment.privacy
+        if table.unit == "sample" and not isinstance(self.samples, PrivateSamples):
+            mechanism = SampleMechanism(table, self._stream)
+            object.__setattr__(self, "samples", PrivateSamples(self.samples, mechanism))
+
+    def _stream(self, purpose: str, round: int) -> np.random.Generator:
+        return streams.stream(self.experiment.seed, purpose, client=self.number, round=round)
+
+    @property
+    def mechanism(self) -> SampleMechanism | None:
+        """What noises all that is made of the samples, if single ones are protected."""
+        return open_samples(self.samples)[1]
+
+    def for_request(self, verb: str, round: int) -> "Seat":
+        """This seat while one request is answered.
+
+        Where samples are protected, what the client is scored on is there for scoring alone: it may be held-out
+        samples of its own, and tells its class mix.
+        """
+        if self.mechanism is None:
+            return self
+        self.mechanism.begin(verb, round)
+        return self if verb == "evaluate" else replace(self, test=self.test.emptied())
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.experiment, self.model, self.parts, self.options)
+
+
+class Client(ABC):
+    """A method's client. It answers by name; `state` is private and never leaves it as a whole."""
+
+    verbs: ClassVar[tuple[str, ...]] = ("join", "train", "evaluate")
+    options: Any
+
+    def __init__(self, seat: Seat, state: State) -> None:
+        self.seat = seat
+        self.experiment = seat.experiment
+        self.options = seat.options
+        self.model = seat.model
+        self.parts = seat.parts
+        self.samples = seat.samples
+        self.state = state
+
+    def answer(self, verb: str, round: int, message: Message) -> Message:
+        if verb not in (*self.verbs, LOST):
+            raise Refused(f"there is no {verb!r} to ask this client for")
+        handler: Callable[[int, Received], Message] = getattr(self, verb)
+        self.seat = self.seat.for_request(verb, round)
+        try:
+            return handler(round, read_request(self.seat.messages, verb, message))
+        except Lost:
+            return {LOST: True}
+
+    def lost(self, round: int, message: Received) -> Message:
+        """Asked by the place that it lives in, which no longer has its state: it counts what it says there, too."""
+        raise Lost
+
+    def join(self, round: int, message: Received) -> Message:
+        if "images" in message:
+            self.state["public"] = self.seat.shelf.put(message)
+        if self.seat.feedback == "ef21":
+            self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # as the server's: it forgets, too
+        return {"samples": len(self.training_samples())}
+
+    @abstractmethod
+    def train(self, round: int, message: Received) -> Message: ...
+
+    @abstractmethod
+    def evaluate(self, round: int, message: Received) -> Message: ...
+
+    @classmethod
+    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
+        """Writes what a client ends up with into a model that has its initial weights: private + newest shared part."""
+        model.write_private(own)
+        if parts:
+            model.write(parts, tensor_of(server, "shared"))
+
+    @property
+    def num_classes(self) -> int:
+        return self.experiment.known_input.num_classes
+
+    def stream(self, purpose: str, round: int) -> np.random.Generator:
+        return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
+
+    def public_set(self) -> tuple[Tensor, Tensor]:
+        """Public images and labels; the client is lost if the experiment has them but the store has not."""
+        if not self.experiment.public.classes:
+            images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
+            return images, torch.zeros(0, dtype=torch.int64)
+        kept = self.seat.shelf.get(str(self.state["public"])) if "public" in self.state else None
+        if kept is None:
+            raise Lost
+        return Received(kept).tensor("images"), Received(kept).tensor("labels").long()
+
+    def training_samples(self) -> Samples:
+        """The client's own samples, and the public ones with `public.train-on`."""
+        return self.samples.joined(*self.public_set()) if self.experiment.public.train_on else self.samples
+
+    def keep_trained(self, round: int) -> Tensor:
+        """Keeps what training left in the model: the private part, and the shared vector for `personal_before`."""
+        trained = self.model.read_private(self.parts)
+        movable = [f"backbone.{name}" for name, one in self.model.backbone.named_parameters() if one.requires_grad]
+        guards.backbone_moved([(tensor_of(self.state, name), trained[name]) for name in movable if name in trained])
+        self.state |= trained
+        local = self.model.read(self.parts)
+        self.state["trained"], self.state["trained_round"] = local, round
+        return local
+
+    def load_trained(self) -> None:
+        """Puts what training left into a model that has the private part already, for `personal_before`."""
+        self.model.write(self.parts, tensor_of(self.state, "trained"))
+
+    def test_features(self, newest: Tensor) -> Tensor:
+        """What the backbone makes of the test images, (T, width); a backbone that all have is asked once for all."""
+        if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
+            return backbone_features(self.model, self.seat.test.images)
+        memo, key = self.seat.memo, digest_value(newest)
+        if key not in memo:
+            memo.clear()
+            memo[key] = backbone_features(self.model, self.seat.test.images)
+        return memo[key]
+
+    def score(
+        self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
+    ) -> Message:
+        """Loss and correct predictions by protocol: with the newest shared part, and with its own after training."""
+        self.model.write_private(self.state)
+        self.model.write(self.parts, newest)
+        test = self.seat.test
+        features = self.test_features(newest)
+        embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
+        predicted = predictions(self.model, embeddings, logits, anchors, defined)
+        counts, labels = count_correct(predicted, test), test.of_all(test.labels)
+        taken = confusion(test.of_all(predicted[""]), labels, self.num_classes)
+        loss = mean_loss(test.of_all(logits), labels)
+        if self.state.get("trained_round") == round:
+            self.load_trained()
+            if "backbone" in self.parts:
+                features = backbone_features(self.model, test.images)
+            before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
+            counts["personal_before"] = before["personal"]
+        told: Message = {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}
+        return told if loss is None else {**told, "loss": loss}

@@ -1,0 +1,333 @@
+"""Why an answer does not count: it is not what was asked for, or its client's store is lost.
+
+The fields of messages as a method declares them, and the one place where they are read by that declaration.
+
+What passes has the declared names, kinds, types, shapes and ranges. What must fit between fields (as many counts as
+classes) is the reader's to check.
+
+The messages that all methods have in common: joining and scores; and what the shapes of fields depend on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core.parts import Parts
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.scoring import LARGEST_LOSS
+from refprotofl.experiment import Experiment
+from refprotofl.models import SplitModel
+from refprotofl.wire import Message, Sparse
+from refprotofl.wire.ledger import Counted, Kind
+from refprotofl.wire.message import Value
+
+LOST = "lost"  # a client's answer when its store does not hold what the request builds on
+
+
+def is_lost(answer: Message) -> bool:
+    """Whether a client says that its store is lost: alone, and nothing beside it."""
+    return answer.keys() == {LOST} and answer[LOST] is True
+
+
+class Refused(RefProtoFLError):
+    """A message is well formed, but not what the experiment asks for."""
+
+
+class Lost(Exception):
+    """A client's store does not hold what the request builds on; the client answers that it is lost."""
+
+
+Shape = tuple[int | None, ...]  # None: any length
+
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class Received(dict[str, Value]):
+    """A message of the other side. Each way to take a field out refuses one of another kind."""
+
+    def tensor(self, name: str) -> Tensor:
+        found = self[name]
+        if not isinstance(found, Tensor):
+            raise Refused(f"{name} is not a tensor")
+        return found
+
+    def sparse(self, name: str) -> Sparse:
+        found = self[name]
+        if not isinstance(found, Sparse):
+            raise Refused(f"{name} is not a sparse vector")
+        return found
+
+    def whole(self, name: str) -> int:
+        found = self[name]
+        if type(found) is not int:
+            raise Refused(f"{name} = {found!r} is not a whole number")
+        return found
+
+    def real(self, name: str) -> float:
+        found = self[name]
+        if not isinstance(found, float):
+            raise Refused(f"{name} = {found!r} is not a number")
+        return found
+
+
+class Field(Protocol):
+    """One declared field; `kind` is what the ledger counts its values as."""
+
+    @property
+    def kind(self) -> Kind | Counted: ...
+
+    @property
+    def optional(self) -> bool: ...
+
+    def check(self, name: str, value: Value) -> None:
+        """Refuses a value that is not as declared."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A tensor of a type and shape, of at most `longest` values; from `low` to `high` where they are given."""
+
+    shape: Shape
+    dtypes: tuple[torch.dtype, ...] = (torch.float32,)
+    kind: Kind | Counted = "other_values"
+    low: float | None = None
+    high: float | None = None
+    optional: bool = False
+    longest: int | None = None
+
+    def check(self, name: str, value: Value) -> None:
+        if not isinstance(value, Tensor) or value.dtype not in self.dtypes or not self._fits(value.shape):
+            raise Refused(f"{name} is not {self._words()}")
+        if self.longest is not None and value.numel() > self.longest:
+            raise Refused(f"{name} has {value.numel()} values, more than {self.longest}")
+        if value.numel() and self.low is not None and not float(value.min()) >= self.low:
+            raise Refused(f"{name} has a number below {self.low:g}")
+        if value.numel() and self.high is not None and not float(value.max()) <= self.high:
+            raise Refused(f"{name} has a number above {self.high:g}")
+
+    def _fits(self, shape: torch.Size) -> bool:
+        return len(shape) == len(self.shape) and all(
+            asked in (None, found) for asked, found in zip(self.shape, shape, strict=True)
+        )
+
+    def _words(self) -> str:
+        numbers = (
+            "whole" if self.dtypes == _WHOLE else " or ".join(str(one).removeprefix("torch.") for one in self.dtypes)
+        )
+        form = {0: "number", 1: "vector", 2: "matrix"}.get(len(self.shape), "tensor")
+        sides = " x ".join("any" if side is None else str(side) for side in self.shape)
+        if len(self.shape) < 2:
+            sides = "" if self.shape in ((), (None,)) else f"{sides} values"
+        article = "an" if numbers[0] in "aeio" else "a"
+        return f"{article} {numbers} {form}" + (f" of {sides}" if sides else "")
+
+
+def whole_numbers(
+    *shape: int | None, low: float | None = None, high: float | None = None, optional: bool = False
+) -> Dense:
+    """Class ids, counts: whole numbers of any width."""
+    return Dense(shape, _WHOLE, low=low, high=high, optional=optional)
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """Some coordinates of a vector of `size`; exactly `count` of them where it is given."""
+
+    size: int
+    dtype: torch.dtype = torch.float32
+    count: int | None = None
+    kind: Kind | Counted = "parameters"
+    optional: bool = False
+
+    def check(self, name: str, value: Value) -> None:
+        if not isinstance(value, Sparse) or value.size != self.size:
+            raise Refused(f"{name} is not a sparse vector of size {self.size}")
+        if value.values.dtype != self.dtype:
+            raise Refused(f"{name} is {value.values.dtype}, not {self.dtype}")
+        if self.count is not None and len(value.indices) != self.count:
+            raise Refused(f"{len(value.indices)} coordinates were sent, not the announced {self.count}")
+
+
+@dataclass(frozen=True)
+class Either:
+    """One of several forms."""
+
+    forms: tuple[Field, ...]
+    optional: bool = False
+
+    @property
+    def kind(self) -> Kind | Counted:
+        return self.forms[0].kind
+
+    def check(self, name: str, value: Value) -> None:
+        refusals = []
+        for form in self.forms:
+            try:
+                return form.check(name, value)
+            except Refused as refusal:
+                refusals.append(str(refusal))
+        raise Refused("; ".join(refusals))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number within bounds."""
+
+    low: int | None = None
+    high: int | None = None
+    optional: bool = False
+    kind: Kind | Counted = "other_values"
+
+    def check(self, name: str, value: Value) -> None:
+        if type(value) is not int:
+            raise Refused(f"{name} = {value!r} is not a whole number")
+        _check_range(name, value, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Real:
+    """A floating-point number within bounds; `above` is a bound that it must not touch."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    optional: bool = False
+    kind: Kind | Counted = "other_values"
+
+    def check(self, name: str, value: Value) -> None:
+        if not isinstance(value, float):
+            raise Refused(f"{name} = {value!r} is not a number")
+        _check_range(name, value, self.low, self.high)
+        if self.above is not None and not value > self.above:
+            raise Refused(f"{name} = {value!r} is not above {self.above:g}")
+
+
+def _check_range(name: str, value: float, low: float | None, high: float | None) -> None:
+    if low is not None and not value >= low:
+        raise Refused(f"{name} = {value!r} is below {low:g}")
+    if high is not None and not value <= high:
+        raise Refused(f"{name} = {value!r} is above {high:g}")
+
+
+Fields = Mapping[str, Field]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a verb sends down to a client, and what the client answers."""
+
+    down: Fields = field(default_factory=dict)
+    up: Fields = field(default_factory=dict)
+    open: bool = False  # whether fields beside the declared ones may come along
+
+
+Exchanges = Mapping[str, Exchange]  # by verb
+
+
+def read_request(exchanges: Exchanges, verb: str, message: Message) -> Received:
+    """What a client is asked, if it is as the verb declares it; a verb that nobody declares passes as it is."""
+    return _read(exchanges[verb].down, message, exchanges[verb].open) if verb in exchanges else Received(message)
+
+
+def read_answer(exchanges: Exchanges, verb: str, message: Message) -> Received:
+    """What a client answers, if it is as the verb declares it."""
+    return _read(exchanges[verb].up, message, exchanges[verb].open) if verb in exchanges else Received(message)
+
+
+def _read(fields: Fields, message: Message, open: bool) -> Received:
+    for name in message:
+        if name not in fields and not open:
+            raise Refused(f"the field {name!r:.60} was not asked for")
+    for name, declared in fields.items():
+        if name in message:
+            declared.check(name, message[name])
+        elif not declared.optional:
+            raise Refused(f"the field {name!r} is missing")
+    return Received(message)
+
+
+def kinds(exchanges: Exchanges) -> dict[str, Kind | Counted]:
+    """What the ledger counts every field as."""
+    return {
+        name: declared.kind
+        for exchange in exchanges.values()
+        for fields in (exchange.down, exchange.up)
+        for name, declared in fields.items()
+    }
+
+
+MOST_TESTED = 2**31 - 1  # samples of any test set: what the confusion matrix can count
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the fields of an experiment's messages depend on; both sides have it."""
+
+    experiment: Experiment
+    model: SplitModel
+    parts: Parts
+    options: Any
+
+    @property
+    def shared(self) -> int:
+        """P, the number of shared parameters."""
+        return sum(self.model.sizes(self.parts))
+
+    @property
+    def classes(self) -> int:
+        return self.experiment.known_input.num_classes
+
+    @property
+    def width(self) -> int:
+        """m, of the embedding."""
+        return self.experiment.model.embedding
+
+
+def class_ids(classes: Tensor, num_classes: int) -> Tensor:
+    """Class numbers in the narrowest type that holds them."""
+    return classes.to(torch.uint8 if num_classes <= 256 else torch.int16)
+
+
+def declare(
+    scope: Scope,
+    *,
+    evaluate: Fields | None = None,
+    greeting: Fields | None = None,
+    join: Fields | None = None,
+    **verbs: Exchange,
+) -> dict[str, Exchange]:
+    """A method's verbs beside those that all methods have: joining and being scored.
+
+    `evaluate` is what a client is sent to be scored with; `greeting` what it is sent beside the public set when it
+    joins, and `join` what it tells then beside its number of samples.
+    """
+    images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
+    labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
+    number, score = Whole(low=0, high=MOST_TESTED), Whole(low=0, high=MOST_TESTED, optional=True)
+    counted: Fields = {one.name: score for one in PROTOCOLS.values() if one.per_client}
+    matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
+    loss = Real(low=0, high=LARGEST_LOSS, optional=True)  # of `personal`
+    scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, "loss": loss}
+    return {
+        "join": Exchange(
+            {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}
+        ),
+        **verbs,
+        "evaluate": Exchange(evaluate or {}, scores),
+    }
+
+
+def read_scores(client: int, counts: Received) -> Received:
+    """A client's correct predictions, of which there are no more than samples."""
+    for name, protocol in PROTOCOLS.items():
+        if name in counts and counts.whole(name) > counts.whole(protocol.out_of):
+            raise Refused(f"{name} = {counts[name]} is more than {protocol.out_of} = {counts[protocol.out_of]}")
+    if "confusion" in counts:
+        matrix = counts.tensor("confusion").long()
+        if [int(matrix.sum()), int(matrix.trace())] != [counts["tested"], counts.get("personal")]:
+            raise Refused("confusion does not add up to the samples tested and those that were right")
+    return counts

@@ -1,0 +1,360 @@
+"""A method's server: what it has, what outlives a round, and how it asks its clients."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from refprotofl.core.parts import Parts
+from refprotofl.core.state import State
+from refprotofl.experiment import Experiment
+from refprotofl.methods.aggregators.aggregation import Normalise, Rule
+from refprotofl.methods.aggregators.robust import choose_rule
+from refprotofl.methods.base.broadcast import remember
+from refprotofl.methods.base.cohort import Answers, Cohort
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.schema import (
+    LOST,
+    Exchanges,
+    Received,
+    Refused,
+    Scope,
+    class_ids,
+    declare,
+    is_lost,
+    kinds,
+    read_answer,
+    read_scores,
+)
+from refprotofl.methods.base.screening import Held, Sizes, Standing, compare, norm, sizes
+from refprotofl.methods.declaration import Feedback
+from refprotofl.models import SplitModel
+from refprotofl.privacy.client_level import NoisedChanges
+from refprotofl.wire import Message
+from refprotofl.wire.ledger import Counted, Kind
+
+Content = TypeVar("Content")
+Rest = TypeVar("Rest")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a server has where it works."""
+
+    experiment: Experiment
+    model: SplitModel
+    parts: Parts  # shared with the clients
+    public: Samples | None = None
+    pooled: Samples | None = None  # all clients' samples, for a method without federation
+    test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
+    options: Any = None  # the method's own
+    feedback: Feedback = "none"
+    most_samples: int | None = None  # of any client, where that is known
+    own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.experiment, self.model, self.parts, self.options)
+
+
+def set_aside(
+    answers: Iterable[tuple[int, tuple[Content, Rest]]], rest: dict[int, Rest]
+) -> Iterator[tuple[int, Content]]:
+    """The first halves of what was read, as they come; the others are put into `rest`."""
+    for client, (content, other) in answers:
+        rest[client] = other
+        yield client, content
+
+
+class Server(ABC):
+    """A method's server. Its state is plain data, so a checkpoint is that and nothing else."""
+
+    # What fields that are not declared by `exchanges` are counted as; every other number is an "other value".
+    kinds: ClassVar[Mapping[str, Kind | Counted]] = {}
+    # Whether clients send up how far the shared weights moved, which [compress] can shorten.
+    sends_weights: ClassVar[bool] = False
+    # Whether what clients send is averaged by `rule`, or as class prototypes, so that `aggregate` has a say.
+    averages: ClassVar[bool] = False
+    options: Any
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.experiment = desk.experiment
+        self.model = desk.model
+        self.public = desk.public
+        self.parts = desk.parts
+        self.options = desk.options
+        self.num_classes = desk.experiment.known_input.num_classes
+        self.messages = self.exchanges(desk.scope)
+        self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
+        self._round = 0  # that was asked in last
+        self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
+        self.compared: set[str] = set()  # the verbs whose answers were compared in it
+        by_client = desk.experiment.privacy.unit == "client"
+        self.named_rule: Rule = (  # by the experiment's keys
+            NoisedChanges(desk.experiment, lambda: self._round)
+            if by_client
+            else choose_rule(desk.experiment, self.normalise)
+        )
+        self.rule: Rule = self.named_rule  # how the clients' changes become one
+        # Its tensors are part of the state.
+        self.remembered = remember(desk.experiment, desk.feedback, desk.scope.shared)
+
+    @classmethod
+    def exchanges(cls, scope: Scope) -> Exchanges:
+        """The fields of each verb's messages; those of a verb that is not here are not checked.
+
+        A server that declares none may have fields of its own in the messages that all methods have.
+        """
+        return {verb: replace(exchange, open=True) for verb, exchange in declare(scope).items()}
+
+    @property
+    @abstractmethod
+    def state_names(self) -> Sequence[str]:
+        """The attributes that must outlive a round: tensors, numbers, texts."""
+
+    @property
+    def state(self) -> State:
+        return {name: getattr(self, name) for name in self.state_names} | self.remembered.state
+
+    def restore(self, state: State) -> None:
+        for name in self.state_names:
+            setattr(self, name, state[name])
+        self.remembered.restore(state)
+
+    @abstractmethod
+    def round(self, cohort: Cohort) -> None: ...
+
+    def close(self, cohort: Cohort) -> None:
+        """After the last round: what a method has for all who ever joined, whether they were asked in it or not."""
+        return
+
+    @abstractmethod
+    def evaluation(self) -> Message:
+        """What a client is sent when it is to evaluate the newest shared part."""
+
+    def global_model(self) -> SplitModel | None:
+        """The one aggregated model, where the method has one."""
+        return None
+
+    def facts(self) -> dict[str, float | int | str]:
+        """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
+        return {}
+
+    def observed(self) -> dict[str, Any]:
+        """What the server saw in the round that ends, for its event: no part of the state, 1 kB of JSON at most."""
+        return {}
+
+    @property
+    def observations(self) -> State:
+        """What `observed` counts on from round to round; checkpoints keep it beside the state, no digest knows it."""
+        return {}
+
+    def recall(self, observations: State) -> None:
+        """Takes up what was kept; called only where something was."""
+        raise ValueError(f"{self.experiment.method} keeps no observations")
+
+    @property
+    def counted_as(self) -> dict[str, Kind | Counted]:
+        """What the ledger counts the fields of all messages as."""
+        return {**self.kinds, **kinds(self.messages)}
+
+    @property
+    def normalise(self) -> Normalise:
+        """Whom a coordinate that not all sent is averaged over."""
+        return "senders"
+
+    @property
+    def ships_public_set(self) -> bool:
+        """Whether a client that joins is given the public set."""
+        return self.experiment.public.train_on
+
+    def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
+        """Once a client: it is greeted, and tells how many samples it has."""
+        for client, answer in self.ask_once(cohort, "join", self.greeting(), clients, self._read_joined):
+            self.welcome(client, answer)
+
+    def greeting(self) -> Message:
+        """What a client gets when it joins: the public set, if the method wants it to."""
+        if self.public is None or not self.ships_public_set:
+            return {}
+        labels = class_ids(self.public.own_labels, self.num_classes)
+        return {"images": self.public.images[self.public.rows], "labels": labels}
+
+    def join_newcomers(self, cohort: Cohort) -> None:
+        self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
+
+    def _read_joined(self, client: int, answer: Received) -> Received:
+        """A number of samples is believed once, within bounds, and stays: it is the weight of all that comes later."""
+        told, before = answer.whole("samples"), int(self.samples[client])
+        most = self.experiment.max_samples or self.desk.most_samples
+        if most is not None and told > most:
+            raise Refused(f"samples = {told} is more than any client has, max-samples = {most}")
+        if before not in (0, told):
+            raise Refused(f"samples = {told}, but it joined with {before} before")
+        return self.read_joined(client, answer)
+
+    def read_joined(self, client: int, answer: Received) -> Received:
+        """What a client tells of itself when it joins, if it is believed."""
+        return answer
+
+    def welcome(self, client: int, answer: Received) -> None:
+        self.samples[client] = answer.whole("samples")
+        self.remembered.forget(client)
+
+    def ask_once(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        clients: Iterable[int],
+        read: Callable[[int, Received], Content],
+    ) -> Answers[Content]:
+        """Asks some clients for what does not recur every round."""
+        self._enter(cohort.round)
+        answers = cohort.ask(verb, message, to=clients, once=True)
+        return Answers(verb, self._compared(cohort, verb, answers, read))
+
+    def ask(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        read: Callable[[int, Received], Content],
+    ) -> Answers[Content]:
+        """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more.
+
+        `read` changes nothing: what is made of the answers is up to whoever goes through them, once.
+        """
+        self._enter(cohort.round)
+        return Answers(verb, self._compared(cohort, verb, self._answers(cohort, verb, message), read))
+
+    def _enter(self, round: int) -> None:
+        if round != self._round:
+            self._round, self.standings, self.compared = round, {}, set()
+
+    def _answers(
+        self, cohort: Cohort, verb: str, message: Message | Callable[[int], Message]
+    ) -> Iterator[tuple[int, Message]]:
+        for client, first in cohort.ask(verb, message):
+            answer: Message | None = first
+            if is_lost(first):
+                self.join(cohort, [client])
+                answer = dict(cohort.ask(verb, message, to=[client])).get(client)
+            if answer is not None:
+                yield client, answer
+
+    def _compared(
+        self,
+        cohort: Cohort,
+        verb: str,
+        answers: Iterable[tuple[int, Message]],
+        read: Callable[[int, Received], Content],
+    ) -> Iterator[tuple[int, Content]]:
+        """Yield what was accepted, once all answers of the phase are in and no outlier is among them."""
+        if not self.compares:
+            for client, answer in answers:
+                yield from self.accepted(cohort, client, verb, answer, read)
+            return
+        found: Sizes = {}
+        held = Held[Content](lambda client, answer: read(client, self.checked(verb, answer)))
+        for client, answer in answers:
+            for _, content in self.accepted(cohort, client, verb, answer, read):
+                held.add(client, answer, content)
+                for part, size in sizes(content).items():
+                    found.setdefault(part, {})[client] = size
+        self._drop_outliers(cohort, verb, found)
+        yield from held.take(cohort.clients)
+
+    @property
+    def compares(self) -> bool:
+        """Whether clients' answers are compared with each other.
+
+        Where a client's presence is protected, nobody else's answer may decide whether it counts: that would reveal
+        more than the noised sum does. There each answer is shortened to a fixed norm instead.
+        """
+        return self.experiment.max_step > 0 and self.experiment.privacy.unit != "client"
+
+    def _drop_outliers(self, cohort: Cohort, verb: str, found: Sizes) -> None:
+        if found:  # content of a form that has no sizes is left to the check before the commit
+            self.compared.add(verb)
+        standings = compare(found, self.experiment.max_step, self._steps, self._usual_memory(found))
+        for client, standing in standings.items():
+            if standing.is_outlier:
+                cohort.drop(client, f"{verb}: {self._outlying(standing)}", "outlier")
+            elif client not in self.standings or standing.ratio > self.standings[client].ratio:
+                self.standings[client] = standing
+
+    def _outlying(self, standing: Standing) -> str:
+        part = f"its {standing.part.rpartition('.')[2]}" if not standing.part[-1:].isdigit() else "its answer"
+        outweighs = standing.limit < self.experiment.max_step
+        return (
+            f"{part if standing.part else 'its answer'} is {standing.ratio:.3g} times as large as the median of the "
+            f"clients', above the limit of {standing.limit:g} (max-step = {self.experiment.max_step:g}"
+            + (", 30 % of it for an answer that outweighs all others)" if outweighs else ")")
+        )
+
+    def _steps(self, client: int) -> int:
+        """Steps of a client's training in an epoch, by the number of samples it joined with; 1 if that is unknown."""
+        return max(1, -(-int(self.samples[client]) // self.experiment.train.batch_size))
+
+    def _usual_memory(self, found: Sizes) -> float:
+        """The usual size of changes under EF21, in which old clients send little and new ones the whole change."""
+        clients = {client for by_client in found.values() for client in by_client}
+        known = [norm(self.remembered.memory[client]) for client in clients if len(self.remembered.memory)]
+        return sorted(known)[len(known) // 2] if known else 0.0
+
+    def accepted(
+        self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Received], Content]
+    ) -> Iterator[tuple[int, Content]]:
+        """The answer's content, or nothing: whoever sends what was not asked for is out of the round."""
+        try:
+            if is_lost(answer):
+                raise Refused("its store is lost and did not come back")
+            if LOST in answer:
+                raise Refused("it says that its store is lost, and something else too")
+            content = read(client, self.checked(verb, answer))
+            if not all(map(math.isfinite, sizes(content).values())):
+                raise Refused("it has numbers that are not finite")
+        except KeyError as field:
+            cohort.drop(client, f"{verb}: the field {field} is missing")
+        except Refused as problem:
+            cohort.drop(client, f"{verb}: {problem}")
+        except Exception as problem:  # a way to break the reader that nobody thought of costs its sender the turn
+            cohort.drop(client, f"{verb}: it cannot be read ({type(problem).__name__})")
+        else:
+            yield client, content
+
+    def scores(self, cohort: Cohort) -> Iterator[tuple[int, Received]]:
+        """What clients count of their predictions with the newest shared part."""
+        for client, answer in cohort.ask("evaluate", self.evaluation()):
+            yield from self.accepted(cohort, client, "evaluate", answer, self._read_scores)
+
+    def _read_scores(self, client: int, counts: Received) -> Received:
+        """Refuse scores on more samples than the client can have been tested on."""
+        for name, most in self._most_tested(client).items():
+            if counts.whole(name) > most:
+                raise Refused(f"{name} = {counts[name]} is more than the {most} samples there are to test on")
+        return read_scores(client, counts)
+
+    def _most_tested(self, client: int) -> dict[str, int]:
+        """The sizes that are known: of the common test set, and of the client's own test data.
+
+        A deployment's server does not see a node's own test data; there max-samples bounds them, where it is set.
+        """
+        desk, most = self.desk, {}
+        if desk.test is not None:
+            most["tested"] = len(desk.test[1])
+        if desk.own_tested is not None:
+            most["own_tested"] = desk.own_tested[client]
+        elif self.experiment.max_samples:
+            most["own_tested"] = self.experiment.max_samples
+        return most
+
+    def checked(self, verb: str, answer: Message) -> Received:
+        """The answer as the verb declares it."""
+        return read_answer(self.messages, verb, answer)

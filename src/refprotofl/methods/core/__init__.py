@@ -1,1 +1,0 @@
-"""What every method is made of: a server, a client, declared messages, aggregation, local training, guards."""

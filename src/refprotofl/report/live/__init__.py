@@ -1,0 +1,1 @@
+"""The report page over HTTP while a run is in progress."""

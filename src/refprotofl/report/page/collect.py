@@ -1,0 +1,241 @@
+"""Which runs a page is about: a run folder, several, or the folder of a grid; and how they are called beside others."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from refprotofl.core.errors import DataError, InputError, RefProtoFLError
+from refprotofl.core.network import Links
+from refprotofl.core.units import counted
+from refprotofl.experiment import Experiment
+from refprotofl.experiment.references import references, refuse_code
+from refprotofl.records.safe_io import check_file, check_folder
+from refprotofl.report.comparable import METHOD_KEYS
+from refprotofl.report.page.about import flat
+from refprotofl.report.page.comparison import Member, comparison_page
+from refprotofl.report.page.curves import stops_of, stops_of_result
+from refprotofl.report.page.elements import Page
+from refprotofl.report.page.run_page import run_page
+from refprotofl.report.page.sources import MEGABYTE, RunReader, RunTold, open_run
+from refprotofl.report.titles import without_place
+from refprotofl.studies.results import Result, read_result, result_of
+
+MOST_RUNS = 3000
+_WHERE = ("", "runs", "cells")  # below a grid's folder
+
+_SWITCH: dict[object, str] = {"yes": "on", "no": "off"}  # as switches are typed
+_IGNORED = {"seed"}  # what runs of one row differ in
+_LABELS_LEFT_OUT = ("input.", "public.classes")
+
+
+def is_run(folder: Path) -> bool:
+    return check_file(folder / "experiment.json")
+
+
+def find_runs(places: Sequence[Path]) -> list[Path]:
+    """Run folders and kept results, in the order of names; links within a grid's folder are not followed."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise InputError(f"There is no {place}.")
+        inside = [place] if is_run(place) or place.suffix == ".json" else _within(place)
+        if not inside:
+            raise InputError(f"{place} is not a run folder, and there is none in it.")
+        found += inside
+    if len(found) > MOST_RUNS:
+        raise InputError(f"These are {len(found):,} runs; a page takes {MOST_RUNS:,} at most. Name some of them.")
+    return list(dict.fromkeys(found))
+
+
+def _within(grid: Path) -> list[Path]:
+    folders, kept = [], []
+    for below in (grid / name for name in _WHERE):
+        if below != grid and not check_folder(below):
+            continue
+        with os.scandir(below) as entries:
+            for entry in sorted(entries, key=lambda one: one.name)[: 2 * MOST_RUNS]:
+                path = below / entry.name
+                if entry.is_dir(follow_symlinks=False) and is_run(path):
+                    folders.append(path)
+                elif below.name == "cells" and entry.is_file(follow_symlinks=False) and path.suffix == ".json":
+                    kept.append(path)
+    return [*folders, *kept]
+
+
+def gather(
+    places: Sequence[Path],
+    links: Mapping[str, Links] | None = None,
+    data: Path | None = None,
+    baseline: str | None = None,
+    live: bool = False,
+    names: Mapping[Path, str] | None = None,
+    title: str = "",
+    trust_code: bool = False,
+    known: "KnownRuns | None" = None,
+    blocks: "Blocks | None" = None,
+    protocol: str | None = None,
+) -> Page:
+    """The page of one run, or of several side by side; `names` are what runs are called, where that is known.
+
+    `blocks` are headings with the runs that stand under each and what they are called there; else runs that differ in
+    method and seed alone stand together. `protocol` is what several are read by, if not the headline's.
+
+    A run whose method is code that its folder names stands in tables only with `trust_code`: what the method says of
+    itself would have to be imported. `known` are runs that were read before, of which only what is new is read.
+    """
+    listed = [path for _, called in blocks or () for path in called]
+    runs, known = find_runs(listed or places), known or KnownRuns(links, trust_code)
+    if len(runs) == 1 and runs[0].suffix != ".json":
+        return run_page(known.told(runs[0]), links, data, live)
+    members, unread = members_of(runs, known, names, blocks)
+    if not members:
+        raise DataError(f"None of these runs can be read. The first: {unread[0]}")
+    name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
+    page = comparison_page(members, title or f"{name}: {_common(members)}", links, baseline, protocol)
+    return replace(page, notes=unread[:20], progress=page.progress if live else None)
+
+
+Read = tuple[Experiment, RunTold | None, Result | None]
+Blocks = Sequence[tuple[str, Mapping[Path, str]]]  # a heading, and what the runs under it are called
+
+
+class KnownRuns:
+    """Runs and what is known of them: asked again, it reads on where it stopped."""
+
+    def __init__(self, links: Mapping[str, Links] | None = None, trust_code: bool = False) -> None:
+        self._links = dict(links or {})
+        self._trust_code = trust_code
+        self._readers: dict[Path, RunReader] = {}
+        self._results: dict[Path, Result] = {}
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another whenever something is new."""
+        return len(self._readers) + len(self._results), sum(reader.line for reader in self._readers.values())
+
+    def told(self, folder: Path) -> RunTold:
+        if folder not in self._readers:
+            self._readers[folder] = open_run(folder, self._links)
+        self._readers[folder].read()
+        return self._readers[folder].told
+
+    def read(self, path: Path) -> Read:
+        """A run folder, or a kept result."""
+        if path.suffix == ".json":
+            result = self._results.get(path) or _read_kept(path, self._trust_code)
+            self._results[path] = result
+            return Experiment.parse(result["summary"]["experiment"]), None, result
+        told = self.told(path)
+        named = references(told.experiment.plain())
+        if told.summary is None or (named and not self._trust_code):
+            self._results.pop(path, None)
+            return told.experiment, told, None
+        if path not in self._results:
+            self._results[path] = result_of(path, told.experiment, told.summary)
+        return told.experiment, told, self._results[path]
+
+
+def _read_kept(path: Path, trust_code: bool) -> Result:
+    if path.lstat().st_size > 64 * MEGABYTE:
+        raise DataError(f"{path} is larger than any result of ours.")
+    result = read_result(path)
+    named = references(Experiment.parse(result["summary"]["experiment"]).plain())
+    refuse_code(named, path, trusted=trust_code)
+    return result
+
+
+def members_of(
+    runs: Sequence[Path],
+    known: KnownRuns,
+    names: Mapping[Path, str] | None = None,
+    blocks: Blocks | None = None,
+) -> tuple[list[Member], list[str]]:
+    """The runs that can be read, named by what they differ in or as told; and what is wrong with the others."""
+    read: dict[Path, Read] = {}
+    unread, hashes = [], set()
+    for path in runs:
+        try:
+            one = known.read(path)
+        except RefProtoFLError as problem:
+            unread.append(str(problem))
+            continue
+        if one[0].hash not in hashes:  # a kept result of a run whose folder is there too
+            hashes.add(one[0].hash)
+            read[path] = one
+    if blocks is not None:
+        placed = [(path, block, name) for block, called in blocks for path, name in called.items() if path in read]
+        return [_member(path, block, name, read[path]) for path, block, name in placed], unread
+    labels = labels_of([one[0] for one in read.values()])
+    members = [
+        _member(path, label.block, (names or {}).get(path, label.name), one, label.trained)
+        for (path, one), label in zip(read.items(), labels, strict=True)
+    ]
+    return members, unread
+
+
+def _member(path: Path, block: str, name: str, read: Read, trained: str = "") -> Member:
+    experiment, told, result = read
+    stops = stops_of(told) if told else stops_of_result(result) if result else []
+    done = told.rounds_done if told else experiment.rounds
+    return Member(name, block, experiment, path, stops, done, result, trained)
+
+
+class Label(NamedTuple):
+    block: str  # the data and training that it differs in from other blocks
+    name: str  # of its row in that block
+    trained: str = ""  # how, where rows differ in it and their names do not say so
+
+
+def labels_of(experiments: Sequence[Experiment]) -> list[Label]:
+    """Where each stands among the others."""
+    plains = [_asked(experiment) for experiment in experiments]
+    keys = dict.fromkeys(key for plain in plains for key in plain)
+    differing = [key for key in keys if len({str(plain.get(key)) for plain in plains}) > 1]
+    own = [key for key in differing if key.partition(".")[0] in METHOD_KEYS and key != "method"]
+    shared = [key for key in differing if key.partition(".")[0] not in METHOD_KEYS and key not in _IGNORED]
+    tuned = _tuned(plains, shared)
+    shared = [key for key in shared if key not in tuned]
+    labels = []
+    for plain in plains:
+        alike = [other for other in plains if other["method"] == plain["method"]]
+        block = _block(plain, shared)
+        beside = [other for other in alike if _block(other, shared) == block]
+        searched = [key for key in tuned if _values(key, beside) > 1]
+        switches = [key for key in own if key in plain and _values(key, alike) > 1]
+        method = str(plain["method"])
+        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in (*switches, *searched))
+        chosen = _block(plain, [key for key in tuned if key not in searched])
+        labels.append(Label(block, ":".join([method, *own_words]), chosen))
+    return labels
+
+
+def _tuned(plains: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[str]:
+    """How methods were trained, where it differs within what is one block otherwise, as in a tuned grid."""
+    trained = [key for key in shared if key.startswith("train.")]
+    blocks: dict[str, list[dict[str, Any]]] = {}
+    for plain in plains:
+        blocks.setdefault(_block(plain, [key for key in shared if key not in trained]), []).append(plain)
+    return [key for key in trained if any(_values(key, block) > 1 for block in blocks.values())]
+
+
+def _values(key: str, plains: Sequence[dict[str, Any]]) -> int:
+    return len({str(plain.get(key)) for plain in plains})
+
+
+def _block(plain: dict[str, Any], shared: Sequence[str]) -> str:
+    return ", ".join(f"{key} = {_told(plain.get(key))}" for key in shared)
+
+
+def _told(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else _SWITCH.get(value, str(value))
+
+
+def _asked(experiment: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in flat(experiment.plain()).items() if not key.startswith(_LABELS_LEFT_OUT)}
+
+
+def _common(members: Sequence[Member]) -> str:
+    datasets = list(dict.fromkeys(without_place(one.experiment.dataset) for one in members))
+    return f"{', '.join(datasets[:4])}{', …' if len(datasets) > 4 else ''}"

@@ -1,1 +1,0 @@
-"""The two sides of the wire, each put together from what it alone has."""

@@ -1,0 +1,1 @@
+"""Studies: many runs planned together, executed once and evaluated with paired statistics."""

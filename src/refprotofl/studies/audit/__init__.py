@@ -1,0 +1,1 @@
+"""`refprotofl audit`: attacks on finished runs."""

@@ -1,0 +1,128 @@
+"""Prototype inversion: an image is sought whose embedding is the class prototype that a client sends.
+
+The attacker has the client's model and begins at a typical image of the class, which anybody can guess. With a
+prototype of one sample this leads towards that sample; with one of many it leads towards nobody's.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refprotofl.core.streams import stream
+from refprotofl.experiment.sections import Privacy
+from refprotofl.methods.base.samples import Samples
+from refprotofl.methods.base.training import embed
+from refprotofl.models import SplitModel
+from refprotofl.privacy.sample_level import noised_means
+
+SIZES = (1, 4, 16)  # samples behind a prototype
+STEPS, RATE = 300, 0.05  # of the search, by Adam
+SMOOTH = 1e-3  # weight of differences between neighbouring pixels
+CLASSES = 3  # of a client that are tried
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """How near an image comes to the samples behind a prototype, on average."""
+
+    samples: int  # behind the prototype
+    correlation: float
+    psnr: float  # decibels
+    guessed: float  # correlation of the class's mean test image, which needs no prototype
+    beyond: float  # correlation of what was added to that image with what it lacked: 0 where nothing was learned
+
+
+@dataclass(frozen=True)
+class _Target:
+    size: int
+    label: int
+    images: Tensor  # (size, channels, H, W) in 0..1
+
+
+def rebuild(model: SplitModel, samples: Samples, guesses: Tensor, privacy: Privacy, seed: int) -> list[Rebuilt]:
+    """One client's prototypes of few and of many samples, as it would send them; `guesses` (C, channels, H, W)."""
+    targets = list(_targets(samples))
+    if not targets:
+        return []
+    prototypes = torch.stack([_sent(model, one, privacy, seed) for one in targets])
+    found = search(model, prototypes, guesses[[one.label for one in targets]])
+    return [_judge(one, image, guesses[one.label]) for one, image in zip(targets, found, strict=True)]
+
+
+def _targets(samples: Samples) -> Iterator[_Target]:
+    """Of the classes that the client has most of, so that small and large prototypes are of the same ones."""
+    labels = samples.own_labels
+    held = labels.bincount()
+    for label in held.argsort(descending=True, stable=True)[:CLASSES].tolist():
+        rows = samples.rows[labels == label]
+        for size in SIZES:
+            if size <= len(rows):
+                yield _Target(size, label, samples.images_of(rows[:size]).cpu().to(torch.float32) / 255)
+
+
+def _sent(model: SplitModel, target: _Target, privacy: Privacy, seed: int) -> Tensor:
+    """The prototype (m,), noised where the run protects samples."""
+    embeddings = embed(model, (target.images * 255).round().to(torch.uint8))
+    if privacy.unit != "sample":
+        return embeddings.mean(dim=0)
+    draw = stream(seed, "audit/noise", client=target.label, round=target.size)
+    labels = torch.zeros(target.size, dtype=torch.int64)
+    return noised_means(embeddings, labels, 1, privacy.prototype_clip, privacy.noise, draw)[0][0]
+
+
+def search(model: SplitModel, prototypes: Tensor, begin: Tensor) -> Tensor:
+    """Images (n, channels, H, W) in 0..1, from `begin` on, whose embeddings come near to the prototypes (n, m)."""
+    model.eval()
+    wanted = prototypes.to(model.device)
+    scale = wanted.square().sum(dim=1).clamp(min=1e-6)  # (n,)
+    images = begin.to(model.device)
+    first, second = torch.zeros_like(images), torch.zeros_like(images)
+    for step in range(1, STEPS + 1):
+        images.requires_grad_(True)
+        away = (model.embed(model.prepare(images * 255)) - wanted).square().sum(dim=1) / scale
+        rough = images.diff(dim=2).abs().mean(dim=(1, 2, 3)) + images.diff(dim=3).abs().mean(dim=(1, 2, 3))
+        (slope,) = torch.autograd.grad((away + SMOOTH * rough).sum(), images)
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope.square()
+        move = (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
+        images = (images.detach() - RATE * move).clamp(0, 1)
+    return images.cpu()
+
+
+def _judge(target: _Target, image: Tensor, guess: Tensor) -> Rebuilt:
+    errors = (target.images - image).square().flatten(1).mean(dim=1).clamp(min=1e-10)  # (size,)
+    return Rebuilt(
+        samples=target.size,
+        correlation=fmean(correlation(image, one) for one in target.images),
+        psnr=fmean((-10 * errors.log10()).tolist()),
+        guessed=fmean(correlation(guess, one) for one in target.images),
+        beyond=fmean(correlation(image - guess, one - guess) for one in target.images),
+    )
+
+
+def correlation(one: Tensor, other: Tensor) -> float:
+    """Pearson's, over the pixels; 0 where an image is of one colour."""
+    left, right = (image.flatten().to(torch.float64).numpy() for image in (one, other))
+    spread = left.std() * right.std()
+    return float(((left - left.mean()) * (right - right.mean())).mean() / spread) if spread > 0 else 0.0
+
+
+def mean_images(images: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Of each class, (C, channels, H, W) in 0..1; of a class without images the mean of all."""
+    wide = images.cpu().to(torch.float32) / 255
+    whole = [wide[labels == label] if bool((labels == label).any()) else wide for label in range(num_classes)]
+    return torch.stack([some.mean(dim=0) for some in whole])
+
+
+def summed_up(rebuilt: Sequence[Rebuilt]) -> dict[int, Rebuilt]:
+    """Means by the number of samples behind a prototype."""
+    by_size = {size: [one for one in rebuilt if one.samples == size] for size in SIZES}
+    return {
+        size: Rebuilt(size, *np.mean([dataclasses.astuple(one)[1:] for one in some], axis=0).tolist())
+        for size, some in by_size.items()
+        if some
+    }

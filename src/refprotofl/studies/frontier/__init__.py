@@ -1,0 +1,1 @@
+"""`refprotofl frontier`: the Pareto front of accuracy and bytes."""

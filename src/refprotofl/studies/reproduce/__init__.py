@@ -1,0 +1,1 @@
+"""`refprotofl reproduce`: the paper's tables and figures."""

@@ -1,0 +1,176 @@
+"""What came of a block's runs, row by row: as rows over seeds, and as plain numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from refprotofl.report.comparable import check_comparable
+from refprotofl.report.comparison import OverSeeds, against, tabulate
+from refprotofl.report.statistics import Estimate
+from refprotofl.studies.reproduce.studies import Block, Grid, Results, Row, Study
+from refprotofl.studies.reproduce.verdicts import Setting, points_to_paper, verdict
+from refprotofl.studies.results import Result
+
+MEGABYTE = 1_000_000
+NEAR = 0.01  # what accuracy may be below a reference's for its bytes to be compared
+NEGLIGIBLE = 1e-4  # share of FedAvg's bytes below which nothing is said of what they buy
+
+
+@dataclass(frozen=True)
+class Read:
+    """A block with what is known of its rows."""
+
+    grid: Grid
+    study: Study
+    block: Block
+    rows: dict[str, OverSeeds]  # by label; a row without a finished run is absent
+    results: dict[str, tuple[Result, ...]]
+
+    def estimate(self, row: Row) -> Estimate | None:
+        """By the headline's protocol; None where nothing is finished, or the method does not have it."""
+        return self.rows[row.label].accuracy.get(self.study.protocol) if row.label in self.rows else None
+
+    def values(self, row: Row) -> dict[int, float]:
+        """The headline's accuracy by seed."""
+        return self.rows[row.label].values.get(self.study.protocol, {}) if row.label in self.rows else {}
+
+    def missing(self, row: Row) -> int:
+        """How many of the runs that were asked for are not finished."""
+        return len(self.grid.seeds) - len(self.results.get(row.label, ()))
+
+    def count(self, row: Row) -> str:
+        """How many seeds there are, and of how many."""
+        asked = len(self.grid.seeds)
+        return f"{asked - self.missing(row)} of {asked}" if self.missing(row) else str(asked)
+
+    def tuned(self, row: Row) -> tuple[str, ...]:
+        return self.grid.tuned_of(self.study, self.block, row)
+
+    def setting(self, row: Row) -> Setting:
+        """How a row's compares with the paper's, which did not have what a search of ours chose."""
+        return "changed" if self.grid.setting == "paper's" and self.tuned(row) else self.grid.setting
+
+    @property
+    def baseline(self) -> str:
+        """The label of the row that the others are paired with: the grid's, the study's, or the first that there is."""
+        wanted = (self.grid.against, self.study.baseline)
+        return next((label for label in (*wanted, *self.rows) if label in self.rows), self.study.baseline)
+
+    @property
+    def cheapest(self) -> str | None:
+        """Of the study's references the one with the fewest bytes that is within a point of the first, by its seeds."""
+        known = {label: self.rows[label] for label in self.study.references if label in self.rows}
+        scores = {label: row.values.get(self.study.protocol, {}) for label, row in known.items()}
+        first = scores.get(self.study.references[0], {}) if self.study.references else {}
+        near = [label for label, values in scores.items() if first and _is_near(values, first)]
+        return min(near, key=lambda label: known[label].bytes["total"], default=None)
+
+    def share_of(self, row: Row, label: str | None) -> float | None:
+        """All bytes of a row over those of another."""
+        known, other = self.rows.get(row.label), self.rows.get(label or "")
+        return known.bytes["total"] / other.bytes["total"] if known and other and other.bytes["total"] else None
+
+    @property
+    def plain_model(self) -> int:
+        """Parameters of the model without what a method adds to it, as VHL does: the least that a run tells."""
+        return min(one["summary"]["full_model"]["parameters"] for found in self.results.values() for one in found)
+
+
+def read_study(grid: Grid, study: Study, results: Results, last: int) -> list[Read]:
+    """Refuses runs that are not comparable; `last` evaluations are averaged beside the last."""
+    return [_read_block(grid, study, block, results, last) for block in study.blocks]
+
+
+def _read_block(grid: Grid, study: Study, block: Block, results: Results, last: int) -> Read:
+    done = list(grid.done(study, block, results))
+    by_label: dict[str, tuple[Result, ...]] = {}
+    for cell, result in done:
+        by_label[cell.name] = (*by_label.get(cell.name, ()), result)
+    check_comparable([result for _, result in done], allowed=grid.may_differ(study, block))
+    read = Read(grid, study, block, {row.name: row for row in tabulate(done, last)}, by_label)
+    paired = against(list(read.rows.values()), read.baseline) if read.rows else []
+    return replace(read, rows={row.name: row for row in paired})
+
+
+def record(read: Read, row: Row) -> dict[str, Any]:
+    """A row as plain numbers: shares of 1, bytes, percent only for what the paper prints."""
+    protocol, block, found = read.study.protocol, read.block, read.estimate(row)
+    told: dict[str, Any] = {
+        **{"dataset": block.dataset, "alpha": block.alpha, "method": row.label, "asked": row.asked},
+        **{"tuned": "; ".join(read.tuned(row)), "protocol": protocol, "paper": row.paper},
+        **{"seeds": len(read.grid.seeds) - read.missing(row), "missing_seeds": read.missing(row)},
+    }
+    if row.label not in read.rows:
+        return told
+    if found is not None:
+        told |= _accuracy(read.rows[row.label], protocol)
+    if found is not None and row.paper is not None:
+        told |= {"points_to_paper": points_to_paper(found, row.paper)}
+        told |= {"verdict": verdict(found, row.paper, read.setting(row))}
+    known = read.rows[row.label]
+    others = {name: one.mean for name, one in known.accuracy.items() if name != protocol}
+    return told | others | _traffic(read, row) | _effort(known)
+
+
+def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
+    found, last = known.accuracy[protocol], known.last.get(protocol)
+    difference = known.against.differences.get(protocol) if known.against else None
+    pair = difference.paired if difference else None
+    return {
+        "mean": found.mean,
+        "half_width": found.half_width,
+        "against": known.against.baseline if known.against else None,
+        "difference": pair.mean if pair else None,
+        "difference_half_width": pair.half_width if pair else None,
+        "p": pair.p if pair else None,
+        "p_holm": difference.p_holm if difference else None,
+        "pairs": pair.count if pair else None,
+        "last_evaluations": last.mean if last else None,
+        "worst_client": known.worst.get(protocol),
+        "spread_over_clients": known.client_spread.get(protocol),
+        **{f"seed_{seed}": value for seed, value in known.values[protocol].items()},
+    }
+
+
+def _traffic(read: Read, row: Row) -> dict[str, Any]:
+    known, results, found = read.rows[row.label], read.results[row.label], read.estimate(row)
+    sent = [result["summary"]["communication"] for result in results]
+    total, fedavg = known.bytes["total"], _fedavg_bytes(read.plain_model, results)
+    share = total / fedavg if fedavg else None
+    bought = found is not None and share is not None and share > NEGLIGIBLE
+    return {
+        **{f"{name}_bytes": value for name, value in known.bytes.items()},
+        "share_of_fedavg": share,
+        **_of_references(read, row),
+        "parameters_up": fmean(one["uplink"]["parameters"] for one in sent),
+        "parameters_down": fmean(one["downlink"]["parameters"] for one in sent),
+        "prototype_values_up": fmean(one["uplink"]["prototype_values"] for one in sent),
+        "prototype_values_down": fmean(one["downlink"]["prototype_values"] for one in sent),
+        "messages": fmean(sum(one[way]["messages"] for way in ("uplink", "downlink", "one_off")) for one in sent),
+        "points_per_megabyte": 100 * found.mean / (total / MEGABYTE) if found and bought else None,
+    }
+
+
+def _is_near(values: Mapping[int, float], first: Mapping[int, float]) -> bool:
+    """With all the seeds of the first."""
+    return values.keys() >= first.keys() and fmean(values[seed] - first[seed] for seed in first) >= -NEAR
+
+
+def _of_references(read: Read, row: Row) -> dict[str, Any]:
+    if not read.study.references:
+        return {}
+    first, cheapest = read.study.references[0], read.cheapest
+    return {
+        **{"reference": first, "share_of_reference": read.share_of(row, first)},
+        **{"cheapest_reference": cheapest, "share_of_cheapest": read.share_of(row, cheapest)},
+    }
+
+
+def _fedavg_bytes(parameters: int, results: Sequence[Result]) -> float:
+    """Whole models in float32 both ways, as often as clients took part."""
+    return fmean(2 * 4 * parameters * result["summary"]["full_model"]["participations"] for result in results)
+
+
+def _effort(known: OverSeeds) -> dict[str, Any]:
+    return {"local_epochs": known.local_epochs, "steps": known.steps, "seconds": known.seconds}

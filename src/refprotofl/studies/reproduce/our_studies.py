@@ -1,0 +1,122 @@
+"""Tables of ours, which the paper does not have, so `all` leaves them out.
+
+`thin`: our own method beside what it must match. `thin-ablation`: without each of its building stones. `plus`: from the
+paper's defaults, step by step, to the settings that make the most of its method. Rows of `thin` say their schedule:
+FedAvg has twenty rounds of one epoch.
+"""
+
+from collections.abc import Mapping
+
+from refprotofl.studies.reproduce.studies import TRAIN_ON, Block, Row, Scope, Study, chosen
+
+# As examples/thin.toml has it; what a row says once more wins.
+_RATE = "train.lr"
+_LONG = ":rounds=6:train.local-epochs=6"
+THIN = (
+    f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
+    ":thin.balance=on:thin.tune-rate=0.1"
+)
+_UNTAUGHT = ":thin.distil=0:thin.balance=off"
+_TWENTY = ":rounds=20:train.local-epochs=1"
+_FEDAVG = f"fedavg:share=full{_TWENTY}"
+
+STONES: dict[str, str] = {
+    "no error feedback": ":thin.feedback=off",
+    "last upload as the others": ":thin.last-up-bits=1",
+    "half a bit": ":thin.up-bits=0.5:thin.down-bits=0.5:thin.last-up-bits=0.5",
+    "2 bits": ":thin.up-bits=2:thin.down-bits=2:thin.last-up-bits=2",
+    "as many bytes, rotated": ":thin.code=rotated",
+    "as many bytes, sparse": ":thin.code=sparse",
+    "no distilling": _UNTAUGHT,
+    "answers as they are": ":thin.balance=off",
+    "no server passes": f":thin.server-epochs=0{_UNTAUGHT}",
+    "clients train on the public images instead": f":thin.server-epochs=0{_UNTAUGHT}{TRAIN_ON}",
+    "pre-trained at the server": ":thin.pretrain=3",
+    "6 rounds of 3 epochs": ":train.local-epochs=3",
+    "no cooling": ":thin.cooling=1.0",
+    "proximal pull": ":thin.drift=proximal",
+    "anchors": ":thin.drift=anchors:thin.strength=0.1",
+    "tuning at the full rate": ":thin.tune-rate=1.0",
+    "no tuning for oneself": ":thin.tune-epochs=0",
+    "first weights sent": ":thin.first-weights=sent",
+}
+
+BESIDE: dict[str, str] = {
+    "FedAvg": _FEDAVG,
+    "FedAvg + public images": _FEDAVG + TRAIN_ON,
+    "FedAvg + public images, 6 rounds of 6 epochs": f"fedavg:share=full{_LONG}{TRAIN_ON}",
+    "FedAvg, 10 rounds of 1 epoch": "fedavg:share=full:rounds=10:train.local-epochs=1",
+    "FedAvg, 10 rounds of 2 epochs": "fedavg:share=full:rounds=10:train.local-epochs=2",
+    "FedAvg, 6 rounds of 3 epochs": "fedavg:share=full:rounds=6:train.local-epochs=3",
+    "FedAvg + public images, STC 5 %": f"{_FEDAVG}{TRAIN_ON}:compress.name=stc:compress.keep=0.05",
+    "FedPer + public images": f"fedper{_TWENTY}{TRAIN_ON}",
+    "FedRep + public images": f"fedrep{_TWENTY}{TRAIN_ON}",
+    "FedPAC": f"fedpac{_TWENTY}",
+    "FedPAC + public images": f"fedpac{_TWENTY}{TRAIN_ON}",
+    "RefProtoFL": f"refprotofl{_TWENTY}",
+    "local + public images": f"local{_TWENTY}{TRAIN_ON}",
+}
+
+# Each with all that stand before it; the last is examples/refprotofl-plus.toml.
+STEPS: dict[str, str] = {
+    "public images trained on": TRAIN_ON,
+    "changes in 8 bits": ":refprotofl.value-type=int8",
+    "sparse downlink": ":refprotofl.downlink=sparse",
+    "prototypes in 16 bits": ":refprotofl.prototype-type=bfloat16",
+    "prototypes after training": ":refprotofl.timing=post-train",
+    "entropy code": ":value-code=entropy",
+}
+
+_ON_WHAT = "Compute differs: mind the columns of local epochs and steps, and server passes, which are not in them"
+OURS = ("thin", "thin-ablation", "plus")
+REFERENCES = tuple(label for label in BESIDE if label == "FedAvg" or label.startswith("FedAvg, "))  # as they come
+
+
+def our_studies(what: str, scope: Scope) -> list[Study]:
+    """The same runs scored by two protocols, of which the second is on each client's own mix of classes."""
+    if what == "plus":
+        return _studies(what, "The most of RefProtoFL", _plus_rows(), ("personal", "own"), scope)
+    others = BESIDE if what == "thin" else {f"thin, {words}": THIN + switches for words, switches in STONES.items()}
+    title = "Thin" if what == "thin" else "Thin without its stones"
+    return _studies(what, title, {"thin": THIN, **others}, ("global", "own"), scope, (_ON_WHAT,))
+
+
+def _plus_rows() -> dict[str, str]:
+    rows = {"RefProtoFL": "refprotofl"}
+    switches = ""
+    for words, one in STEPS.items():
+        switches += one
+        rows[f"+ {words}"] = f"refprotofl{switches}"
+    return rows
+
+
+def _studies(
+    what: str,
+    title: str,
+    asked: Mapping[str, str],
+    protocols: tuple[str, str],
+    scope: Scope,
+    notes: tuple[str, ...] = (),
+) -> list[Study]:
+    rows = chosen([Row(label, one, searched=_searched(one)) for label, one in asked.items()], scope)
+    blocks = tuple(Block(dataset, alpha, rows) for alpha in scope.alphas for dataset in scope.datasets if rows)
+    first = next(iter(asked))
+    references = REFERENCES if {*REFERENCES} <= asked.keys() else ()
+    return [
+        Study(
+            name=f"{what}-{one}",
+            title=f"{title}, by {one} accuracy",
+            variant="standard",
+            blocks=blocks,
+            baseline=first,
+            notes=notes,
+            references=references,
+            scored=one,
+        )
+        for one in protocols
+    ]
+
+
+def _searched(asked: str) -> frozenset[str]:
+    """The recommended learning rate is what one data set chose."""
+    return frozenset({_RATE} if asked.startswith(THIN) else ())

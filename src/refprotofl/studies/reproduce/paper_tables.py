@@ -1,0 +1,324 @@
+"""Blocks of runs as tables: each in detail, all of a study side by side, and what was sent.
+
+The tables of each grid.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from refprotofl.core.units import counted, percent, size
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.experiment import Experiment
+from refprotofl.report.formats import difference, points, with_interval
+from refprotofl.report.statistics import Estimate, Standing, estimate, standings
+from refprotofl.report.tables import Entry, Table
+from refprotofl.studies.cells import key_of
+from refprotofl.studies.reproduce.cells import Read, read_study, record
+from refprotofl.studies.reproduce.statistics import (
+    ENOUGH,
+    any_missing,
+    average,
+    average_record,
+    average_setting,
+    differences,
+    printed_average,
+)
+from refprotofl.studies.reproduce.studies import Grid, Results, Row, Study
+from refprotofl.studies.reproduce.verdicts import RULE, Setting, verdict
+
+MISSING = "missing"
+_MARKED = "Bold: the best mean; †: within noise of it by the paired interval"
+_BYTES = "Bytes of all clients and rounds; once: the public set and joining; evaluation is apart"
+_OF_FEDAVG = "Of FedAvg's: all bytes over those of whole models in float32 both ways, same clients and rounds"
+_OF_REFERENCE = "Of that of a row: all bytes over its; the second is the cheapest FedAvg within a point of the first"
+_TRAFFIC = ("uplink", "downlink", "one_off", "total")
+
+
+def detail(read: Read) -> Table:
+    """One block: a row a method, everything that is known of it."""
+    study, block, rows = read.study, read.block, read.block.rows
+    places = _standings([read.values(row) for row in rows])
+    return Table(
+        name=f"{study.name}-{block.file_name}",
+        title=f"{study.title}: {block.label}, preset {read.grid.preset}",
+        headings=tuple(_headings(read)),
+        rows=tuple(_line(read, row, place) for row, place in zip(rows, places, strict=True)),
+        records=tuple(record(read, row) for row in rows),
+        notes=(
+            *(*_setting([read]), *_evaluations(read)),
+            *(f"Differences are paired by seed, their p-values corrected by Holm within this table. {_MARKED}",),
+            *(_BYTES, _OF_FEDAVG, *((_OF_REFERENCE,) if study.references else ())),
+            *(*study.notes, *_tuning([read]), *((RULE,) if _is_printed(read) else ())),
+        ),
+        left=2,
+        about=_about(read.grid, study) | {"dataset": block.dataset, "alpha": block.alpha},
+    )
+
+
+def _headings(read: Read) -> list[str]:
+    return [
+        *("method", "shares", read.study.protocol, "seeds", f"difference to {read.baseline}", "last evaluations"),
+        *("worst client", "spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
+        *((f"up, of {read.baseline}'s",) if read.study.equal_bytes else ()),
+        *(f"total, of that of {label}" for label in _references(read)),
+        *(("paper", "against the paper") if _is_printed(read) else ()),
+    ]
+
+
+def _line(read: Read, row: Row, standing: Standing) -> tuple[Entry, ...]:
+    told = [
+        *(row.label, *_measured(read, row)),
+        *((_share(_of_baseline(read, row)),) if read.study.equal_bytes else ()),
+        *(_fraction(read.share_of(row, label)) for label in _references(read)),
+        *(_printed(read, row) if _is_printed(read) else ()),
+    ]
+    return tuple(Entry(text, standing if place == 2 else "behind") for place, text in enumerate(told))
+
+
+def _is_printed(read: Read) -> bool:
+    """Whether the paper prints a value for one of its rows."""
+    return any(row.paper is not None for row in read.block.rows)
+
+
+def _measured(read: Read, row: Row) -> list[str]:
+    """A row without a finished run says so; what a method does not have is a dash."""
+    known, protocol = read.rows.get(row.label), read.study.protocol
+    if known is None:
+        return ["-", MISSING, read.count(row), *["-"] * 11]
+    against = known.against.differences.get(protocol) if known.against else None
+    return [
+        *(known.share, with_interval(known.accuracy.get(protocol)), read.count(row)),
+        "baseline" if known.against is None else difference(against),
+        with_interval(known.last.get(protocol)),
+        percent(known.worst.get(protocol)),
+        points(known.client_spread.get(protocol)),
+        *(size(known.bytes[name]) for name in _TRAFFIC),
+        *(_share(record(read, row)["share_of_fedavg"]), f"{known.local_epochs:,.0f}", _whole(known.steps)),
+    ]
+
+
+def _references(read: Read) -> tuple[str, ...]:
+    """Those that there are, each once."""
+    named = (*read.study.references[:1], read.cheapest)
+    return tuple(dict.fromkeys(label for label in named if label in read.rows))
+
+
+def _fraction(share: float | None) -> str:
+    return "-" if not share else f"1/{1 / share:.0f}" if share < 0.1 else f"{share:.2f}"
+
+
+def _of_baseline(read: Read, row: Row) -> float | None:
+    known, base = read.rows.get(row.label), read.rows.get(read.baseline)
+    return known.bytes["uplink"] / base.bytes["uplink"] if known and base and base.bytes["uplink"] else None
+
+
+def _printed(read: Read, row: Row) -> tuple[str, str]:
+    """What the paper has, and how ours stands to it."""
+    if row.paper is None:
+        return "-", "-"
+    found = read.estimate(row)
+    return f"{row.paper:.2f} %", "-" if found is None else verdict(found, row.paper, read.setting(row))
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.3f}"
+
+
+def _whole(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.0f}"
+
+
+def overview(study: Study, reads: Sequence[Read]) -> Table:
+    """All blocks side by side, a row a method; several have an average, as the paper's table does."""
+    labels = list(dict.fromkeys(row.label for read in reads for row in read.block.rows))
+    grid, columns = reads[0].grid, {read.block.label: _column(read, labels) for read in reads}
+    records = [record(read, row) for read in reads for row in read.block.rows]
+    if len(reads) > 1:
+        columns["average"] = _average_column(reads, labels)
+        records += [average_record(reads, label) for label in labels]
+    return Table(
+        name=study.name,
+        title=f"{study.title}, preset {grid.preset}",
+        headings=("method", *columns),
+        rows=tuple((Entry(label), *entries) for label, *entries in zip(labels, *columns.values(), strict=True)),
+        records=tuple(records),
+        notes=(*_setting(reads), *_beside(reads), *study.notes, *_tuning(reads), *_missing(reads)),
+        about=_about(grid, study),
+    )
+
+
+def _column(read: Read, labels: Sequence[str]) -> list[Entry]:
+    """A block's entries in the order of the labels."""
+    by_label = {row.label: row for row in read.block.rows}
+    places = _standings([read.values(by_label[label]) if label in by_label else {} for label in labels])
+    return [
+        _entry(read, by_label[label], place) if label in by_label else Entry("-")
+        for label, place in zip(labels, places, strict=True)
+    ]
+
+
+def _entry(read: Read, row: Row, standing: Standing) -> Entry:
+    if row.label not in read.rows:
+        return Entry(MISSING + _in_brackets(None, row.paper, read.setting(row)))
+    found = read.estimate(row)
+    few = f" ({read.count(row)} seeds)" if read.missing(row) else ""
+    return Entry(f"{with_interval(found)}{few}{_in_brackets(found, row.paper, read.setting(row))}", standing)
+
+
+def _in_brackets(found: Estimate | None, printed: float | None, setting: Setting) -> str:
+    """What the paper prints; a verdict only where there can be one."""
+    if printed is None:
+        return ""
+    said = f", {verdict(found, printed, setting)}" if found and setting == "paper's" else ""
+    return f" [{printed:.2f}{said}]"
+
+
+def _average_column(reads: Sequence[Read], labels: Sequence[str]) -> list[Entry]:
+    averages = [average(reads, label) for label in labels]
+    entries = []
+    for label, values, standing in zip(labels, averages, _standings(averages), strict=True):
+        found = estimate(list(values.values())) if values else None
+        asked = len(reads[0].grid.seeds)
+        few = f" ({found.count} of {asked} seeds)" if found and found.count < asked else ""
+        shown = with_interval(found) if found else MISSING if any_missing(reads, label) else "-"
+        beside = _in_brackets(found, printed_average(reads, label), average_setting(reads, label))
+        entries.append(Entry(f"{shown}{few}{beside}", standing))
+    return entries
+
+
+def _standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
+    """Of two or more: one alone is not the best of anything."""
+    return standings(rivals) if len(rivals) > 1 else ["behind"] * len(rivals)
+
+
+def communication(read: Read) -> Table:
+    """What the paper only describes: values and bytes, and what a megabyte buys."""
+    counts = ("parameters_up", "parameters_down", "prototype_values_up", "prototype_values_down")
+    headings = (
+        *("method", *(name.replace("_", " ") for name in counts), "bytes up", "bytes down", "bytes once"),
+        *("bytes in all", "messages", "of FedAvg's", read.study.protocol, "points a megabyte"),
+    )
+
+    def sent(row: Row) -> list[str]:
+        if row.label not in read.rows:
+            return [MISSING, *["-"] * (len(headings) - 2)]
+        told, found = record(read, row), read.estimate(row)
+        bought = told["points_per_megabyte"]
+        return [
+            *(_whole(told[name]) for name in counts),
+            *(size(told[f"{name}_bytes"]) for name in _TRAFFIC),
+            *(_whole(told["messages"]), _share(told["share_of_fedavg"]), with_interval(found)),
+            "-" if bought is None else f"{bought:,.2f}",
+        ]
+
+    return Table(
+        name=f"communication-{read.block.file_name}",
+        title=f"What was sent, {read.study.variant} variant: {read.block.label}, preset {read.grid.preset}",
+        headings=headings,
+        rows=tuple(tuple(map(Entry, (row.label, *sent(row)))) for row in read.block.rows),
+        records=tuple(record(read, row) for row in read.block.rows),
+        notes=(
+            *(*_setting([read]), _BYTES, _OF_FEDAVG),
+            "Points a megabyte: accuracy in percent over megabytes in all, where more than next to nothing is sent",
+            *(*_tuning([read]), *_missing([read])),
+        ),
+        about=_about(read.grid, read.study) | {"dataset": read.block.dataset, "alpha": read.block.alpha},
+    )
+
+
+def _about(grid: Grid, study: Study) -> dict[str, Any]:
+    return {
+        **{"study": study.name, "variant": study.variant, "protocol": study.protocol},
+        **{"preset": grid.preset, "settings": list(grid.settings), "seeds": list(grid.seeds)},
+    }
+
+
+def _setting(reads: Sequence[Read]) -> list[str]:
+    """What the runs have in common, and how they are scored."""
+    protocol = reads[0].study.protocol
+    same = "; of methods that leave one model to all it is global" if protocol == "personal" else ""
+    said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
+    said += _other_globals(reads) if protocol == "personal" else []
+    settings = {key_of(one): one for one in (*reads[0].grid.settings, *reads[0].block.settings)}
+    if settings:
+        said.append(f"Set beside the preset: {', '.join(settings.values())}")
+    results = [one for read in reads for found in read.results.values() for one in found]
+    if not results:
+        return said
+    ran = Experiment.parse(results[0]["summary"]["experiment"])
+    limit = f"{ran.train_limit:,} training images" if ran.train_limit else "all training images"
+    *others, most = sorted({one["summary"]["experiment"]["rounds"] for one in results})
+    rounds = "".join(f"{one} or " for one in others) + counted(most, "round")
+    return [*said, f"{counted(ran.clients, 'client')}, {rounds}, {ran.model.name}, {limit}"]
+
+
+def _other_globals(reads: Sequence[Read]) -> list[str]:
+    """Methods whose clients end with models of their own beside a common one, which is scored apart."""
+    scored = [(read, label, row.accuracy) for read in reads for label, row in read.rows.items()]
+    apart = [
+        f"{label} on {read.block.label} {percent(accuracy['global'].mean)}"
+        for read, label, accuracy in scored
+        if "global" in accuracy and accuracy["global"].mean != accuracy["personal"].mean
+    ]
+    return [f"Their common model, global: {'; '.join(apart)}"] if apart else []
+
+
+def _evaluations(read: Read) -> list[str]:
+    counts = {row.evaluations for row in read.rows.values() if row.evaluations > 1}
+    return [f"Last evaluations: the mean of the last {count}, never the best round" for count in counts]
+
+
+def _beside(reads: Sequence[Read]) -> list[str]:
+    """What the signs beside the numbers mean."""
+    said = [f"{_MARKED}, in each column"]
+    if len(reads) > 1:
+        said.append("Average: over the columns, where none is missing, of the seeds that all of them have")
+    if not any(row.paper is not None for read in reads for row in read.block.rows):
+        return said
+    if reads[0].grid.setting == "paper's":
+        return [*said, f"In brackets what the paper prints. {RULE}"]
+    return [*said, f"In brackets what the paper prints, for a {reads[0].grid.setting} setting: no verdict"]
+
+
+def _tuning(reads: Sequence[Read]) -> list[str]:
+    """Which rows a search chose settings for, and which: what it takes to run them again."""
+    tuned = [(read.block.dataset, row.label, ", ".join(read.tuned(row))) for read in reads for row in read.block.rows]
+    told = dict.fromkeys(f"{dataset}, {label}: {settings}" for dataset, label, settings in tuned if settings)
+    if not told:
+        return []
+    elsewhere = {one: on for one, on in reads[0].grid.chosen_on.items() if any(one == name for name, *_ in tuned)}
+    return [
+        f"Tuned on validation data, the others as the preset has them: {'; '.join(told)}",
+        *(f"What {one} is trained with was chosen on {on}" for one, on in elsewhere.items()),
+    ]
+
+
+def _missing(reads: Sequence[Read]) -> list[str]:
+    lacking = [
+        f"{row.label} on {read.block.label} ({read.count(row)} seeds)"
+        for read in reads
+        for row in read.block.rows
+        if read.missing(row)
+    ]
+    return [f"Missing so far: {'; '.join(lacking)}"] if lacking else []
+
+
+@dataclass(frozen=True)
+class Told:
+    first: list[Table] = field(default_factory=list)  # to be read first
+    details: list[Table] = field(default_factory=list)  # for the files
+
+
+def tables_of(what: str, grid: Grid, results: Results, last: int) -> Told:
+    """Of each study a table over all its blocks, each in detail, and its differences; of communication one of each."""
+    told = Told()
+    for study in grid.studies if what != "tsne-figure" else ():
+        reads = read_study(grid, study, results, last)
+        if what == "communication":
+            told.first.extend(map(communication, reads))
+        else:
+            told.first.append(overview(study, reads))
+            told.details.extend(map(detail, reads))
+            told.details.extend(differences(read) for read in reads if len(read.rows) >= ENOUGH)
+    return told

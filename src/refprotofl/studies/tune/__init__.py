@@ -1,0 +1,1 @@
+"""`refprotofl tune`: the search for good settings on validation data."""

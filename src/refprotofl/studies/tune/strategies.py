@@ -1,0 +1,121 @@
+"""Which settings a search tries next: a strategy proposes trials, is told their scores, and ends with its choice.
+
+- `each` tries the values of one key after another, the other keys at what is best so far.
+- `grid` tries all combinations.
+- `random` draws from a scrambled Halton sequence (scipy's), which covers the space more evenly than independent draws.
+- `halving` begins with as many draws at a fraction of the rounds, and lets the best third go on with three times the
+  rounds, until the last have all of them (successive halving, Jamieson and Talwalkar 2016). Numbers that do not divide
+  are rounded: trials down, rounds up. With fewer than 3 trials or rounds it is `random`.
+
+Of equals the first is taken, in the order in which they are proposed.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from itertools import product
+
+import numpy as np
+
+from refprotofl.core import streams
+from refprotofl.core.errors import InputError
+from refprotofl.studies.tune.space import Dimension, Range
+
+KEPT = 3  # of so many trials of a rung one goes on, with so many times the rounds
+
+
+@dataclass(frozen=True)
+class Trial:
+    settings: tuple[tuple[str, str], ...]  # keys with their values
+    rounds: int
+
+    @property
+    def typed(self) -> list[str]:
+        """As `--set` takes them."""
+        return [f"{key}={value}" for key, value in self.settings]
+
+
+Scores = Mapping[Trial, float]  # -inf for one that failed
+Search = Generator[list[Trial], Scores, Trial]
+
+
+@dataclass(frozen=True)
+class Budget:
+    rounds: int  # of a whole run
+    trials: int  # that are drawn
+    seed: int = 0  # of the draws
+
+
+def _best(scores: Scores) -> Trial:
+    """The first of the best."""
+    return max(scores, key=lambda trial: scores[trial])
+
+
+def grid(dimensions: Sequence[Dimension], budget: Budget) -> Search:
+    pairs = [[(one.key, value) for value in _listed(one)] for one in dimensions]
+    scores = yield [Trial(settings, budget.rounds) for settings in product(*pairs)]
+    return _best(scores)
+
+
+def each(dimensions: Sequence[Dimension], budget: Budget) -> Search:
+    chosen: dict[str, str] = {}
+    best = Trial((), budget.rounds)
+    if not dimensions:
+        yield [best]
+    for one in dimensions:
+        tried = [{**chosen, one.key: value} for value in _listed(one)]
+        best = _best((yield [Trial(tuple(settings.items()), budget.rounds) for settings in tried]))
+        chosen = dict(best.settings)
+    return best
+
+
+def random(dimensions: Sequence[Dimension], budget: Budget) -> Search:
+    scores = yield [Trial(settings, budget.rounds) for settings in _drawn(dimensions, budget)]
+    return _best(scores)
+
+
+def halving(dimensions: Sequence[Dimension], budget: Budget) -> Search:
+    left = [Trial(settings, budget.rounds) for settings in _drawn(dimensions, budget)]
+    for rounds, count in rungs(budget):
+        scores = yield [Trial(one.settings, rounds) for one in left[:count]]
+        left = sorted(scores, key=lambda trial: -scores[trial])
+    return left[0]
+
+
+def rungs(budget: Budget) -> list[tuple[int, int]]:
+    """The rounds of each rung, and how many trials have them; as many rungs as both allow."""
+    last = 0
+    while KEPT ** (last + 1) <= min(budget.trials, budget.rounds):
+        last += 1
+    return [(math.ceil(budget.rounds / KEPT ** (last - rung)), budget.trials // KEPT**rung) for rung in range(last + 1)]
+
+
+def _drawn(dimensions: Sequence[Dimension], budget: Budget) -> list[tuple[tuple[str, str], ...]]:
+    """More trials begin with those that fewer would be, so that a search can be extended."""
+    if not dimensions:
+        return [()]
+    from scipy.stats import qmc
+
+    # The argument's name depends on scipy's version, and so do draws by a plain number; those by a generator do not.
+    name = "rng" if "rng" in signature(qmc.Halton).parameters else "seed"
+    generator = np.random.default_rng(streams.key(budget.seed, "tuning"))
+    sequence = qmc.Halton(len(dimensions), scramble=True, **{name: generator})
+    places = sequence.random(budget.trials)  # (trials, dimensions), from 0 to below 1
+    return [
+        tuple((one.key, one.values.at(float(at))) for one, at in zip(dimensions, row, strict=True)) for row in places
+    ]
+
+
+def _listed(one: Dimension) -> tuple[str, ...]:
+    if isinstance(one.values, Range):
+        raise InputError(f"--search {one.key}: a range can only be drawn from: use --strategy random or halving.")
+    return one.values.listed
+
+
+STRATEGIES: dict[str, Callable[[Sequence[Dimension], Budget], Search]] = {
+    "each": each,
+    "grid": grid,
+    "random": random,
+    "halving": halving,
+}

@@ -1,1 +1,0 @@
-"""The search for good settings, on data that the clients hold out."""

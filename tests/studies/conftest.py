@@ -1,0 +1,42 @@
+"""Cells that are run in a second."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.federation.session import Watcher
+from refprotofl.studies.cells import Cell, cell_of
+
+TINY = (
+    *("train-limit=100", "clients=2", "rounds=2", "evaluate.every=1", "min-size=10"),
+    *("model.embedding=8", "public.per-class=2"),
+)
+
+MakeCell = Callable[..., Cell]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> MakeCell:
+    """A cell of an own method, seed and settings, whose run would lie in runs/."""
+
+    def make(name: str = "local", seed: int = 0, *settings: str) -> Cell:
+        return cell_of(None, "quick", [*TINY, *settings], name, seed, tmp_path / "runs")
+
+    return make
+
+
+@pytest.fixture
+def unwatched() -> Callable[[int, Cell], Watcher]:
+    return lambda number, cell: Watcher()
+
+
+@pytest.fixture
+def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on whatever runs anything fails the test."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        pytest.fail("a run was begun")
+
+    monkeypatch.setattr("refprotofl.studies.runner.run", fail)

@@ -1,0 +1,224 @@
+"""Small results that are kept in place of runs: what they tell, and that nobody is fooled by one."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.studies.conftest import TINY
+
+from refprotofl.core import numerics
+from refprotofl.core.errors import DataError
+from refprotofl.experiment import Experiment
+from refprotofl.federation.session import Finished, run
+from refprotofl.records.machine import source_commit
+from refprotofl.studies.cells import Cell, cell_of
+from refprotofl.studies.results import keep, kept_file, read_kept, read_result, result_of
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Finished]:
+    cell = cell_of(None, "quick", TINY, "fedproto", 3, tmp_path_factory.mktemp("ran"))
+    return cell, run(cell.experiment, out=cell.folder)
+
+
+@pytest.fixture
+def kept(ran: tuple[Cell, Finished], tmp_path: Path) -> Path:
+    cell, finished = ran
+    keep(tmp_path / "kept", cell, result_of(finished.folder, cell.experiment))
+    return tmp_path / "kept"
+
+
+def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, Finished]) -> None:
+    cell, finished = ran
+    result = result_of(finished.folder, cell.experiment)
+    first, last = result["curve"]
+    assert (first["round"], last["round"]) == (1, 2)
+    assert last["accuracy"] == finished.summary["accuracy"]
+    sent = finished.summary["communication"]
+    once, both_ways = sent["one_off"]["payload_bytes"], [sent["uplink"], sent["downlink"]]
+    assert last["bytes"] == once + sum(one["payload_bytes"] for one in both_ways)
+    # Two rounds alike, but that no prototypes go down before any came up.
+    assert 0 < last["bytes"] - first["bytes"] <= sum(one["payload_bytes"] for one in both_ways)
+    assert once < first["bytes"] < last["bytes"]
+
+
+def test_what_is_kept_is_what_was_told_but_for_the_largest(ran: tuple[Cell, Finished], kept: Path) -> None:
+    cell, finished = ran
+    found = read_kept(kept, cell, None)
+    whole = result_of(finished.folder, cell.experiment)
+    assert "confusion" in whole["summary"]
+    summary = {name: value for name, value in whole["summary"].items() if name != "confusion"}
+    assert found == {**whole, "summary": summary}
+    assert read_kept(kept, Cell("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
+
+
+def test_a_result_of_another_question_does_not_count(ran: tuple[Cell, Finished], kept: Path) -> None:
+    cell, _ = ran
+    file = kept_file(kept, cell)
+    file.write_text(file.read_text().replace(cell.experiment.hash, "0" * 64))
+    assert read_kept(kept, cell, None) is None
+
+
+def rehashed(result: Any, **keys: Any) -> None:
+    """Another experiment in the summary, with the hash that belongs to it."""
+    summary = result["summary"]
+    summary["experiment"] |= keys
+    summary["experiment_hash"] = Experiment.parse(summary["experiment"]).hash
+
+
+EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "schema": (lambda one: one.update(schema=2), "schema: Input should be 1"),
+    "missing": (lambda one: one["summary"].pop("communication"), "summary.communication: Field required"),
+    "accuracy": (lambda one: one["summary"]["accuracy"].update(personal=1.5), "not between 0 and 1"),
+    "no number": (lambda one: one["curve"][0]["accuracy"].update(personal=float("nan")), "not between 0 and 1"),
+    "client": (lambda one: one["summary"]["accuracy_per_client"]["own"].pop(), "not tell of all 2 clients"),
+    "seconds": (lambda one: one["summary"]["seconds"].update(train=float("inf")), "seconds are no numbers"),
+    "hash": (lambda one: one["summary"]["experiment"].update(alpha=0.1), "does not have the hash"),
+    "rounds": (lambda one: one["summary"].update(rounds_done=1), "tells of 1 rounds, its experiment of 2"),
+    "key": (lambda one: one["summary"]["experiment"].update(alfa=1), "alfa"),
+    "input": (lambda one: rehashed(one, input=None), "does not have the hash"),
+    "experiment": (lambda one: rehashed(one, alpha=0.1), "another experiment than it says, which differs in alpha"),
+    "code": (lambda one: rehashed(one, method="evil_module:Method"), "which differs in"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_changed_result_is_refused_and_runs_nothing(
+    ran: tuple[Cell, Finished], kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+) -> None:
+    cell, _ = ran
+    (tmp_path / "evil_module.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = kept_file(kept, cell)
+    result = json.loads(file.read_text())
+    change, sentence = EDITS[edit]
+    change(result)
+    file.write_text(json.dumps(result))
+    with pytest.raises(DataError) as refused:
+        read_kept(kept, cell, None)
+    assert sentence in str(refused.value)
+    assert f"{file} is no kept result (" in str(refused.value)
+    assert "delete it, and the run is done again" in str(refused.value)
+    assert "evil_module" not in sys.modules
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"schema": 1}'])
+def test_what_is_no_result_at_all_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(DataError, match=r"x\.json is no kept result"):
+        read_result(tmp_path / "x.json")
+
+
+def test_no_link_is_followed(ran: tuple[Cell, Finished], kept: Path, tmp_path: Path) -> None:
+    file = kept_file(kept, ran[0])
+    shutil.move(file, tmp_path / "elsewhere.json")
+    file.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(DataError, match="is a link"):
+        read_kept(kept, ran[0], None)
+
+
+def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
+    rng, file = np.random.default_rng(0), tmp_path / "own.npz"
+    labels = np.arange(60) % 3
+    images = rng.integers(0, 255, (60, 4, 4)).astype(np.uint8)
+    arrays: Any = {"x_train": images[:45], "y_train": labels[:45], "x_test": images[45:], "y_test": labels[45:]}
+    np.savez(file, **arrays)
+    settings = (f'dataset="{file}"', "clients=2", "min-size=5", "rounds=1", "model.embedding=8", "public.per-class=2")
+    cell = cell_of(None, "quick", settings, "local", 0, tmp_path / "runs")
+    result = result_of(run(cell.experiment, out=cell.folder).folder, cell.experiment)
+    keep(tmp_path / "kept", cell, result)
+    before = file.read_bytes()
+    assert read_kept(tmp_path / "kept", cell, None) is not None
+    np.savez(file, **(arrays | {"y_test": 2 - arrays["y_test"]}))
+    assert read_kept(tmp_path / "kept", cell, None) is None
+    file.write_bytes(before)
+    assert read_kept(tmp_path / "kept", cell, None) is not None
+
+
+@pytest.mark.parametrize("lost", ["traffic", "accuracy", "the round's event"])
+def test_events_without_what_a_curve_needs_are_told(ran: tuple[Cell, Finished], tmp_path: Path, lost: str) -> None:
+    cell, finished = ran
+    folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    for event in events:
+        event.pop(lost, None)
+    left = [event for event in events if not (lost == "the round's event" and event["event"] == "round")]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in left))
+    with pytest.raises(DataError, match=r"events\.jsonl does not tell what its evaluations belong to"):
+        result_of(folder, cell.experiment)
+
+
+def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Cell, Finished], tmp_path: Path) -> None:
+    cell, finished = ran
+    longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
+    run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
+    assert len(result_of(longer, cell.experiment)["curve"]) == 3
+    was = result_of(longer, cell.experiment, finished.summary)
+    assert was == result_of(finished.folder, cell.experiment)
+
+
+def rewritten(folder: Path, change: Callable[[Any], object]) -> Path:
+    """The run folder with another first event."""
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    change(lines[0])
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_version_and_commit_are_those_of_the_run(ran: tuple[Cell, Finished], tmp_path: Path) -> None:
+    cell, finished = ran
+    copied = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
+    folder = rewritten(copied, lambda first: first["machine"].update(refprotofl="0.0.9", commit="abc+"))
+    told = result_of(folder, cell.experiment)
+    assert (told["version"], told["commit"]) == ("0.0.9", "abc+")
+    here = result_of(finished.folder, cell.experiment)
+    assert (here["version"], here["commit"]) == (version("refprotofl"), source_commit())
+
+
+@pytest.mark.parametrize("older", [{"refprotofl": "0.0.9"}, {}, None])
+def test_of_an_older_run_no_commit_is_known(ran: tuple[Cell, Finished], tmp_path: Path, older: Any) -> None:
+    cell, finished = ran
+    folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
+    rewritten(folder, lambda first: first.update(machine=older))
+    assert result_of(folder, cell.experiment)["commit"] is None
+
+
+def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
+    ran: tuple[Cell, Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, finished = ran
+    longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
+    monkeypatch.setattr("refprotofl.federation.loop.describe_machine", lambda: {"refprotofl": "9", "commit": "later"})
+    run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
+    assert result_of(longer, cell.experiment)["commit"] == "later"
+    assert result_of(longer, cell.experiment, finished.summary)["commit"] == source_commit()
+
+
+def test_a_result_says_how_it_was_computed(ran: tuple[Cell, Finished], kept: Path) -> None:
+    found = read_kept(kept, ran[0], None)
+    assert found is not None
+    assert (found["numerics"], found["cpu_capability"]) == tuple(numerics.describe().values())
+
+
+def test_a_native_result_is_not_reused_for_a_portable_one_but_an_unrecorded_one_is(
+    ran: tuple[Cell, Finished], kept: Path
+) -> None:
+    cell, _ = ran
+    path = kept_file(kept, cell)
+    other = "native" if numerics.describe()["numerics"] == "portable" else "portable"
+    for mode, reused in ((other, False), (None, True)):
+        plain = json.loads(path.read_text())
+        plain["origin"].pop("numerics", None)
+        if mode is None:  # as versions wrote it that recorded none
+            del plain["numerics"], plain["cpu_capability"]
+        else:
+            plain["origin"]["numerics"] = mode
+        path.write_text(json.dumps(plain))
+        assert (read_kept(kept, cell, None) is not None) is reused

@@ -1,0 +1,44 @@
+"""Searches whose runs take a second."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refprotofl.federation.session import Watcher
+from refprotofl.studies.cells import Cell
+from refprotofl.studies.tune.search import Request
+from refprotofl.studies.tune.space import read_dimension
+
+TINY = (
+    *("train-limit=100", "clients=2", "rounds=3", "evaluate.every=10", "min-size=10"),
+    *("model.embedding=8", "public.per-class=2"),
+)
+
+Ask = Callable[..., Request]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    def make(
+        methods: Sequence[str] = ("local",), search: Sequence[str] = ("train.lr=0.01,0.1",), **more: Any
+    ) -> Request:
+        asked: dict[str, Any] = {
+            "file": None,
+            "preset": "quick",
+            "settings": TINY,
+            "strategy": "each",
+            "trials": 3,
+            "seeds": (7,),
+            "protocol": "personal",
+            "out": tmp_path / "tune",
+        }
+        dimensions = tuple(map(read_dimension, search))
+        return Request(methods=tuple(methods), dimensions=dimensions, **{**asked, **more})
+
+    return make
+
+
+def unwatched(cells: Sequence[Cell]) -> Callable[[int, Cell], Watcher]:
+    return lambda number, cell: Watcher()

@@ -1,0 +1,170 @@
+"""What a search writes can be read again, by whoever it is for."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.studies.tune.conftest import TINY, Ask
+
+from refprotofl.core.errors import InputError
+from refprotofl.experiment.presets import load_experiment, read_settings
+from refprotofl.studies.cells import cell_of
+from refprotofl.studies.tune.search import Tried, Tuned
+from refprotofl.studies.tune.strategies import Trial
+from refprotofl.studies.tune.trials import (
+    Searched,
+    as_toml,
+    plain,
+    read_searched,
+    read_tuned,
+    refuse_unwritable,
+    write_search,
+    write_settings,
+)
+
+KEPT = Path(__file__).parents[3] / "results" / "tuning"
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(
+    st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+)
+
+
+@given(VALUES)
+def test_every_value_comes_back_from_its_toml(value: Any) -> None:
+    assert tomllib.loads(f"value = {as_toml(value)}")["value"] == value
+    assert read_settings([f"value={as_toml(value)}"])["value"] == value
+
+
+def tuned(name: str, *settings: tuple[str, str]) -> Tuned:
+    tried = Tried(Trial(settings, 3), {7: 0.5})
+    return Tuned(name, tried, (tried,), ())
+
+
+CHOSEN = [
+    tuned("fedavg:share=full", ("train.lr", "0.03"), ("train.batch-size", "16")),
+    tuned("fedprox", ("fedprox.mu", "1e-05"), ("public.train-on", "on"), ("train.momentum", "0")),
+    tuned('lg-fedavg:model.name=["mlp","mlp"]', ("train.lr", "0.1"), ("compress.name", '"stc"')),
+    tuned("refprotofl", ("model.name", '{"mlp" = 1, cnn = 1}'), ("public.classes", "[0, 1, 2]")),
+]
+
+
+def test_settings_of_several_methods_give_the_same_experiments(ask: Ask, tmp_path: Path) -> None:
+    request = ask([one.name for one in CHOSEN])
+    path = tmp_path / "new" / "folder" / "tuned.toml"
+    write_settings(path, request, CHOSEN)
+    found = read_tuned(path)
+    assert list(found) == [one.name for one in CHOSEN]
+    for one in CHOSEN:
+        typed = cell_of(None, "quick", [*TINY, *one.chosen.trial.typed], one.name, 0, tmp_path).experiment
+        read = cell_of(None, "quick", [*TINY, *found[one.name]], one.name, 0, tmp_path).experiment
+        assert read == typed
+
+
+def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.toml"
+    write_settings(path, ask([one.name for one in CHOSEN], seeds=(7, 8), protocol="own"), CHOSEN)
+    told = {
+        "dataset": "digits",
+        "partition": "dirichlet",
+        "alpha": 0.5,
+        "rounds": 3,
+        "seeds": [7, 8],
+        "protocol": "own",
+    }
+    assert tomllib.loads(path.read_text())["search"] == told
+    assert read_searched(path) == Searched("digits", (7, 8))
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.toml")), ids=lambda path: path.stem)
+def test_kept_settings_say_what_the_search_beside_them_was_on(path: Path) -> None:
+    record = json.loads(path.with_suffix(".json").read_text())
+    own = {key: record["experiment"][key] for key in ("dataset", "partition", "alpha")}
+    assert tomllib.loads(path.read_text())["search"] == own | {
+        key: record[key] for key in ("rounds", "seeds", "protocol")
+    }
+    assert list(read_tuned(path)) == [method["name"] for method in record["methods"]]
+
+
+@pytest.mark.parametrize("text", ["search = 3", "[search]", '[search]\ndataset = "mnist"\nseeds = [1.5]'])
+def test_a_table_of_the_search_that_does_not_say_it_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(InputError, match=r"x\.toml: \[search\] needs dataset"):
+        read_searched(tmp_path / "x.toml")
+
+
+def test_a_file_of_before_has_no_table_of_the_search(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("[fedavg]\ntrain.lr = 0.1")
+    assert read_searched(tmp_path / "x.toml") is None
+
+
+@pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.name)
+def test_of_one_method_the_whole_experiment_is_written(ask: Ask, tmp_path: Path, one: Tuned) -> None:
+    """Without the search's seeds, and on all data."""
+    path = tmp_path / "one.toml"
+    write_settings(path, ask([one.name]), [one])
+    own = cell_of(None, "quick", [*TINY, *one.chosen.trial.typed], one.name, 0, tmp_path).experiment
+    assert load_experiment(path).hash == own.hash
+    for key, _ in one.chosen.trial.settings:
+        assert f"\n{key} = " in path.read_text()  # also where the default was chosen
+
+
+def test_names_of_data_sets_write_no_keys_of_their_own(ask: Ask, tmp_path: Path) -> None:
+    request = ask(settings=(*TINY, r'dataset="a\nrounds = 1\n.npz"'))
+    write_settings(tmp_path / "tuned.toml", request, CHOSEN[:2])
+    assert list(read_tuned(tmp_path / "tuned.toml")) == [one.name for one in CHOSEN[:2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rounds = 3", "no result of a search for several methods: rounds is not a table"),
+        ("[fedavg]\nday = 2024-01-01", "2024-01-01 is neither a number nor a text"),
+        ("[fedavg", "is not valid TOML"),
+    ],
+)
+def test_what_is_no_result_of_a_search_is_told(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(InputError) as refused:
+        read_tuned(tmp_path / "x.toml")
+    assert sentence in str(refused.value)
+
+
+def test_only_files_of_searches_are_written_over(ask: Ask, tmp_path: Path) -> None:
+    mine, ours, new = tmp_path / "mine.toml", tmp_path / "ours.toml", tmp_path / "a" / "b" / "new.toml"
+    mine.write_text("rounds = 3")
+    write_settings(ours, ask(["fedprox"]), CHOSEN[1:2])
+    refuse_unwritable(ours)
+    refuse_unwritable(new)
+    assert not (tmp_path / "a").exists()
+    for path in (mine, tmp_path):
+        with pytest.raises(InputError, match="it is there already, and not written by a search"):
+            refuse_unwritable(path)
+    with pytest.raises(InputError, match=r"nothing can be written to .*mine\.toml"):
+        refuse_unwritable(mine / "below.toml")
+
+
+def test_the_search_is_told_in_full(ask: Ask) -> None:
+    tried = [
+        Tried(Trial((("train.lr", "0.1"),), 3), {7: 0.5, 8: 0.7}),
+        Tried(Trial((("train.lr", "9"),), 3), {7: 0.1}, "it diverged"),
+    ]
+    request = ask(["local"], seeds=(7, 8))
+    found = [Tuned("local", tried[0], tuple(tried), ())]
+    record = json.loads(write_search(request, found).read_text())
+    assert record == json.loads(json.dumps(plain(request, found)))
+    assert record["experiment"]["validation"] == 0.1
+    (one,) = record["methods"]
+    assert one["chosen"] == one["trials"][0]
+    assert one["chosen"]["mean"] == pytest.approx(0.6)
+    assert one["chosen"]["half_width"] == pytest.approx(12.706 * 0.1, rel=1e-3)  # t of one degree of freedom
+    assert one["trials"][1] == {
+        "settings": {"train.lr": "9"},
+        "rounds": 3,
+        "values": {"7": 0.1},
+        "failed": "it diverged",
+    }
