@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from refprotofl.methods import Client, Cost, Dense, Exchange, Server, Table, declare, train
+from refprotofl.methods import Client, Cost, Dense, MessageSchema, Server, Table, declare, train
 
 
 def trimmed_mean(values: Tensor, trim: float) -> Tensor:
@@ -21,14 +21,14 @@ def trimmed_mean(values: Tensor, trim: float) -> Tensor:
 
 
 class TrimmedServer(Server):
-    def __init__(self, desk):
-        super().__init__(desk)
-        self.shared = desk.model.read(desk.parts)  # (P,): the shared parts of the initial model as one vector
+    def __init__(self, context):
+        super().__init__(context)
+        self.shared = context.model.read(context.parts)  # (P,): the shared parts of the initial model as one vector
 
     @classmethod
-    def exchanges(cls, scope):
+    def message_schemas(cls, scope):
         shared = {"shared": Dense((scope.shared,), kind="parameters")}
-        return declare(scope, train=Exchange(down=shared, up=shared), evaluate=shared)
+        return declare(scope, train=MessageSchema(down=shared, up=shared), evaluate=shared)
 
     @property
     def state_names(self):

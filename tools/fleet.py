@@ -40,11 +40,11 @@ def record_answers(folder: Path) -> dict[str, bytes]:
     from refprotofl.data import load_federated
     from refprotofl.data.export import export_federation
     from refprotofl.experiment.presets import load_experiment
-    from refprotofl.federation.session import Watcher, run
+    from refprotofl.federation.session import Callback, run
 
     answers: dict[str, bytes] = {}
 
-    class Listening(Watcher):
+    class Listening(Callback):
         def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             if direction == "up" and client == 0:
                 answers[phase] = data
@@ -54,7 +54,7 @@ def record_answers(folder: Path) -> dict[str, bytes]:
     export_federation(load_federated(base), folder / "data")
     apart = [f"{name}.dataset={folder / 'data' / name}.npz" for name in ("public", "test")]
     whole = load_experiment(preset="quick", settings=["clients=3", "rounds=2", *keys, *apart, "evaluate.clients=3"])
-    run(whole, out=folder / "simulated", watcher=Listening())
+    run(whole, out=folder / "simulated", callback=Listening())
     return answers
 
 

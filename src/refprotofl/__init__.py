@@ -1,7 +1,7 @@
 """Federated learning over thin links.
 
-from refprotofl import Experiment, ProgressWatcher, run
-finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name": "mlp"}), watcher=ProgressWatcher())
+from refprotofl import Experiment, ProgressCallback, run
+finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name": "mlp"}), watcher=ProgressCallback())
 print(finished.summary["accuracy"])
 """
 
@@ -9,33 +9,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refprotofl.cli.progress import ProgressWatcher
+    from refprotofl.cli.progress import ProgressCallback
     from refprotofl.core.errors import DataError, GuardError, InputError, RefProtoFLError, RunError
     from refprotofl.experiment import Experiment
-    from refprotofl.federation.callbacks import Watcher
-    from refprotofl.federation.session import Finished, run
+    from refprotofl.federation.callbacks import Callback
+    from refprotofl.federation.session import RunResult, run
 
     __version__: str
 
 _HOMES = {
     "Experiment": "experiment",
-    "Finished": "federation.session",
-    "ProgressWatcher": "cli.progress",
-    "Watcher": "federation.callbacks",
+    "RunResult": "federation.session",
+    "ProgressCallback": "cli.progress",
+    "Callback": "federation.callbacks",
     "run": "federation.session",
     **dict.fromkeys(("DataError", "GuardError", "InputError", "RefProtoFLError", "RunError"), "core.errors"),
 }
 
 __all__ = [
+    "Callback",
     "DataError",
     "Experiment",
-    "Finished",
     "GuardError",
     "InputError",
-    "ProgressWatcher",
+    "ProgressCallback",
     "RefProtoFLError",
     "RunError",
-    "Watcher",
+    "RunResult",
     "__version__",
     "run",
 ]

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import refprotofl
-from refprotofl import Experiment, InputError, ProgressWatcher, run
+from refprotofl import Experiment, InputError, ProgressCallback, run
 from refprotofl.experiment.presets import load_experiment
 
 TINY: dict[str, Any] = {
@@ -26,7 +26,7 @@ TINY: dict[str, Any] = {
 
 
 def test_every_public_name_is_shown_and_there() -> None:
-    assert {"Experiment", "run", "ProgressWatcher", "InputError", "__version__"} <= set(dir(refprotofl))
+    assert {"Experiment", "run", "ProgressCallback", "InputError", "__version__"} <= set(dir(refprotofl))
     assert all(getattr(refprotofl, name) is not None for name in refprotofl.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Experimint'"):
         _ = refprotofl.Experimint
@@ -73,7 +73,7 @@ def test_a_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_progress_is_shown(tmp_path: Path) -> None:
     screen = Console(file=io.StringIO(), width=100)
-    run(Experiment(**TINY), out=tmp_path / "run", watcher=ProgressWatcher(screen))
+    run(Experiment(**TINY), out=tmp_path / "run", callback=ProgressCallback(screen))
     assert isinstance(screen.file, io.StringIO)
     lines = screen.file.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines] == ["refprotofl on digits", "round 1/2", "round 2/2"]
@@ -81,7 +81,7 @@ def test_progress_is_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_watcher_is_told_that_the_run_is_over(tmp_path: Path, fails: bool) -> None:
-    class Watching(refprotofl.Watcher):
+    class Watching(refprotofl.Callback):
         closed = 0
 
         def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
@@ -91,9 +91,9 @@ def test_a_watcher_is_told_that_the_run_is_over(tmp_path: Path, fails: bool) -> 
         def close(self) -> None:
             self.closed += 1
 
-    watcher = Watching()
+    callback = Watching()
     try:
-        run(Experiment(**TINY), out=tmp_path / "run", watcher=watcher)
+        run(Experiment(**TINY), out=tmp_path / "run", callback=callback)
     except KeyboardInterrupt:
         assert fails
-    assert watcher.closed == 1
+    assert callback.closed == 1

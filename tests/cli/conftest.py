@@ -15,7 +15,7 @@ import requests
 
 from refprotofl.cli import main
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(load_experiment(tiny), out=tmp_path_factory.mktemp("undisturbed") / "run")
 
 
 @pytest.fixture
-def finished_copy(undisturbed: Finished, tmp_path: Path) -> Path:
+def finished_copy(undisturbed: RunResult, tmp_path: Path) -> Path:
     return Path(shutil.copytree(undisturbed.folder, tmp_path / "finished"))
 
 
-class _CutOff(Watcher):
+class _CutOff(Callback):
     def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         raise KeyboardInterrupt
 
@@ -120,7 +120,7 @@ class _CutOff(Watcher):
 def _one_round(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("one-round") / "run"
     with pytest.raises(KeyboardInterrupt):
-        run(load_experiment(tiny), out=out, watcher=_CutOff())
+        run(load_experiment(tiny), out=out, callback=_CutOff())
     return out
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, default_folder
+from refprotofl.federation.session import RunResult, default_folder
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -22,7 +22,7 @@ def lasting(summary: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in summary.items() if key != "seconds"}
 
 
-def test_json_is_the_summary_and_nothing_else(refprotofl: "Command", tiny: Path, undisturbed: Finished) -> None:
+def test_json_is_the_summary_and_nothing_else(refprotofl: "Command", tiny: Path, undisturbed: RunResult) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", "run", "--json")
     assert outcome.code == 0
     printed = json.loads(outcome.out)
@@ -44,7 +44,7 @@ def test_progress_goes_to_stderr(refprotofl: "Command", tiny: Path) -> None:
 
 
 def test_the_result_names_protocols_traffic_folder_and_digest(
-    refprotofl: "Command", tiny: Path, undisturbed: Finished
+    refprotofl: "Command", tiny: Path, undisturbed: RunResult
 ) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", "a [bold] folder")
     assert outcome.code == 0
@@ -97,7 +97,7 @@ def test_settings_win_over_file_and_file_over_preset(refprotofl: "Command", tiny
 
 
 def test_verify_of_one_and_of_two_runs(
-    refprotofl: "Command", undisturbed: Finished, finished_copy: Path, cut_off: Path
+    refprotofl: "Command", undisturbed: RunResult, finished_copy: Path, cut_off: Path
 ) -> None:
     digest = undisturbed.summary["state_digest"]
     outcome = refprotofl("verify", undisturbed.folder)
@@ -114,7 +114,9 @@ def test_verify_of_one_and_of_two_runs(
     assert "one has 2, the other 1" in outcome.err
 
 
-def test_verify_of_two_experiments_names_what_differs(refprotofl: "Command", tiny: Path, undisturbed: Finished) -> None:
+def test_verify_of_two_experiments_names_what_differs(
+    refprotofl: "Command", tiny: Path, undisturbed: RunResult
+) -> None:
     assert refprotofl("run", tiny, "--set", "train.lr=0.5", "--workers", 1, "--out", "other").code == 0
     outcome = refprotofl("verify", undisturbed.folder, "other")
     assert outcome.code == 4
@@ -134,7 +136,7 @@ def test_an_unexpected_error_is_still_a_sentence(
     assert not Path("runs").exists()
 
 
-def test_the_installed_command(tiny: Path, undisturbed: Finished) -> None:
+def test_the_installed_command(tiny: Path, undisturbed: RunResult) -> None:
     """The true thing, in a process of its own."""
     installed = str(Path(sys.executable).with_name("refprotofl"))
     command = [installed, "run", str(tiny), "--workers", "1", "--out", "run", "--json"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.federation.simulation import OpenEngine
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_damaged_json_is_told_by_file(refprotofl: "Command", finished_copy: Path
 
 @pytest.mark.parametrize("damage", [truncate, flip, lambda _: None], ids=["truncate", "flip", "remove"])
 def test_a_public_set_that_a_client_lost_is_sent_again(
-    refprotofl: "Command", cut_off: Path, undisturbed: Finished, damage: Callable[[bytes], bytes | None]
+    refprotofl: "Command", cut_off: Path, undisturbed: RunResult, damage: Callable[[bytes], bytes | None]
 ) -> None:
     (path,) = (cut_off / "checkpoint" / "shelf").iterdir()
     whole = path.read_bytes()
@@ -96,7 +96,7 @@ def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
     refprotofl: "Command",
     tiny: Path,
     small_disk: Path,
-    undisturbed: Finished,
+    undisturbed: RunResult,
     patient: OpenEngine,
     monkeypatch: pytest.MonkeyPatch,
     workers: int,

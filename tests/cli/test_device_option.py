@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from refprotofl.federation.session import Finished
+from refprotofl.federation.session import RunResult
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -28,7 +28,7 @@ def test_an_unknown_device_is_named(refprotofl: "Command", tiny: Path) -> None:
     assert "auto, cpu, cuda or mps" in outcome.err
 
 
-def test_the_option_wins_over_the_setting(refprotofl: "Command", tiny: Path, undisturbed: Finished) -> None:
+def test_the_option_wins_over_the_setting(refprotofl: "Command", tiny: Path, undisturbed: RunResult) -> None:
     ended = ("--workers", "1", "--json", "--out", "run")
     outcome = refprotofl("run", tiny, "--set", "device=cuda", "--device", "cpu", *ended)
     assert outcome.code == 0, outcome.err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from refprotofl.cli.progress import ProgressWatcher
+from refprotofl.cli.progress import ProgressCallback
 from refprotofl.core.units import size
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import run
@@ -24,9 +24,9 @@ FAST = {
 
 def test_what_is_sent_once_or_to_be_scored_is_no_uplink(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=200)
-    watcher = ProgressWatcher(console)
-    summary = run(Experiment.parse(FAST), out=tmp_path / "run", watcher=watcher).summary
-    watcher.close()
+    callback = ProgressCallback(console)
+    summary = run(Experiment.parse(FAST), out=tmp_path / "run", callback=callback).summary
+    callback.close()
     sent = summary["communication"]["uplink"]["payload_bytes"]
     assert f"{size(sent)} sent up so far" in console.file.getvalue()  # type: ignore[attr-defined]
     beside = sum(summary["communication"][bucket]["payload_bytes"] for bucket in ("one_off", "evaluation"))

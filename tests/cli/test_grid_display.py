@@ -21,9 +21,9 @@ def cells(tmp_path: Path) -> list[Cell]:
 
 def shown(cells: list[Cell], kept: Path | None = None, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
-    watcher = GridWatcher(console, [cell.experiment.rounds for cell in cells])
-    list(run_cells(cells, None, 1, watcher.watch, kept=kept))
-    watcher.close()
+    callback = GridWatcher(console, [cell.experiment.rounds for cell in cells])
+    list(run_cells(cells, None, 1, callback.watch, kept=kept))
+    callback.close()
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

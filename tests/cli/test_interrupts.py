@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -37,7 +37,7 @@ def long(tiny: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(long: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def whole(long: Path, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(load_experiment(long), out=tmp_path_factory.mktemp("whole") / "run")
 
 
@@ -84,7 +84,7 @@ def rounds_told(folder: Path) -> list[int]:
     return [event["round"] for event in events if event["event"] == "round"]
 
 
-def assert_the_rest_is_as_ever(refprotofl: "Command", command: list[str], folder: Path, whole: Finished) -> None:
+def assert_the_rest_is_as_ever(refprotofl: "Command", command: list[str], folder: Path, whole: RunResult) -> None:
     done = len(rounds_told(folder))
     assert 1 <= done < ROUNDS
     outcome = refprotofl(*command, "--workers", 1, "--json")
@@ -95,7 +95,7 @@ def assert_the_rest_is_as_ever(refprotofl: "Command", command: list[str], folder
     assert rounds_told(folder) == list(range(1, ROUNDS + 1))
 
 
-def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: Finished, tmp_path: Path) -> None:
+def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: RunResult, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with started("run", long, "--workers", 2, "--out", folder) as process:
         until(lambda: len(rounds_told(folder)) >= 2, "two rounds")
@@ -108,7 +108,7 @@ def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: Finished
 
 @pytest.mark.parametrize(("name", "workers"), [("SIGINT", 2), ("SIGTERM", 1)])
 def test_an_interrupt_names_the_command_that_goes_on(
-    refprotofl: "Command", long: Path, whole: Finished, tmp_path: Path, name: str, workers: int
+    refprotofl: "Command", long: Path, whole: RunResult, tmp_path: Path, name: str, workers: int
 ) -> None:
     folder = tmp_path / "a run"
     with started("run", long, "--workers", workers, "--out", folder, "--json") as process:

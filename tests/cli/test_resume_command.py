@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.federation.session import Finished
+from refprotofl.federation.session import RunResult
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -31,7 +31,7 @@ def digest_of(folder: Path) -> str:
     return str(json.loads((folder / "summary.json").read_text())["state_digest"])
 
 
-def test_a_finished_run_is_left_as_it_is(refprotofl: "Command", finished_copy: Path, undisturbed: Finished) -> None:
+def test_a_finished_run_is_left_as_it_is(refprotofl: "Command", finished_copy: Path, undisturbed: RunResult) -> None:
     before = {path: path.read_bytes() for path in finished_copy.rglob("*") if path.is_file()}
     outcome = refprotofl("run", "--resume", "--out", finished_copy, "--json")
     assert outcome.code == 0
@@ -40,7 +40,7 @@ def test_a_finished_run_is_left_as_it_is(refprotofl: "Command", finished_copy: P
 
 
 def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
-    refprotofl: "Command", cut_off: Path, undisturbed: Finished
+    refprotofl: "Command", cut_off: Path, undisturbed: RunResult
 ) -> None:
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
     assert outcome.code == 0
@@ -51,13 +51,13 @@ def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
 
 
 def test_the_same_experiment_may_be_named_again(
-    refprotofl: "Command", cut_off: Path, tiny: Path, undisturbed: Finished
+    refprotofl: "Command", cut_off: Path, tiny: Path, undisturbed: RunResult
 ) -> None:
     assert refprotofl("run", tiny, "--resume", "--workers", 1, "--out", cut_off).code == 0
     assert digest_of(cut_off) == undisturbed.summary["state_digest"]
 
 
-def test_a_new_folder_starts(refprotofl: "Command", tiny: Path, tmp_path: Path, undisturbed: Finished) -> None:
+def test_a_new_folder_starts(refprotofl: "Command", tiny: Path, tmp_path: Path, undisturbed: RunResult) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "new" / "below"):
         assert refprotofl("run", tiny, "--resume", "--workers", 1, "--out", out).code == 0
@@ -124,7 +124,7 @@ def held(lock: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_only_one_process_at_a_time_and_a_dead_one_does_not_count(
-    refprotofl: "Command", cut_off: Path, undisturbed: Finished
+    refprotofl: "Command", cut_off: Path, undisturbed: RunResult
 ) -> None:
     with held(cut_off / ".lock"):
         outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)

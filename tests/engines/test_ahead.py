@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from refprotofl.engines.engine import Record, Request, Result, Terms
-from refprotofl.federation.callbacks import Watcher
+from refprotofl.engines.engine import EngineInfo, Record, Request, Result
+from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.cohort import DIFFERENT, EngineCohort
 from refprotofl.wire import Ledger, Message, encode
 
@@ -16,8 +16,8 @@ CLIENTS = 1000
 class Counting:
     """Answers with the client's number, and remembers how many requests it had when it was first waited for."""
 
-    def __init__(self, ahead: int | None) -> None:
-        self.terms = Terms(ahead=ahead)
+    def __init__(self, max_in_flight: int | None) -> None:
+        self.info = EngineInfo(max_in_flight=max_in_flight)
         self.under_way: dict[int, Request] = {}
         self.most = 0
         self.payloads = 0  # of those that were different, the most at a time
@@ -45,13 +45,13 @@ class Counting:
 
 
 def asked(engine: Counting, message: Message | Callable[[int], Message]) -> list[tuple[int, Message]]:
-    cohort = EngineCohort(engine, Ledger(), {}, 1, range(CLIENTS), Watcher().crossed)
+    cohort = EngineCohort(engine, Ledger(), {}, 1, range(CLIENTS), Callback().crossed)
     return list(cohort.ask("train", message))
 
 
 @pytest.mark.parametrize(("ahead", "most"), [(None, CLIENTS), (64, 64), (1, 1)])
-def test_as_many_are_asked_at_a_time_as_the_engine_takes(ahead: int | None, most: int) -> None:
-    engine = Counting(ahead)
+def test_as_many_are_asked_at_a_time_as_the_engine_takes(max_in_flight: int | None, most: int) -> None:
+    engine = Counting(max_in_flight)
     answers = asked(engine, {"shared": torch.zeros(3)})
     assert (engine.most, engine.payloads) == (most, 1)
     assert answers == [(client, {"client": client}) for client in range(CLIENTS)]

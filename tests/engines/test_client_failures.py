@@ -22,7 +22,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         real = getattr(RefProtoClient, verb)
 
         def answer(self: RefProtoClient, round: int, message: Message) -> Message:
-            if self.seat.number in clients:
+            if self.context.client_id in clients:
                 raise problem
             result: Message = real(self, round, message)
             return result
@@ -117,7 +117,7 @@ def test_a_client_that_is_asked_alone_is_not_half_of_all(
     said: list[str] = []
 
     def answer(self: RefProtoClient, verb: str, round: int, message: Message) -> Message:
-        if self.seat.number != 1 or verb != "train":
+        if self.context.client_id != 1 or verb != "train":
             return honest(self, verb, round, message)
         said.append(verb)
         if len(said) == 1:

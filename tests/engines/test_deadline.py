@@ -11,12 +11,12 @@ import pytest
 
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.federation.simulation import OpenEngine
 from refprotofl.records.folder import read_events
 
 
-class Stopper(Watcher):
+class Stopper(Callback):
     """Stops all workers after the first round."""
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ def rounds(folder: Path) -> list[int]:
 def test_workers_that_hang_are_found_and_ended(
     uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine
 ) -> None:
-    out, watcher = tmp_path / "run", Stopper()
+    out, callback = tmp_path / "run", Stopper()
     with pytest.raises(
         RunError,
         match=r"Round 2, client \d: \w+ took longer than deadline = 3 seconds\. .*kept.*--resume\.",
     ):
-        run(uneven(deadline=3), out=out, workers=2, engine=patient, watcher=watcher)
-    assert len(watcher.stopped) == 2
+        run(uneven(deadline=3), out=out, workers=2, engine=patient, callback=callback)
+    assert len(callback.stopped) == 2
     assert multiprocessing.active_children() == []
     assert rounds(out) == [1]
     resumed = run(uneven(), out=out, resume=True)  # the deadline is no part of the experiment

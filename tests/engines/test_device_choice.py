@@ -12,11 +12,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from refprotofl.cli.progress import ProgressWatcher
+from refprotofl.cli.progress import ProgressCallback
 from refprotofl.core import devices
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run, worker_count
+from refprotofl.federation.session import Callback, run, worker_count
 from refprotofl.federation.simulation import Site, load_federation, worker_specifications
 from refprotofl.records.folder import read_events
 
@@ -113,7 +113,7 @@ def test_the_device_has_no_say_in_the_experiment(uneven: Callable[..., Experimen
         uneven(device="tpu")
 
 
-class CutOff(Watcher):
+class CutOff(Callback):
     def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         raise KeyboardInterrupt
 
@@ -123,7 +123,7 @@ def test_a_run_may_go_on_elsewhere_and_each_start_tells_where(
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        run(uneven(device="cpu"), out=out, watcher=CutOff())
+        run(uneven(device="cpu"), out=out, callback=CutOff())
     monkeypatch.setattr(devices, "choose", lambda asked: {"mps": devices.CPU}[asked])
     monkeypatch.setattr(devices, "describe", lambda device, workers: f"elsewhere, for {workers}")
     run(uneven(device="mps"), out=out, resume=True)
@@ -134,9 +134,9 @@ def test_a_run_may_go_on_elsewhere_and_each_start_tells_where(
 def test_a_watching_person_is_told_of_a_gpu(uneven: Callable[..., Experiment], tmp_path: Path) -> None:
     def line(device: str, workers: int) -> str:
         console = Console(file=io.StringIO(), width=200)
-        watcher = ProgressWatcher(console)
-        watcher.started(uneven(device=device), tmp_path, workers, 0)
-        watcher.close()
+        callback = ProgressCallback(console)
+        callback.started(uneven(device=device), tmp_path, workers, 0)
+        callback.close()
         return console.file.getvalue().splitlines()[0]  # type: ignore[attr-defined, no-any-return]
 
     assert line("cuda", 1).endswith("clients run in this process on cuda")

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from refprotofl.core import devices
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.federation.simulation import load_federation, server_side
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.samples import Samples
@@ -121,7 +121,7 @@ class Device(TorchDispatchMode):
         return tree_map(wrapped, result) if there else result
 
 
-Play = Callable[..., Finished]
+Play = Callable[..., RunResult]
 
 
 def experiment_of(method: str, **changed: Any) -> Experiment:
@@ -136,7 +136,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
-    def finished(method: str, device: Device | None = None, **changed: Any) -> Finished:
+    def finished(method: str, device: Device | None = None, **changed: Any) -> RunResult:
         experiment, out = experiment_of(method, **changed), tmp_path / str(len(list(tmp_path.iterdir())))
         if device is None:
             done = run(experiment, out=out)
@@ -152,7 +152,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return finished
 
 
-def assert_the_same(one: Finished, other: Finished) -> None:
+def assert_the_same(one: RunResult, other: RunResult) -> None:
     assert one.summary["accuracy"] == other.summary["accuracy"]
     assert one.summary["communication"] == other.summary["communication"]
     assert one.summary["state_digest"] == other.summary["state_digest"]
@@ -267,8 +267,8 @@ def test_on_the_cpu_nothing_is_copied() -> None:
     federation = load_federation(experiment_of("centralised"), None)
     server, pixels = server_side(federation).server, federation.data.dataset.train_images
     assert federation.train_images.data_ptr() == torch.from_numpy(pixels).data_ptr()
-    assert server.desk.pooled is not None
-    assert server.desk.pooled.images is federation.train_images
+    assert server.context.pooled is not None
+    assert server.context.pooled.images is federation.train_images
     assert server.model is federation.model
     assert federation.test_images is federation.test_images
 

@@ -9,7 +9,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.sampling import draw_lost
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events
@@ -30,7 +30,7 @@ def tiny(**changed: Any) -> Experiment:
     return Experiment.parse({**TINY, "dropout": 0.3, **changed})
 
 
-def lost_of(finished: Finished) -> list[tuple[int, int]]:
+def lost_of(finished: RunResult) -> list[tuple[int, int]]:
     events = [event for event in read_events(finished.folder) if event["event"] == "client-failed"]
     assert {event["reason"] for event in events} == {"lost (dropout)"}
     return [(event["round"], event["client"]) for event in events]
@@ -72,7 +72,7 @@ def test_lost_is_as_good_as_silent(method: str, tmp_path: Path, monkeypatch: pyt
     usual = client.answer
 
     def silent(self: Any, verb: str, round: int, message: Any) -> Any:
-        if verb != "evaluate" and self.seat.number in draw_lost(experiment, round, verb, range(5)):
+        if verb != "evaluate" and self.context.client_id in draw_lost(experiment, round, verb, range(5)):
             raise RuntimeError("no answer")
         return usual(self, verb, round, message)
 

@@ -16,18 +16,18 @@ from refprotofl.core.errors import RunError
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.federation.simulation import OpenEngine, Site, client_side, load_federation
 from refprotofl.records.verify import first_difference
 
 
 @pytest.fixture(scope="session")
-def alone(uneven: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def alone(uneven: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """All clients in this process, one after the other."""
     return run(uneven(), out=tmp_path_factory.mktemp("alone") / "run")
 
 
-def assert_the_same(one: Finished, other: Finished) -> None:
+def assert_the_same(one: RunResult, other: RunResult) -> None:
     assert first_difference(one.folder, other.folder) is None
     assert one.summary | {"seconds": None} == other.summary | {"seconds": None}
 
@@ -39,7 +39,7 @@ def test_the_federation_is_uneven(uneven: Callable[..., Experiment]) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_any_number_of_workers(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine, workers: int
+    alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine, workers: int
 ) -> None:
     finished = run(uneven(), out=tmp_path / "run", workers=workers, engine=patient)
     assert_the_same(finished, alone)
@@ -49,7 +49,7 @@ def test_any_number_of_workers(
 
 
 def test_a_run_that_begins_before_its_workers_are_ready(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path
+    alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     assert_the_same(run(uneven(), out=tmp_path / "run", workers=2), alone)
     assert multiprocessing.active_children() == []
@@ -88,7 +88,9 @@ class Shuffled:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_order_of_completion(alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, seed: int) -> None:
+def test_any_order_of_completion(
+    alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path, seed: int
+) -> None:
     shuffled: list[Shuffled] = []
 
     def open_shuffled(site: Site) -> LocalEngine:
@@ -100,7 +102,7 @@ def test_any_order_of_completion(alone: Finished, uneven: Callable[..., Experime
 
 
 def test_the_callers_threads_and_generators_do_not_matter_and_are_left_alone(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path
+    alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -114,12 +116,12 @@ def test_the_callers_threads_and_generators_do_not_matter_and_are_left_alone(
         torch.set_num_threads(before)
 
 
-def test_another_seed_is_another_result(alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_another_seed_is_another_result(alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path) -> None:
     other = run(uneven(seed=1), out=tmp_path / "run")
     assert other.summary["state_digest"] != alone.summary["state_digest"]
 
 
-class Killer(Watcher):
+class Killer(Callback):
     """Kills one worker after the first round."""
 
     def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
@@ -130,10 +132,10 @@ class Killer(Watcher):
 
 
 def test_a_worker_that_dies_ends_the_run_which_can_go_on(
-    alone: Finished, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine
+    alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(RunError, match=r"Worker process \d+ ended unexpectedly \(exit code -9\).*--resume"):
-        run(uneven(), out=out, workers=2, watcher=Killer(), engine=patient)
+        run(uneven(), out=out, workers=2, callback=Killer(), engine=patient)
     assert multiprocessing.active_children() == []
     assert_the_same(run(uneven(), out=out, resume=True), alone)

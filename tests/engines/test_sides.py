@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refprotofl.core.state import digest_value
-from refprotofl.engines.engine import Record, Request, Result, Terms
+from refprotofl.engines.engine import EngineInfo, Record, Request, Result
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import InProcess
 from refprotofl.evaluation import scoring
@@ -18,7 +18,7 @@ from refprotofl.federation.cohort import EngineCohort
 from refprotofl.federation.models import prepare_models
 from refprotofl.federation.sampling import draw_cohort
 from refprotofl.federation.server_side import build_server_side
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.federation.simulation import Federation, Site, load_federation
 from refprotofl.methods.base.samples import Samples
 from refprotofl.records.folder import read_events, read_experiment
@@ -28,7 +28,7 @@ from refprotofl.wire import Ledger
 MIX = {"name": ["mlp", "cnn"], "embedding": 16}  # on 8 x 8 digits both are 128 wide
 
 
-class Answers(Watcher):
+class Answers(Callback):
     """Every message of one client, in its order."""
 
     def __init__(self, client: int) -> None:
@@ -65,7 +65,7 @@ def machine(experiment: Experiment, number: int, data: ClientData, folder: Path)
 class Machines:
     """Every client on a machine of its own."""
 
-    terms = Terms()
+    info = EngineInfo()
 
     def __init__(self, site: Site) -> None:
         federation = site.federation
@@ -102,14 +102,14 @@ class Machines:
 
 
 @pytest.fixture(scope="module")
-def simulated(uneven: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Answers]:
-    watcher = Answers(2)
-    finished = run(uneven(model=MIX, fraction=1.0), out=tmp_path_factory.mktemp("simulated") / "run", watcher=watcher)
-    return finished, watcher
+def simulated(uneven: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, Answers]:
+    callback = Answers(2)
+    finished = run(uneven(model=MIX, fraction=1.0), out=tmp_path_factory.mktemp("simulated") / "run", callback=callback)
+    return finished, callback
 
 
 def test_a_client_with_nothing_but_its_own_arrays_gives_the_same_answers(
-    simulated: tuple[Finished, Answers], tmp_path: Path
+    simulated: tuple[RunResult, Answers], tmp_path: Path
 ) -> None:
     finished, seen = simulated
     experiment = read_experiment(finished.folder)
@@ -133,7 +133,7 @@ def test_a_federation_of_machines_is_the_simulated_one(
 
 
 def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_state(
-    simulated: tuple[Finished, Answers], tmp_path: Path
+    simulated: tuple[RunResult, Answers], tmp_path: Path
 ) -> None:
     finished, _ = simulated
     experiment = read_experiment(finished.folder)
@@ -147,5 +147,5 @@ def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_st
     told = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]
     for number, expected in enumerate(told, 1):
         clients = draw_cohort(experiment, number)
-        side.server.round(EngineCohort(engine, Ledger(), side.server.kinds, number, clients, Watcher().crossed))
+        side.server.round(EngineCohort(engine, Ledger(), side.server.kinds, number, clients, Callback().crossed))
         assert {name: digest_value(value)[:16] for name, value in side.server.state.items()} == expected

@@ -14,7 +14,7 @@ from refprotofl.evaluation.protocols import PROTOCOLS, Protocol
 from refprotofl.evaluation.scoring import accuracies
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, load_trained
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.report.comparison import tabulate
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.results import result_of
@@ -65,7 +65,7 @@ def test_the_documentation_names_every_protocol() -> None:
 
 
 @pytest.fixture
-def halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finished:
+def halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunResult:
     """A run with a protocol that is declared, and nothing more."""
     monkeypatch.setitem(PROTOCOLS, "halved", Protocol("halved", "every other right answer", "own_tested"))
     (tmp_path / "halved_method.py").write_text(HALVED)
@@ -75,7 +75,7 @@ def halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Finished:
     return run(Experiment.parse({**values, "public": {"per-class": 2}, "model": {"name": "mlp"}}), out=tmp_path / "run")
 
 
-def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halved: Finished, tmp_path: Path) -> None:
+def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halved: RunResult, tmp_path: Path) -> None:
     accuracy, own = halved.summary["accuracy"]["halved"], halved.summary["accuracy"]["own"]
     assert accuracy is not None
     assert own is not None
@@ -101,7 +101,7 @@ def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halve
 
 
 def test_protocols_that_only_another_version_has_are_no_trouble(
-    halved: Finished, monkeypatch: pytest.MonkeyPatch
+    halved: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A newer version's run is read without the declaration, an older one's with one that it lacks."""
     monkeypatch.delitem(PROTOCOLS, "halved")

@@ -13,7 +13,7 @@ from PIL import Image
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, find_clients, load_trained, predict, predict_each, write_predictions
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.records.folder import read_events, read_experiment
 
 KEYS = {
@@ -39,7 +39,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Notes(Watcher):
+class Notes(Callback):
     def __init__(self) -> None:
         self.told: list[str] = []
 
@@ -55,7 +55,7 @@ def told() -> Notes:
 @pytest.fixture(scope="module")
 def natural_run(photos: Path, told: Notes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "it"
-    return run(Experiment.parse({**KEYS, "dataset": str(photos)}), out=out, watcher=told).folder
+    return run(Experiment.parse({**KEYS, "dataset": str(photos)}), out=out, callback=told).folder
 
 
 def test_the_stored_run_knows_its_clients(natural_run: Path, told: Notes) -> None:

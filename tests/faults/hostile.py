@@ -146,7 +146,7 @@ class Hostile:
         self._tickets: set[int] = set()
         self._broadcast: Tensor | None = None
         self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain, self.terms = engine.discard, engine.explain, engine.terms
+        self.discard, self.explain, self.info = engine.discard, engine.explain, engine.info
 
     def submit(self, request: Request) -> int:
         ticket = self._engine.submit(request)
@@ -183,13 +183,13 @@ def follows_rules(variant: str) -> bool:
     return find_method(VARIANTS[variant]["method"]).server.averages
 
 
-def is_allowed(variant: str, rule: str) -> bool:
+def is_allowed(variant: str, aggregator: str) -> bool:
     masking = VARIANTS[variant].get("compress", {}).get("name") in MASKING
-    return rule == "mean" or (follows_rules(variant) and not (masking and rule in ("median", "trimmed")))
+    return aggregator == "mean" or (follows_rules(variant) and not (masking and aggregator in ("median", "trimmed")))
 
 
-def experiment_of(variant: str, rule: str, **more: Any) -> Experiment:
-    robust = {} if rule == "mean" else {"aggregate": rule, "min-senders": 3}
+def experiment_of(variant: str, aggregator: str, **more: Any) -> Experiment:
+    robust = {} if aggregator == "mean" else {"aggregate": aggregator, "min-senders": 3}
     own = OWN_BACKBONES.get(VARIANTS[variant]["method"])
     model = SETTING["model"] | ({"name": f"backbones_under_attack:{own}"} if own else {})
     return Experiment.parse({**SETTING, **VARIANTS[variant], **robust, "model": model, **more})

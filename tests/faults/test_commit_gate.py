@@ -11,11 +11,11 @@ from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import State
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
-from refprotofl.federation.divergence import judge
+from refprotofl.federation.divergence import check_divergence
 from refprotofl.federation.session import run
 from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.base.training import Diverged
 from refprotofl.methods.builtin.fedgh.fedgh import FedGHClient
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
@@ -45,9 +45,9 @@ def attack(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, float, int], 
     def install(verb: str, name: str, factor: float, when: int) -> None:
         honest = getattr(RefProtoClient, verb)
 
-        def answer(self: RefProtoClient, round: int, message: Received) -> Message:
+        def answer(self: RefProtoClient, round: int, message: ValidatedMessage) -> Message:
             said: Message = honest(self, round, message)
-            return enlarged(said, name, factor) if (self.seat.number, round) == (CULPRIT, when) else said
+            return enlarged(said, name, factor) if (self.context.client_id, round) == (CULPRIT, when) else said
 
         monkeypatch.setattr(RefProtoClient, verb, answer)
 
@@ -134,9 +134,9 @@ def test_the_servers_own_training_does_not_see_an_outlier(
 ) -> None:
     honest = client.train
 
-    def answer(self: Client, round: int, message: Received) -> Message:
+    def answer(self: Client, round: int, message: ValidatedMessage) -> Message:
         said: Message = honest(self, round, message)
-        return enlarged(said, name, 1e36) if (self.seat.number, round) == (CULPRIT, 2) else said
+        return enlarged(said, name, 1e36) if (self.context.client_id, round) == (CULPRIT, 2) else said
 
     monkeypatch.setattr(client, "train", answer)
     events = read_events(run(Experiment.parse({**TINY, **method}), out=tmp_path / "run").folder)
@@ -233,15 +233,20 @@ def test_where_nobody_stands_out_the_run_stops_and_can_be_gone_on_with(
 def test_what_is_usual_is_the_median_of_what_moved() -> None:
     before: State = {"shared": torch.ones(4)}
     after: State = {"shared": torch.full((4,), 21.0)}  # moved by 40, where its size was 2
-    assert judge(before, after, {"shared": [1.0, 2.0, 3.0]}, {}, 21.0).reason == ""
-    assert judge(before, after, {"shared": [1.0, 2.0, 3.0]}, {}, 19.0).reason == "shared moved 40, where 2 is usual"
-    assert judge(before, after, {"shared": [0.0, 0.0, 1.0]}, {}, 19.0).reason == ""  # too little is known
-    assert judge(before, after, {"shared": [1.0] * 9}, {}, 30.0).moves == {"shared": [1.0] * 8 + [40.0]}
+    assert check_divergence(before, after, {"shared": [1.0, 2.0, 3.0]}, {}, 21.0).reason == ""
+    assert (
+        check_divergence(before, after, {"shared": [1.0, 2.0, 3.0]}, {}, 19.0).reason
+        == "shared moved 40, where 2 is usual"
+    )
+    assert check_divergence(before, after, {"shared": [0.0, 0.0, 1.0]}, {}, 19.0).reason == ""  # too little is known
+    assert check_divergence(before, after, {"shared": [1.0] * 9}, {}, 30.0).moves == {"shared": [1.0] * 8 + [40.0]}
 
 
 def test_who_stands_out_is_told_by_the_median_of_the_others() -> None:
     norms = {("train", "shared"): {0: 1.0, 1: 2.0, 2: 3.0, 3: 700.0}}  # the median is 2.5
     state: State = {"shared": torch.zeros(1)}
-    assert judge(state, state, {}, norms, 200.0).clients == (3,)
-    assert judge(state, state, {}, norms, 300.0).clients == ()
-    assert judge(state, state, {}, {("train", "shared"): {0: 1.0, 3: 700.0}}, 2.0).clients == ()  # two tell nothing
+    assert check_divergence(state, state, {}, norms, 200.0).clients == (3,)
+    assert check_divergence(state, state, {}, norms, 300.0).clients == ()
+    assert (
+        check_divergence(state, state, {}, {("train", "shared"): {0: 1.0, 3: 700.0}}, 2.0).clients == ()
+    )  # two tell nothing

@@ -35,13 +35,18 @@ def share() -> dict[Case, list[str]]:
     chosen: dict[Case, list[str]] = {}
     attacks = list(ATTACKS)
     for number, variant in enumerate(VARIANTS):
-        rules = [rule for rule in RULES if is_allowed(variant, rule)]
+        rules = [aggregator for aggregator in RULES if is_allowed(variant, aggregator)]
         chosen[variant, rules[number % len(rules)]] = [attacks[number % len(attacks)]]
     return chosen
 
 
 def everything() -> dict[Case, list[str]]:
-    return {(variant, rule): list(ATTACKS) for variant in VARIANTS for rule in RULES if is_allowed(variant, rule)}
+    return {
+        (variant, aggregator): list(ATTACKS)
+        for variant in VARIANTS
+        for aggregator in RULES
+        if is_allowed(variant, aggregator)
+    }
 
 
 CASES = everything() if EVERYTHING else share()
@@ -49,7 +54,7 @@ CASES = everything() if EVERYTHING else share()
 
 def test_the_share_has_every_method_rule_and_attack() -> None:
     assert {variant for variant, _ in share()} == {*VARIANTS}
-    assert {rule for _, rule in share()} == {*RULES}
+    assert {aggregator for _, aggregator in share()} == {*RULES}
     assert {attack for attacks in share().values() for attack in attacks} == {*ATTACKS}
 
 
@@ -64,22 +69,22 @@ def _steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("variant", "rule"), [case for case in CASES if case[1] in ROBUST])
 def test_under_a_robust_rule_one_hostile_client_costs_little_and_ends_nothing(
-    variant: str, rule: str, tmp_path: Path, tried: Tried
+    variant: str, aggregator: str, tmp_path: Path, tried: Tried
 ) -> None:
     without: dict[int, Outcome] = {}
-    for attack in CASES[variant, rule]:
+    for attack in CASES[variant, aggregator]:
         change, start = ATTACKS[attack]
-        experiment = experiment_of(variant, rule)
+        experiment = experiment_of(variant, aggregator)
         if start not in without:
             without[start] = play(experiment, tmp_path / f"without-{start}", hostile(None, start))
         found = play(experiment, tmp_path / attack, hostile(change, start))
         assert not found.stopped, f"{attack}: {found.stopped}"
         assert_blameless(attack, start, found)
         assert found.accuracy >= without[start].accuracy - LOSS, attack
-    tried("runs with a hostile client under a robust rule", len(CASES[variant, rule]))
+    tried("runs with a hostile client under a robust rule", len(CASES[variant, aggregator]))
 
 
-@pytest.mark.parametrize("variant", [variant for variant, rule in CASES if rule == "mean"])
+@pytest.mark.parametrize("variant", [variant for variant, aggregator in CASES if aggregator == "mean"])
 def test_under_the_mean_a_run_goes_on_or_stops_with_the_right_name(variant: str, tmp_path: Path, tried: Tried) -> None:
     for attack in CASES[variant, "mean"]:
         change, start = ATTACKS[attack]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.records.events import EventLog
 from refprotofl.records.folder import read_events
 
@@ -44,7 +44,7 @@ def family() -> list[int]:
     return found
 
 
-class Gauge(Watcher):
+class Gauge(Callback):
     """Bytes in memory and open handles after each round, of all processes."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Gauge(Watcher):
 @pytest.mark.parametrize("workers", [1, 2] if EVERYTHING else [1])
 def test_memory_handles_and_events_stay_flat(tmp_path: Path, workers: int) -> None:
     gauge = Gauge()
-    folder = run(experiment(), out=tmp_path / "run", workers=workers, watcher=gauge).folder
+    folder = run(experiment(), out=tmp_path / "run", workers=workers, callback=gauge).folder
     warm = ROUNDS // 4
     assert len(gauge.memory) == ROUNDS
     assert max(gauge.handles[warm:]) <= max(gauge.handles[:warm]) + 2

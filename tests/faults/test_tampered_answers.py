@@ -19,7 +19,7 @@ from torch import Tensor
 from refprotofl.core.errors import RunError
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import is_lost
@@ -73,7 +73,7 @@ class Tampering:
         self._engine, self._verb, self._change = engine, verb, change
         self._tickets: set[int] = set()
         self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain, self.terms = engine.discard, engine.explain, engine.terms
+        self.discard, self.explain, self.info = engine.discard, engine.explain, engine.info
 
     def submit(self, request: Request) -> int:
         ticket = self._engine.submit(request)
@@ -170,11 +170,11 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
 
 
 @pytest.fixture(scope="module")
-def silent(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Finished]:
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], RunResult]:
     """A run in which the culprit has no answer to a verb, each once."""
-    known: dict[tuple[str, str], Finished] = {}
+    known: dict[tuple[str, str], RunResult] = {}
 
-    def without(method: str, verb: str) -> Finished:
+    def without(method: str, verb: str) -> RunResult:
         if (method, verb) not in known:
             engine = tampering(verb, lambda result: Result(code="failed"))
             known[method, verb] = run(experiment(method), out=tmp_path_factory.mktemp("silent") / "run", engine=engine)
@@ -191,7 +191,7 @@ def chosen(*case: str) -> bool:
 def test_tampered_answers_harm_their_sender_alone(
     method: str,
     honest: Callable[[str], dict[str, set[str]]],
-    silent: Callable[[str, str], Finished],
+    silent: Callable[[str, str], RunResult],
     tmp_path: Path,
     tried: Tried,
 ) -> None:
@@ -214,7 +214,7 @@ def _check(
     verb: str,
     case: str,
     change: Callable[[Message], Message],
-    silent: Callable[[str, str], Finished],
+    silent: Callable[[str, str], RunResult],
     out: Path,
 ) -> None:
     told = f"{method}, {verb}, {case}"

@@ -14,7 +14,7 @@ from refprotofl.deploy.run import deploy
 from refprotofl.engines.flower.app import KEYS, read_run_config
 from refprotofl.engines.flower.messages import unwrap
 from refprotofl.engines.flower.transport import FlowerTransport
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.records.events import read_events
 
 Configs = Callable[..., dict[str, Any]]
@@ -38,7 +38,7 @@ def deployed(
     out: Path,
     progress: Progress | None = None,
     place: Place | None = None,
-) -> Finished:
+) -> RunResult:
     """Run over a grid whose nodes have the places that its admissions give them."""
     restart_nodes()
     transport = FlowerTransport(grid, lambda seconds: None)
@@ -47,7 +47,7 @@ def deployed(
     return deploy(transport, settings, place or by_key, progress or Progress())
 
 
-def simulated(config: dict[str, Any], out: Path) -> Finished:
+def simulated(config: dict[str, Any], out: Path) -> RunResult:
     return run(read_run_config(run_config(config)).experiment, out=out)
 
 

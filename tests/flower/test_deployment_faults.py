@@ -199,10 +199,10 @@ def test_a_node_that_joins_in_mid_run_takes_part_from_the_next_round(
 
 @pytest.mark.parametrize("ahead", [engine.AHEAD, 1])
 def test_a_node_that_lost_its_disk_joins_anew(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_in_flight: int
 ) -> None:
     """It is asked again while others' answers wait, however few of them are fetched."""
-    monkeypatch.setattr(engine, "AHEAD", ahead)
+    monkeypatch.setattr(engine, "AHEAD", max_in_flight)
 
     def wipe() -> None:
         restart_nodes()

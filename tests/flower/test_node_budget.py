@@ -73,7 +73,9 @@ def test_what_a_client_would_send_beyond_the_budget_stays_on_the_node(
 ) -> None:
     """Its code forgets the prototypes that it has sent, and fills the budget once more."""
     spent = RefProtoClient.spent
-    monkeypatch.setattr(RefProtoClient, "spent", lambda self, round: 0 if self.seat.number == 1 else spent(self, round))
+    monkeypatch.setattr(
+        RefProtoClient, "spent", lambda self, round: 0 if self.context.client_id == 1 else spent(self, round)
+    )
     there = deployed(limited, settings(refprotofl__uplink_budget="20 kB", rounds=1), tmp_path / "there")
     assert (1, 1, "refused") in failures(there.folder)
     assert most_sent(there.folder, 1) <= 9_000

@@ -14,12 +14,12 @@ from refprotofl.core.state import State
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import InProcess
-from refprotofl.engines.local.store import ClientStore, DiskShelf, read_state
+from refprotofl.engines.local.store import ClientStore, DiskBlobStore, read_state
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.federation.simulation import OpenEngine, Site, client_side, open_engine
 from refprotofl.methods import METHODS
-from refprotofl.methods.base.schema import Received, Scope
+from refprotofl.methods.base.schema import Scope, ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.catalogue import options_of
@@ -49,11 +49,11 @@ class Crossing(NamedTuple):
     data: bytes
 
     @property
-    def message(self) -> Received:
-        return Received(decode(self.data))
+    def message(self) -> ValidatedMessage:
+        return ValidatedMessage(decode(self.data))
 
 
-class Tap(Watcher):
+class Tap(Callback):
     """Keeps every message of a run."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Simulation:
     experiment: Experiment
     folder: Path
     tap: Tap
-    finished: Finished | None = field(default=None)
+    finished: RunResult | None = field(default=None)
 
     @property
     def communication(self) -> Any:
@@ -172,7 +172,7 @@ def simulate(tmp_path_factory: pytest.TempPathFactory, patient: OpenEngine) -> S
                 simulation.experiment,
                 out=simulation.folder,
                 workers=workers,
-                watcher=simulation.tap,
+                callback=simulation.tap,
                 engine=engine,
             )
         return simulation
@@ -209,9 +209,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def stored_by() -> Callable[..., OpenEngine]:
     """An engine in this process whose clients' states, and maybe messages, are kept by a class of the test's own."""
 
-    def opener(store: type[ClientStore], shelf: type[DiskShelf] = DiskShelf) -> OpenEngine:
+    def opener(store: type[ClientStore], blobs: type[DiskBlobStore] = DiskBlobStore) -> OpenEngine:
         def open_it(site: Site) -> LocalEngine:
-            host = client_side(site.federation, site.folder, store, shelf)
+            host = client_side(site.federation, site.folder, store, blobs)
             return LocalEngine(lambda: InProcess(host), site.folder, site.records)
 
         return open_it
@@ -226,7 +226,7 @@ class Garbling:
         self._engine, self._chosen, self._garble = engine, chosen, garble
         self._tickets: set[int] = set()
         self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain, self.terms = engine.discard, engine.explain, engine.terms
+        self.discard, self.explain, self.info = engine.discard, engine.explain, engine.info
 
     def submit(self, request: Request) -> int:
         ticket = self._engine.submit(request)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from refprotofl.core.state import tensor_of
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, encode
 
@@ -19,8 +19,8 @@ EF21 = {"error_feedback": "ef21", "normalise": "participants"}
 class Silent(RefProtoClient):
     """Fails where the other is refused."""
 
-    def train(self, round: int, message: Received) -> Message:
-        if (self.seat.number, round) == (UNLUCKY, 2):
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        if (self.context.client_id, round) == (UNLUCKY, 2):
             raise RuntimeError("no answer")
         return super().train(round, message)
 

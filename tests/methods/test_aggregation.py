@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import METHODS
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, fold, moved
-from refprotofl.methods.base.server import Desk
+from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.base.server import ServerContext
 from refprotofl.methods.common import weights
 from refprotofl.wire.tensors import same_bits
 
@@ -30,7 +30,7 @@ def upload(change: list[float], weight: float, places: list[int] | None = None, 
 
 @pytest.mark.parametrize("normalise", BOTH)
 def test_of_whole_changes_it_is_the_mean_weighted_by_data(normalise: Normalise) -> None:
-    move = fold(Mean(normalise), 2, [upload([3, 0], 30), upload([1, 4], 10)])
+    move = aggregate_uploads(Mean(normalise), 2, [upload([3, 0], 30), upload([1, 4], 10)])
     assert move.dtype == torch.float64
     assert move.tolist() == [2.5, 1.0]
 
@@ -42,7 +42,7 @@ def test_of_some_coordinates_it_is_over_who_sent_them_or_over_everyone(
     normalise: Normalise, expected: list[float]
 ) -> None:
     uploads = [upload([3, -2], 30, [0, 3]), upload([1, -4], 10, [0, 1])]
-    assert fold(Mean(normalise), 4, uploads).tolist() == expected
+    assert aggregate_uploads(Mean(normalise), 4, uploads).tolist() == expected
 
 
 @pytest.mark.parametrize(("normalise", "expected"), [("senders", [1, 4, 3]), ("participants", [0.75, 4, 2.25])])
@@ -51,36 +51,40 @@ def test_who_sent_everything_is_among_the_senders_of_each_coordinate(
 ) -> None:
     whole, some = upload([1, 2, 3], 3), upload([10], 1, [1])
     for order in ([whole, some], [some, whole]):
-        assert fold(Mean(normalise), 3, order).tolist() == expected
+        assert aggregate_uploads(Mean(normalise), 3, order).tolist() == expected
 
 
 @pytest.mark.parametrize("normalise", BOTH)
 def test_changes_are_divided_by_progress_and_the_mean_is_scaled_back_by_the_mean_progress(normalise: Normalise) -> None:
     # Mean progress (1 * 2 + 3 * 4) / 4 = 3.5; normalised (1 * 4 / 2 + 3 * 8 / 4) / 4 = 2.
-    assert fold(Mean(normalise), 1, [upload([4], 1, progress=2), upload([8], 3, progress=4)]).tolist() == [7.0]
+    assert aggregate_uploads(Mean(normalise), 1, [upload([4], 1, progress=2), upload([8], 3, progress=4)]).tolist() == [
+        7.0
+    ]
 
 
 @pytest.mark.parametrize(("normalise", "expected"), [("senders", [7, 14]), ("participants", [7, 10.5])])
 def test_progress_counts_also_where_only_some_sent(normalise: Normalise, expected: list[float]) -> None:
     # As above; of the second coordinate 3.5 * (3 * 16 / 4) / 3 or / 4.
     uploads = [upload([4], 1, [0], progress=2), upload([8, 16], 3, [0, 1], progress=4)]
-    assert fold(Mean(normalise), 2, uploads).tolist() == expected
+    assert aggregate_uploads(Mean(normalise), 2, uploads).tolist() == expected
 
 
 def test_equal_progress_is_no_progress_at_all() -> None:
     def uploads(progress: float) -> list[Upload]:
         return [upload([0.1, -0.3], 7, progress=progress), upload([1e-9, 5], 11, progress=progress)]
 
-    assert same_bits(fold(Mean(), 2, uploads(8.0)), fold(Mean(), 2, uploads(1.0)))
+    assert same_bits(aggregate_uploads(Mean(), 2, uploads(8.0)), aggregate_uploads(Mean(), 2, uploads(1.0)))
 
 
 def test_one_client_alone_moves_the_vector_by_its_change_whatever_its_progress() -> None:
-    assert fold(Mean(), 2, [upload([3, -5], 17, progress=4)]).tolist() == [3, -5]
+    assert aggregate_uploads(Mean(), 2, [upload([3, -5], 17, progress=4)]).tolist() == [3, -5]
 
 
 def test_small_changes_count_beside_large_ones_that_cancel() -> None:
     uploads = [upload([1e8], 1), upload([1], 1), upload([-1e8], 1)]
-    assert fold(Mean(), 1, uploads).item() == pytest.approx(1 / 3, rel=1e-6)  # in float32 the 1 would be lost
+    assert aggregate_uploads(Mean(), 1, uploads).item() == pytest.approx(
+        1 / 3, rel=1e-6
+    )  # in float32 the 1 would be lost
 
 
 # What nobody sent
@@ -91,27 +95,27 @@ AWKWARD = torch.tensor([-0.0, 1e-45, 0.1, float("inf")])
 @pytest.mark.parametrize("normalise", BOTH)
 @pytest.mark.parametrize("uploads", [[], [upload([], 5, [])], [upload([], 5, []), upload([], 2, [])]])
 def test_without_any_value_every_bit_stays(normalise: Normalise, uploads: list[Upload]) -> None:
-    move = fold(Mean(normalise), 4, uploads)
+    move = aggregate_uploads(Mean(normalise), 4, uploads)
     assert move.eq(0).all()
     assert move.signbit().all()  # +0.0 would make 0.0 of -0.0
-    assert same_bits(moved(AWKWARD, move), AWKWARD)
+    assert same_bits(apply_update(AWKWARD, move), AWKWARD)
 
 
 @pytest.mark.parametrize("normalise", BOTH)
 def test_a_coordinate_that_nobody_sent_keeps_its_bits_beside_others_that_moved(normalise: Normalise) -> None:
     reference = torch.tensor([-0.0, 1.0, 1e-45, -0.0])
-    after = moved(reference, fold(Mean(normalise), 4, [upload([2], 3, [1]), upload([4], 3, [1])]))
+    after = apply_update(reference, aggregate_uploads(Mean(normalise), 4, [upload([2], 3, [1]), upload([4], 3, [1])]))
     assert same_bits(after, torch.tensor([-0.0, 4.0, 1e-45, -0.0]))
 
 
 def test_a_sent_zero_is_a_change_like_any_other() -> None:
-    assert fold(Mean("senders"), 1, [upload([0], 1, [0]), upload([4], 1, [0])]).tolist() == [2]
+    assert aggregate_uploads(Mean("senders"), 1, [upload([0], 1, [0]), upload([4], 1, [0])]).tolist() == [2]
 
 
 def test_the_vector_is_rounded_once_to_its_own_type() -> None:
     reference = torch.tensor([1.0, 2.0**24])
     move = torch.tensor([2.0**-25 + 2.0**-50, 1.0 + 2.0**-20], dtype=torch.float64)
-    after = moved(reference, move)
+    after = apply_update(reference, move)
     assert after.dtype == torch.float32
     assert after.tolist() == [1.0, 2.0**24 + 2]  # both are nearer than what float32 makes of the move first
     assert reference.tolist() == [1.0, 2.0**24]
@@ -158,7 +162,7 @@ def test_the_mean_agrees_with_fractions_a_coordinate_at_a_time(
     normalise: Normalise, case: tuple[int, list[Upload]]
 ) -> None:
     size, uploads = case
-    move = fold(Mean(normalise), size, iter(uploads))
+    move = aggregate_uploads(Mean(normalise), size, iter(uploads))
     for found, expected in zip(move, slowly(size, uploads, normalise), strict=True):
         if expected is None:
             assert same_bits(found, torch.tensor(-0.0, dtype=torch.float64))
@@ -171,7 +175,9 @@ def test_places_that_are_all_places_are_the_whole_change(case: tuple[int, list[U
     size, uploads = case
     whole = [one for one in uploads if one.places is None]
     listed = [Upload(one.change, one.weight, torch.arange(size), one.progress) for one in whole]
-    assert torch.allclose(fold(Mean(), size, whole), fold(Mean(), size, listed), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(
+        aggregate_uploads(Mean(), size, whole), aggregate_uploads(Mean(), size, listed), rtol=1e-12, atol=1e-12
+    )
 
 
 # A rule that must have all uploads at once
@@ -185,7 +191,7 @@ class Median:
     def __init__(self) -> None:
         self.given: list[object] = []
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         self.given.append(uploads)
         held = list(uploads)
         assert held == list(uploads)  # they can be gone through again
@@ -209,27 +215,27 @@ def test_a_median_gets_all_uploads_at_once_in_their_order_and_shrugs_off_an_outl
         upload([2, 3], 1, [0, 1]),
         upload([], 5, []),
     ]
-    rule = Median()
-    assert fold(rule, 5, iter(uploads)).tolist() == [2, 2, 5e8 + 1.5, 4, 0]
-    assert rule.given == [tuple(uploads)]
+    aggregator = Median()
+    assert aggregate_uploads(aggregator, 5, iter(uploads)).tolist() == [2, 2, 5e8 + 1.5, 4, 0]
+    assert aggregator.given == [tuple(uploads)]
     whole = [upload([1, 2], 1), upload([1e9, -1e9], 999), upload([2, 3], 1)]
-    assert fold(Median(), 2, iter(whole)).tolist() == [2, 2]
+    assert aggregate_uploads(Median(), 2, iter(whole)).tolist() == [2, 2]
 
 
 def test_a_median_of_nobody_moves_nothing() -> None:
-    assert same_bits(moved(AWKWARD, fold(Median(), 4, iter([]))), AWKWARD)
+    assert same_bits(apply_update(AWKWARD, aggregate_uploads(Median(), 4, iter([]))), AWKWARD)
 
 
 def test_a_rule_that_sums_up_is_handed_the_uploads_as_they_come() -> None:
     seen: list[object] = []
 
     class Watched(Mean):
-        def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+        def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
             seen.append(uploads)
-            return super().fold(size, uploads)
+            return super().aggregate(size, uploads)
 
     stream = iter([upload([1], 1)])
-    fold(Watched(), 1, stream)
+    aggregate_uploads(Watched(), 1, stream)
     assert seen == [stream]
 
 
@@ -255,21 +261,21 @@ class Counted:
 @pytest.mark.parametrize("places", [None, torch.arange(1000)], ids=["whole", "some"])
 def test_the_mean_keeps_one_upload_alive_at_a_time(places: Tensor | None) -> None:
     counted = Counted(40)
-    move = fold(Mean(), 1000, (Upload(change, 2.0, places) for change in counted.changes()))
+    move = aggregate_uploads(Mean(), 1000, (Upload(change, 2.0, places) for change in counted.changes()))
     assert move.eq(1).all()
     assert counted.most <= 1
 
 
 def test_a_rule_that_holds_keeps_all_of_them() -> None:
     counted = Counted(40, size=3)
-    assert fold(Median(), 3, (Upload(change, 2.0) for change in counted.changes())).tolist() == [1, 1, 1]
+    assert aggregate_uploads(Median(), 3, (Upload(change, 2.0) for change in counted.changes())).tolist() == [1, 1, 1]
     assert counted.most == 39
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fednova"])
 def test_a_server_that_averages_keeps_one_answer_alive_at_a_time(scope: Callable[..., Any], method: str) -> None:
     small = scope({"method": method, "clients": 40})
-    server = METHODS[method].server(Desk(small.experiment, small.model, small.parts, options=small.options))
+    server = METHODS[method].server(ServerContext(small.experiment, small.model, small.parts, options=small.options))
     server.samples += 5
     reference, counted = torch.zeros(small.shared), Counted(40, small.shared)
     if method == "fedavg":
@@ -277,5 +283,5 @@ def test_a_server_that_averages_keeps_one_answer_alive_at_a_time(scope: Callable
         assert after.eq(1).all()
     else:
         answers = ((client, (change, 2.0, 0)) for client, change in enumerate(counted.changes()))
-        assert fold(server.rule, small.shared, server.uploads(1, answers)).eq(1).all()  # type: ignore[attr-defined]
+        assert aggregate_uploads(server.aggregator, small.shared, server.uploads(1, answers)).eq(1).all()  # type: ignore[attr-defined]
     assert counted.most <= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.aggregators.aggregation import Mean, fold, moved
+from refprotofl.methods.aggregators.aggregation import Mean, aggregate_uploads, apply_update
 from refprotofl.wire.tensors import same_bits
 
 # Few distinct values: so that ties are the rule.
@@ -60,18 +60,18 @@ def test_the_sign_of_a_movement_does_not_matter() -> None:
 def test_exactly_keep_are_selected_and_none_left_out_moved_more(case: tuple[Tensor, Tensor, int]) -> None:
     local, reference, keep = case
     mask = apud.select(local, reference, keep)
-    moved = (local - reference).abs()
+    movement = (local - reference).abs()
     assert mask.dtype == torch.bool
     assert int(mask.sum()) == keep
     if keep < len(local):
-        assert moved[mask].min() >= moved[~mask].max()
+        assert movement[mask].min() >= movement[~mask].max()
 
 
 @given(movements())
 def test_selection_agrees_with_sorting_by_movement_then_index(case: tuple[Tensor, Tensor, int]) -> None:
     local, reference, keep = case
-    moved = (local - reference).abs().tolist()
-    ranked = sorted(range(len(moved)), key=lambda index: (-moved[index], index))
+    movement = (local - reference).abs().tolist()
+    ranked = sorted(range(len(movement)), key=lambda index: (-movement[index], index))
     assert apud.select(local, reference, keep).nonzero().flatten().tolist() == sorted(ranked[:keep])
 
 
@@ -87,9 +87,9 @@ def test_the_number_sent_is_the_share_rounded_down_but_one_at_least(keep: float,
 
 @given(st.lists(st.floats(0, 1e3, width=32), min_size=2, max_size=60), st.data())
 def test_inclusion_probabilities_add_up_to_keep_and_are_proportional_below_one(
-    moved: list[float], data: st.DataObject
+    movement: list[float], data: st.DataObject
 ) -> None:
-    array = np.array(moved)
+    array = np.array(movement)
     moving = int(np.count_nonzero(array))
     assume(moving >= 2)
     keep = data.draw(st.integers(1, moving - 1))
@@ -262,7 +262,7 @@ def test_touching_only_what_was_sent_gives_the_bits_of_whole_vectors_added_up(
     sent = (
         apud.upload(reference, mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads
     )  # as a server makes them of what it was sent
-    assert same_bits(moved(reference, fold(Mean(normalise), len(reference), sent)), expected)
+    assert same_bits(apply_update(reference, aggregate_uploads(Mean(normalise), len(reference), sent)), expected)
 
 
 def test_a_coordinate_that_nobody_sent_keeps_even_the_sign_of_its_zero() -> None:

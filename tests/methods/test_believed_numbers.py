@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl.methods import METHODS, find_method
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message
 
@@ -16,9 +16,9 @@ CULPRIT = 1
 
 def test_nobody_has_more_samples_than_the_largest(simulate: Any, play: Any, simulated: Any) -> None:
     class Boaster(RefProtoClient):
-        def join(self, round: int, message: Received) -> Message:
+        def join(self, round: int, message: ValidatedMessage) -> Message:
             answer = super().join(round, message)
-            return {"samples": 2**62} if self.seat.number == CULPRIT else answer
+            return {"samples": 2**62} if self.context.client_id == CULPRIT else answer
 
     play(client=Boaster)
     boasted = simulate({"rounds": 1})
@@ -39,10 +39,10 @@ def test_who_joins_again_has_as_many_samples_as_before(simulate: Any, play: Any)
     class Changing(RefProtoClient):
         def answer(self, verb: str, round: int, message: Message) -> Message:
             answer = super().answer(verb, round, message)
-            if (self.seat.number, round) != (CULPRIT, 2):
+            if (self.context.client_id, round) != (CULPRIT, 2):
                 return answer
             if verb == "join":
-                return {"samples": Received(answer).whole("samples") - 1}
+                return {"samples": ValidatedMessage(answer).whole("samples") - 1}
             return {"lost": True}
 
     play(client=Changing)
@@ -58,9 +58,9 @@ def test_fednovas_progress_follows_from_the_samples(simulate: Any, monkeypatch: 
     usual = find_method("fednova")
 
     class Lying(usual.client):  # type: ignore[misc, name-defined]
-        def train(self, round: int, message: Received) -> Message:
+        def train(self, round: int, message: ValidatedMessage) -> Message:
             answer: Message = super().train(round, message)
-            return {**answer, "progress": told} if self.seat.number == CULPRIT else answer
+            return {**answer, "progress": told} if self.context.client_id == CULPRIT else answer
 
     monkeypatch.setitem(METHODS, "fednova", dataclasses.replace(usual, code=lambda: (usual.server, Lying)))
     lied = simulate({"method": "fednova", "rounds": 1})
@@ -85,7 +85,7 @@ def test_fast_believes_neither_counts_nor_widths(
     class Lying(usual.client):  # type: ignore[misc, name-defined]
         def answer(self, asked: str, round: int, message: Message) -> Message:
             answer: Message = super().answer(asked, round, message)
-            if (self.seat.number, asked) != (0, verb) or name not in answer:
+            if (self.context.client_id, asked) != (0, verb) or name not in answer:
                 return answer
             rows = answer[name]
             assert isinstance(rows, torch.Tensor)

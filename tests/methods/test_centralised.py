@@ -8,7 +8,7 @@ import torch
 
 from refprotofl.export import load_trained
 from refprotofl.federation import simulation
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.methods import Samples
 from refprotofl.methods.base.training import FreshSgd
 from refprotofl.methods.builtin.centralised.centralised import CentralisedServer
@@ -73,12 +73,12 @@ def test_batch_statistics_travel_with_the_model_and_survive_a_break(simulated, t
     accuracy = whole.finished.summary["accuracy"]
     assert accuracy["global"] == accuracy["personal"] > 0.3
 
-    class Breaker(Watcher):
+    class Breaker(Callback):
         def committed(self, event, accuracy):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(whole.experiment, out=tmp_path / "run", watcher=Breaker())
+        run(whole.experiment, out=tmp_path / "run", callback=Breaker())
     resumed = run(whole.experiment, out=tmp_path / "run", resume=True)
     assert resumed.summary["state_digest"] == whole.finished.summary["state_digest"]
 

@@ -12,7 +12,7 @@ from refprotofl.core.streams import stream
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
 from refprotofl.federation.sampling import draw_cohort
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.methods.compressors import compressors
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
@@ -225,7 +225,7 @@ class Stop(Exception):
     pass
 
 
-class Stopping(Watcher):
+class Stopping(Callback):
     def committed(self, event, accuracy):
         if event["round"] == 2:
             raise Stop
@@ -236,7 +236,7 @@ class Stopping(Watcher):
 def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_path, name, method):
     values = over(name, method, rounds=4, fraction=0.75)
     with pytest.raises(Stop):
-        run(tiny(values), out=tmp_path, watcher=Stopping())
+        run(tiny(values), out=tmp_path, callback=Stopping())
     resumed = run(tiny(values), out=tmp_path, resume=True).summary
     undisturbed = simulated(values).finished.summary
     assert resumed["state_digest"] == undisturbed["state_digest"]

@@ -13,8 +13,8 @@ from refprotofl.core import streams
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods import METHODS, Refused
 from refprotofl.methods.base.broadcast import remember
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, kinds, read_answer
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, ValidatedMessage, kinds, read_answer
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.common import weights
 from refprotofl.methods.compressors import compressors
 from refprotofl.wire import Message, Sparse, decode, encode
@@ -33,9 +33,9 @@ def draw(name="random-k", client=0, round=1):
     return partial(streams.stream, 7, name, client=client, round=round)
 
 
-def train(table: Compress, size: int) -> Exchanges:
+def train(table: Compress, size: int) -> MessageSchemas:
     """What a server declares of the answers to `train`, with a shared vector of `size`."""
-    return {"train": Exchange(up=compressors.fields(table, size))}
+    return {"train": MessageSchema(up=compressors.fields(table, size))}
 
 
 def read(table: Compress, message: Message, size: int, draw: compressors.Draw) -> torch.Tensor:
@@ -47,7 +47,7 @@ def send(table, change, memory=None, **stream):
     """Over the real wire: the message as it arrives, what the server reads, the client's next memory."""
     memory = torch.zeros_like(change) if memory is None else memory
     message, memory = compressors.compress(table, change, memory, draw(table.name, **stream))
-    arrived = Received(decode(encode(message)))
+    arrived = ValidatedMessage(decode(encode(message)))
     return arrived, read(table, arrived, len(change), draw(table.name, **stream)), memory
 
 
@@ -94,7 +94,7 @@ def server(scope: Any, size: int, **compress: Any) -> Server:
     """FedAvg's, as if its shared vector had so many values that no client has got yet."""
     small = scope({"method": "fedavg", "compress": compress})
     feedback = METHODS["fedavg"].feedback(small.experiment)
-    made = METHODS["fedavg"].server(Desk(small.experiment, small.model, small.parts, feedback=feedback))
+    made = METHODS["fedavg"].server(ServerContext(small.experiment, small.model, small.parts, feedback=feedback))
     made.remembered = remember(small.experiment, feedback, size)
     return made
 
@@ -335,7 +335,7 @@ def test_a_field_of_another_kind_is_refused_also_by_who_reads_it(name):
     message, _ = compressors.compress(Compress(name=name), vector(1), torch.zeros(1000), draw(name))
     for field in message:
         with pytest.raises(Refused, match=f"{field} is not a"):
-            compressors.expand(Compress(name=name), Received(message | {field: 1}), 1000, draw(name))
+            compressors.expand(Compress(name=name), ValidatedMessage(message | {field: 1}), 1000, draw(name))
 
 
 def test_the_proper_forms_of_those_are_accepted():

@@ -17,8 +17,8 @@ def slow(rows, labels, temperature):
         others = [k for k in range(len(rows)) if k != i]
         positives = [k for k in others if labels[k] == labels[i]]
         below = sum(math.exp(float(row @ rows[k]) / temperature) for k in others)
-        terms = [-math.log(math.exp(float(row @ rows[k]) / temperature) / below) for k in positives]
-        total += sum(terms) / max(1, len(terms))
+        info = [-math.log(math.exp(float(row @ rows[k]) / temperature) / below) for k in positives]
+        total += sum(info) / max(1, len(info))
     return total / len(rows)
 
 

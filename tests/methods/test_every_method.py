@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.rounds import read_traffic
@@ -49,7 +49,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: OpenEngine) -
     (tmp_path / "frozen.py").write_text(FROZEN)
     monkeypatch.chdir(tmp_path)
 
-    def finished(method: str, workers: int = 1, **changed: Any) -> Finished:
+    def finished(method: str, workers: int = 1, **changed: Any) -> RunResult:
         out = tmp_path / f"{method}-{workers}"
         return run(experiment_of(method, **changed), out=out, workers=workers, engine=patient)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from refprotofl.core.errors import RunError
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.tensors import same_bits
@@ -24,7 +24,7 @@ def spoiling(verb: str, spoil: Spoil) -> type[RefProtoClient]:
     class Spoiled(RefProtoClient):
         def answer(self, asked: str, round: int, message: Message) -> Message:
             answer = super().answer(asked, round, message)
-            return spoil(answer) if (self.seat.number, round, asked) == (CULPRIT, ROUND, verb) else answer
+            return spoil(answer) if (self.context.client_id, round, asked) == (CULPRIT, ROUND, verb) else answer
 
     return Spoiled
 
@@ -138,9 +138,9 @@ def test_a_client_that_joins_with_nonsense_is_dropped_and_greeted_again(
     simulate: Any, play: Any, samples: object, reason: str
 ) -> None:
     class Boaster(RefProtoClient):
-        def join(self, round: int, message: Received) -> Message:
+        def join(self, round: int, message: ValidatedMessage) -> Message:
             answer = super().join(round, message)
-            return {"samples": samples} if (self.seat.number, round) == (CULPRIT, 1) else answer  # type: ignore[dict-item]
+            return {"samples": samples} if (self.context.client_id, round) == (CULPRIT, 1) else answer  # type: ignore[dict-item]
 
     play(client=Boaster)
     went_on = simulate({"rounds": 2})
@@ -181,8 +181,8 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     simulate: Any, play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Absent(RefProtoClient):
-        def prototypes(self, round: int, message: Received) -> Message:
-            if self.seat.number == CULPRIT:
+        def prototypes(self, round: int, message: ValidatedMessage) -> Message:
+            if self.context.client_id == CULPRIT:
                 raise RuntimeError("gone")
             return super().prototypes(round, message)
 
@@ -214,8 +214,8 @@ def test_who_fails_to_train_still_counted_in_the_anchors(simulate: Any, simulate
 
 def test_a_client_that_fails_to_evaluate_is_missing_from_the_mean_and_nothing_else(simulate: Any, play: Any) -> None:
     class Shy(RefProtoClient):
-        def evaluate(self, round: int, message: Received) -> Message:
-            if self.seat.number == CULPRIT:
+        def evaluate(self, round: int, message: ValidatedMessage) -> Message:
+            if self.context.client_id == CULPRIT:
                 raise RuntimeError("no test data")
             return super().evaluate(round, message)
 
@@ -233,7 +233,7 @@ def test_when_all_fail_the_run_ends_and_tells_why(simulate: Any, play: Any, verb
     class Mutiny(RefProtoClient):
         def answer(self, asked: str, round: int, message: Message) -> Message:
             if asked == verb:
-                raise RuntimeError(f"client {self.seat.number} refuses")
+                raise RuntimeError(f"client {self.context.client_id} refuses")
             return super().answer(asked, round, message)
 
     play(client=Mutiny)

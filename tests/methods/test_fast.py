@@ -9,7 +9,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.federation import simulation
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.wire.tensors import same_bits
 
 ADAPTER = 128 * 8 + 8 + 80 + 10
@@ -143,13 +143,13 @@ def test_late_clients_add_to_the_pool_and_a_break_changes_nothing(simulated, tmp
     sizes = {one.round: len(one.message["pool"]) for one in whole.tap.select("down", "label")}
     assert list(sizes.values()) == sorted(sizes.values())
 
-    class Breaker(Watcher):
+    class Breaker(Callback):
         def committed(self, event, accuracy):
             if event["round"] == 1:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(whole.experiment, out=tmp_path / "run", watcher=Breaker())
+        run(whole.experiment, out=tmp_path / "run", callback=Breaker())
     resumed = run(whole.experiment, out=tmp_path / "run", resume=True).summary
     assert resumed["state_digest"] == whole.finished.summary["state_digest"]
     assert resumed["facts"] == whole.finished.summary["facts"]

@@ -160,7 +160,7 @@ def test_what_is_not_asked_for_is_refused(simulate, monkeypatch, change, reason)
     class Broken(FedPACClient):
         def train(self, round, message):
             answer = super().train(round, message)
-            return answer | change if self.seat.number == 1 else answer
+            return answer | change if self.context.client_id == 1 else answer
 
     monkeypatch.setitem(METHODS, "fedpac", dataclasses.replace(METHODS["fedpac"], code=lambda: (FedPACServer, Broken)))
     broken = simulate({"method": "fedpac", "rounds": 1})

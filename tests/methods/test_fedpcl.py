@@ -83,7 +83,7 @@ def test_sets_that_do_not_fit_their_table_are_refused(scope: Any) -> None:
     held = torch.tensor([[True, False, True]])
 
     def client_reads(held: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        declared = FedPCLServer.exchanges(scope({"method": "fedpcl"}))
+        declared = FedPCLServer.message_schemas(scope({"method": "fedpcl"}))
         return read_sets(read_request(declared, "train", {"held": held, "prototypes": rows}), anchors)
 
     assert client_reads(held, torch.ones(2, 2)).tolist() == [[[1, 1], [0, 0], [1, 1]]]

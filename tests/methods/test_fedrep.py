@@ -93,6 +93,6 @@ def test_what_crosses_is_what_crosses_in_fedper(simulated):
 
 def test_a_head_that_stays_stops_the_run(simulate, monkeypatch):
     """A library's FedRep never trained its head with one local epoch; here that would be noticed."""
-    monkeypatch.setattr(training.FreshSgd, "step", lambda self, loss, pull=None: None)
+    monkeypatch.setattr(training.FreshSgd, "step", lambda self, loss, grad_hook=None: None)
     with pytest.raises(RunError, match="training did not change the head"):
         simulate({"method": "fedrep"})

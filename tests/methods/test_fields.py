@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import model_of
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.methods import METHODS, Refused, Server
 from refprotofl.methods.base.schema import (
     Dense,
     Either,
-    Exchange,
-    Exchanges,
     Field,
     Fields,
+    MessageSchema,
+    MessageSchemas,
     Real,
-    Received,
     Scope,
     SparseVector,
+    ValidatedMessage,
     Whole,
     declare,
     kinds,
@@ -79,7 +79,7 @@ def some(values: int, size: int, dtype: torch.dtype = torch.float32) -> Sparse:
 )
 def test_what_is_as_declared_passes(field: Field, value: Any) -> None:
     field.check("it", value)
-    read = read_answer({"train": Exchange(up={"it": field})}, "train", {"it": value})
+    read = read_answer({"train": MessageSchema(up={"it": field})}, "train", {"it": value})
     assert read["it"] is value
 
 
@@ -141,7 +141,7 @@ def test_what_is_as_declared_passes(field: Field, value: Any) -> None:
 )
 def test_what_is_not_as_declared_is_refused_with_what_it_should_be(field: Field, value: Any, sentence: str) -> None:
     with pytest.raises(Refused) as refusal:
-        read_answer({"train": Exchange(up={"it": field})}, "train", {"it": value})
+        read_answer({"train": MessageSchema(up={"it": field})}, "train", {"it": value})
     assert str(refusal.value) == sentence
 
 
@@ -183,9 +183,9 @@ def test_tensors_pass_exactly_with_the_declared_type_and_sides(
 
 # A message as a whole
 
-EXCHANGES: Exchanges = {
-    "train": Exchange({"shared": Dense((2,))}, {"steps": Whole(low=1), "note": Whole(optional=True)}),
-    "talk": Exchange({"word": Whole()}, {"word": Whole()}, open=True),
+EXCHANGES: MessageSchemas = {
+    "train": MessageSchema({"shared": Dense((2,))}, {"steps": Whole(low=1), "note": Whole(optional=True)}),
+    "talk": MessageSchema({"word": Whole()}, {"word": Whole()}, open=True),
 }
 
 
@@ -194,7 +194,7 @@ def test_a_message_is_read_by_its_verb_and_direction() -> None:
     up: Message = {"steps": 3}
     assert read_request(EXCHANGES, "train", down) == down
     assert read_answer(EXCHANGES, "train", up) == up
-    assert type(read_request(EXCHANGES, "train", down)) is type(read_answer(EXCHANGES, "train", up)) is Received
+    assert type(read_request(EXCHANGES, "train", down)) is type(read_answer(EXCHANGES, "train", up)) is ValidatedMessage
     with pytest.raises(Refused, match="the field 'steps' was not asked for"):
         read_request(EXCHANGES, "train", up)
     with pytest.raises(Refused, match="the field 'shared' was not asked for"):
@@ -245,7 +245,7 @@ def test_reading_leaves_the_message_alone() -> None:
 
 def test_what_is_taken_out_of_a_message_is_of_the_kind_that_was_asked_for() -> None:
     vector, sparse = torch.zeros(2), some(1, 2)
-    message = Received({"tensor": vector, "sparse": sparse, "whole": 3, "real": 0.5, "flag": True, "text": "x"})
+    message = ValidatedMessage({"tensor": vector, "sparse": sparse, "whole": 3, "real": 0.5, "flag": True, "text": "x"})
     assert message.tensor("tensor") is vector
     assert message.sparse("sparse") is sparse
     assert message.whole("whole") == 3
@@ -265,13 +265,13 @@ def test_what_is_taken_out_of_a_message_is_of_the_kind_that_was_asked_for() -> N
 
 def test_the_ledger_is_told_the_kind_of_every_field_of_every_verb() -> None:
     packed = Counted("parameters", 7)
-    exchanges = {
-        "train": Exchange({"a": Dense((2,), kind="parameters")}, {"b": SparseVector(2), "c": Whole()}),
-        "more": Exchange(
+    message_schemas = {
+        "train": MessageSchema({"a": Dense((2,), kind="parameters")}, {"b": SparseVector(2), "c": Whole()}),
+        "more": MessageSchema(
             {"d": Dense((2,), kind=packed)}, {"e": Either((Dense((2,), kind="prototype_values"), Whole()))}
         ),
     }
-    assert kinds(exchanges) == {
+    assert kinds(message_schemas) == {
         "a": "parameters", "b": "parameters", "c": "other_values", "d": packed, "e": "prototype_values"
     }  # fmt: skip
 
@@ -280,7 +280,7 @@ def test_the_ledger_is_told_the_kind_of_every_field_of_every_verb() -> None:
 
 
 def test_joining_tells_a_number_of_samples_and_scores_are_counts(scope: Any) -> None:
-    declared = declare(scope(), join={"name": Whole()}, evaluate={"shared": Dense((1,))}, sing=Exchange())
+    declared = declare(scope(), join={"name": Whole()}, evaluate={"shared": Dense((1,))}, sing=MessageSchema())
     assert list(declared) == ["join", "sing", "evaluate"]
     assert read_answer(declared, "join", {"samples": 1, "name": 4}) == {"samples": 1, "name": 4}
     assert read_request(declared, "join", {}) == {}
@@ -307,7 +307,7 @@ def test_joining_tells_a_number_of_samples_and_scores_are_counts(scope: Any) -> 
 
 
 def test_a_server_that_declares_nothing_may_have_fields_of_its_own_in_all_messages(scope: Any) -> None:
-    declared = Server.exchanges(scope())
+    declared = Server.message_schemas(scope())
     answer: Message = {"samples": 3, "mood": "good"}
     assert read_answer(declared, "join", answer) == answer
     assert read_answer(declared, "train", {"whatever": 1}) == {"whatever": 1}
@@ -341,19 +341,19 @@ MORE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def exchanges_of(folder: Path) -> Exchanges:
+def exchanges_of(folder: Path) -> MessageSchemas:
     """What the server of a finished run declared."""
     experiment = read_experiment(folder)
     method = METHODS[experiment.method]
     model = model_of(experiment, 0)
-    return method.server.exchanges(Scope(experiment, model, method.shared(experiment), options_of(experiment)))
+    return method.server.message_schemas(Scope(experiment, model, method.shared(experiment), options_of(experiment)))
 
 
-def fields_of(exchange: Exchange, way: str) -> Fields:
+def fields_of(exchange: MessageSchema, way: str) -> Fields:
     return exchange.down if way == "down" else exchange.up
 
 
-class Collected(Watcher):
+class Collected(Callback):
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, Message]] = []
 
@@ -364,11 +364,11 @@ class Collected(Watcher):
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Runs a pinned variant once: what it declares and all that crossed."""
-    done: dict[str, tuple[Exchanges, list[tuple[str, str, Message]]]] = {}
+    done: dict[str, tuple[MessageSchemas, list[tuple[str, str, Message]]]] = {}
     folder = tmp_path_factory.mktemp("fields")
     (folder / "frozen_for_fields.py").write_text(PINS_MODULE.FROZEN)
 
-    def play(name: str) -> tuple[Exchanges, list[tuple[str, str, Message]]]:
+    def play(name: str) -> tuple[MessageSchemas, list[tuple[str, str, Message]]]:
         if name not in done:
             own = {"model": {"name": "frozen_for_fields:backbone"}} if name == "fedpcl" else {}
             values = PINS_MODULE.merged(PINS_MODULE.merged(PINS_MODULE.TINY, {**VARIANTS, **MORE}[name]), own)
@@ -376,7 +376,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Any:
             with pytest.MonkeyPatch.context() as patch:
                 patch.syspath_prepend(folder)
                 patch.setattr("os.fsync", lambda _: None)
-                finished = run(Experiment.parse(values), out=out, watcher=seen)
+                finished = run(Experiment.parse(values), out=out, callback=seen)
                 done[name] = exchanges_of(finished.folder), seen.messages
         return done[name]
 

@@ -81,7 +81,7 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
 ) -> None:
     honest = training.train
 
-    def adapter_only(model: SplitModel, *rest: Any, **options: Any) -> training.Course:
+    def adapter_only(model: SplitModel, *rest: Any, **options: Any) -> training.TrainResult:
         before = model.read_private(ADAPTER)
         trained = honest(model, *rest, **options)
         model.write_private(before)
@@ -133,11 +133,11 @@ def test_anchors_may_lack_classes_that_nobody_holds() -> None:
 
 
 def test_one_moved_tensor_is_enough_and_no_trainable_tensor_is_fine() -> None:
-    still, moved = (torch.zeros(3), torch.zeros(3)), (torch.zeros(3), torch.ones(3))
-    guards.backbone_moved([still, moved])
+    frozen, moved = (torch.zeros(3), torch.zeros(3)), (torch.zeros(3), torch.ones(3))
+    guards.backbone_moved([frozen, moved])
     guards.backbone_moved([])
     with pytest.raises(GuardError):
-        guards.backbone_moved([still, still])
+        guards.backbone_moved([frozen, frozen])
 
 
 @pytest.mark.parametrize("penalty", [0.0, float("nan"), -1.0])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.methods import Refused
-from refprotofl.methods.base.schema import Exchanges, read_answer
+from refprotofl.methods.base.schema import MessageSchemas, read_answer
 from refprotofl.methods.builtin.fast import Options, labelling
 from refprotofl.methods.builtin.fast.fast import FASTServer
 from refprotofl.methods.builtin.fast.labelling import (
@@ -119,9 +119,9 @@ def test_a_raised_budget_is_said():
     assert facts["oracle_labels"] == 60
 
 
-def declared(scope) -> Exchanges:
+def declared(scope) -> MessageSchemas:
     """What FAST's server declares with pooled neighbours, of three classes."""
-    return FASTServer.exchanges(scope({"method": "fast"}))
+    return FASTServer.message_schemas(scope({"method": "fast"}))
 
 
 def test_seeds_that_were_not_asked_for_are_refused(scope):

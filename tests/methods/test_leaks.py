@@ -14,7 +14,7 @@ from torch import Tensor
 from refprotofl.core.state import State
 from refprotofl.engines.local.store import ClientStore, Loaded, Location
 from refprotofl.federation.simulation import OpenEngine, load_federation
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse, decode, encode
 
@@ -168,9 +168,9 @@ def test_a_planted_leak_is_found(
     simulate: Any, backbones: Backbones, play: Any, hide: Callable[[Message, Tensor], Message], when: int
 ) -> None:
     class Leaky(RefProtoClient):
-        def prototypes(self, round: int, message: Received) -> Message:
+        def prototypes(self, round: int, message: ValidatedMessage) -> Message:
             answer = super().prototypes(round, message)
-            if (self.seat.number, round) != (2, when):
+            if (self.context.client_id, round) != (2, when):
                 return answer
             weights = self.state[f"{BACKBONE}1.weight"]
             assert isinstance(weights, Tensor)
@@ -218,9 +218,9 @@ def test_no_image_ever_leaves_its_client(simulated: Any) -> None:
 
 def test_a_planted_image_is_found(simulate: Any, play: Any) -> None:
     class Leaky(RefProtoClient):
-        def train(self, round: int, message: Received) -> Message:
+        def train(self, round: int, message: ValidatedMessage) -> Message:
             answer = super().train(round, message)
-            if (self.seat.number, round) == (1, 1):
+            if (self.context.client_id, round) == (1, 1):
                 answer["extra"] = self.samples.images[self.samples.rows[3]]
             return answer
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl.core.state import State, tensor_of
-from refprotofl.engines.local.store import ClientStore, DiskShelf, Loaded, Location
+from refprotofl.engines.local.store import ClientStore, DiskBlobStore, Loaded, Location
 from refprotofl.federation.sampling import draw_cohort
 from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods.base.schema import Lost
@@ -88,9 +88,9 @@ def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, stored_by: Any
 
 
 def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: Any, stored_by: Any) -> None:
-    shelves: list[DiskShelf] = []
+    shelves: list[DiskBlobStore] = []
 
-    class Watched(DiskShelf):
+    class Watched(DiskBlobStore):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             shelves.append(self)
@@ -98,10 +98,10 @@ def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: An
     class Tidy(ClientStore):
         def save(self, client: int, round: int, state: State, loaded: Loaded, location: Location) -> Location:
             if round == 1 and client == 3 and "trained" in state:
-                (shelf,) = shelves
-                (file,) = shelf.folder.iterdir()
+                (blobs,) = shelves
+                (file,) = blobs.folder.iterdir()
                 file.unlink()
-                shelf._messages.clear()
+                blobs._messages.clear()
             return super().save(client, round, state, loaded, location)
 
     went_on = simulate(engine=stored_by(Tidy, Watched))
@@ -114,15 +114,15 @@ def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: An
 def test_a_damaged_file_on_the_shelf_counts_as_lost(tmp_path: Any) -> None:
     (tmp_path / "shelf").mkdir()
     message: Message = {"images": torch.ones(2, 3)}
-    digest = DiskShelf(tmp_path).put(message)
-    kept = DiskShelf(tmp_path).get(digest)
+    digest = DiskBlobStore(tmp_path).put(message)
+    kept = DiskBlobStore(tmp_path).get(digest)
     assert kept is not None
     assert torch.equal(kept["images"], message["images"])  # type: ignore[arg-type]
     file = tmp_path / "shelf" / digest
     file.write_bytes(file.read_bytes()[:-1])
-    assert DiskShelf(tmp_path).get(digest) is None
+    assert DiskBlobStore(tmp_path).get(digest) is None
     file.unlink()
-    assert DiskShelf(tmp_path).get(digest) is None
+    assert DiskBlobStore(tmp_path).get(digest) is None
 
 
 def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_trains(
@@ -154,7 +154,7 @@ def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
         def answer(self, asked: str, round: int, message: Message) -> Message:
             # In round 2 the adapter's store is empty, until it was greeted again.
             again = asked != "join" and "public" in self.state
-            if self.seat.number == UNLUCKY and round == 2 and asked == verb and (again or asked == "join"):
+            if self.context.client_id == UNLUCKY and round == 2 and asked == verb and (again or asked == "join"):
                 raise RuntimeError("out of memory")
             return super().answer(asked, round, message)
 
@@ -170,7 +170,7 @@ def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
 def test_who_always_comes_with_empty_hands_is_dropped_not_asked_forever(simulate: Any, play: Any) -> None:
     class Amnesiac(RefProtoClient):
         def public_set(self) -> Any:
-            if self.seat.number == UNLUCKY:
+            if self.context.client_id == UNLUCKY:
                 raise Lost
             return super().public_set()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import Refused, apud
-from refprotofl.methods.base.schema import Exchange, Received, read_answer
+from refprotofl.methods.base.schema import MessageSchema, ValidatedMessage, read_answer
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.wire import Message, Sparse, budget, decode, encode
 from refprotofl.wire.tensors import same_bits
@@ -48,7 +48,7 @@ def compose(
 
 def unpack(switches: Options, message: Message, reference: Tensor) -> masked.Update:
     """As the server reads an answer to `train`: by its declared fields, then between them."""
-    declared = {"train": Exchange(up=masked.fields(switches, len(reference)))}
+    declared = {"train": MessageSchema(up=masked.fields(switches, len(reference)))}
     return masked.unpack(switches, read_answer(declared, "train", message), reference)
 
 
@@ -147,7 +147,7 @@ def test_int8_without_a_proper_scale_is_refused(scale: object) -> None:
     with pytest.raises(Refused, match="scale"):
         unpack(switches, message, torch.zeros(SIZE))
     with pytest.raises(Refused, match="scale"):  # nor does the reader take it
-        masked.unpack(switches, Received(message), torch.zeros(SIZE))
+        masked.unpack(switches, ValidatedMessage(message), torch.zeros(SIZE))
 
 
 def test_a_scale_that_makes_the_change_infinite_is_refused() -> None:
@@ -262,7 +262,7 @@ def test_what_goes_along_is_paid_from_the_same_budget() -> None:
     together, _ = compose(switches, local, reference, extra=extra)
     assert list(together) == ["public_prototypes", "adapter"]
     assert len(encode(together)) <= 400
-    sent = [len(Received(message).sparse("adapter").indices) for message in (alone, together)]
+    sent = [len(ValidatedMessage(message).sparse("adapter").indices) for message in (alone, together)]
     assert sent[1] < sent[0]
 
 

@@ -9,7 +9,7 @@ from refprotofl.cli.run import verify
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, load_exported, load_trained, predict
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.models import build_model
 
 MIX = {"cnn": 1, "mlp": 3}
@@ -125,7 +125,7 @@ def test_verified_also_where_clients_never_trained(simulate):
             assert torch.equal(model.read(("backbone",)), initial.read(("backbone",)))
 
 
-class CutOff(Watcher):
+class CutOff(Callback):
     def committed(self, event, accuracy):
         raise KeyboardInterrupt
 
@@ -133,7 +133,7 @@ class CutOff(Watcher):
 def test_a_run_that_was_cut_off_goes_on(simulated, tiny, tmp_path):
     experiment = tiny({"model": {"name": MIX}})
     with pytest.raises(KeyboardInterrupt):
-        run(experiment, out=tmp_path / "run", watcher=CutOff())
+        run(experiment, out=tmp_path / "run", callback=CutOff())
     finished = run(experiment, out=tmp_path / "run", resume=True)
     undisturbed = simulated({"model": {"name": MIX}}).finished
     assert finished.summary["state_digest"] == undisturbed.summary["state_digest"]

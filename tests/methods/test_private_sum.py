@@ -12,7 +12,7 @@ from refprotofl.methods.aggregators.aggregation import Upload
 from refprotofl.privacy.client_level import NoisedSum, noised_prototypes
 
 
-def rule(clip: float, noise: float, expected: int) -> NoisedSum:
+def aggregator(clip: float, noise: float, expected: int) -> NoisedSum:
     return NoisedSum(clip, noise, expected, lambda: np.random.default_rng(0))
 
 
@@ -23,12 +23,12 @@ def vector(*values: float) -> torch.Tensor:
 def test_changes_are_shortened_and_divided_by_the_expected_number_whatever_their_weight() -> None:
     uploads = [Upload(vector(3.0, 4.0), 1000.0), Upload(vector(0.1, 0.0), 1.0)]
     # (3, 4) is shortened to (0.6, 0.8); two came of four that were expected.
-    torch.testing.assert_close(rule(1.0, 0.0, 4).fold(2, uploads), vector(0.175, 0.2))
+    torch.testing.assert_close(aggregator(1.0, 0.0, 4).aggregate(2, uploads), vector(0.175, 0.2))
 
 
 def test_where_nobody_was_to_send_nothing_moves_and_there_is_no_noise() -> None:
     places = torch.tensor([0, 2])
-    move = rule(1.0, 5.0, 1).fold(4, [Upload(vector(0.5, 0.5), 1.0, places)])
+    move = aggregator(1.0, 5.0, 1).aggregate(4, [Upload(vector(0.5, 0.5), 1.0, places)])
     assert move[1] == move[3] == 0
     assert bool((move[places] != 0.5).all())
 
@@ -36,7 +36,7 @@ def test_where_nobody_was_to_send_nothing_moves_and_there_is_no_noise() -> None:
 @pytest.mark.parametrize("expected", [1, 10])
 def test_noise_has_the_scale_that_it_says(expected: int) -> None:
     size = 100_000
-    move = rule(0.5, 3.0, expected).fold(size, [Upload(torch.zeros(size, dtype=torch.float64), 1.0)])
+    move = aggregator(0.5, 3.0, expected).aggregate(size, [Upload(torch.zeros(size, dtype=torch.float64), 1.0)])
     assert float(move.std()) == pytest.approx(1.5 / expected, rel=0.02)
 
 

@@ -17,9 +17,9 @@ from refprotofl.experiment.sections import Train
 from refprotofl.export.trained import load_trained
 from refprotofl.federation import simulation
 from refprotofl.federation.resolution import check_compressor
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.methods import Refused
-from refprotofl.methods.base.schema import Exchange, kinds, read_answer
+from refprotofl.methods.base.schema import MessageSchema, kinds, read_answer
 from refprotofl.methods.base.training import Diverged, embed
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
@@ -53,7 +53,7 @@ def means(rows: list[list[float]], counts: list[int]) -> ClassMeans:
 
 def server_reads(scope: Any, message: Message, *, counted: bool) -> ClassMeans:
     """By the declared fields, then between them; of three classes, two wide."""
-    declared = {"train": Exchange(up=mean_fields(scope({"method": "fedproto"}), counted=counted))}
+    declared = {"train": MessageSchema(up=mean_fields(scope({"method": "fedproto"}), counted=counted))}
     return read_means(read_answer(declared, "train", message), 3, 2, counted=counted)
 
 
@@ -118,7 +118,7 @@ def test_counts_that_do_not_weigh_are_not_asked_for(scope: Any) -> None:
 
 def test_with_ten_classes_of_128_fedproto_sends_1280_values_and_fedgh_1290(scope: Any) -> None:
     whole = ClassMeans(torch.ones(10, 128), torch.ones(10, dtype=torch.int64))
-    declared = kinds({"train": Exchange(up=mean_fields(scope({"method": "fedproto"}, classes=10, width=128)))})
+    declared = kinds({"train": MessageSchema(up=mean_fields(scope({"method": "fedproto"}, classes=10, width=128)))})
     for named, others in ((False, 0), (True, 10)):
         ledger, message = Ledger(), write_means(whole, named=named)
         ledger.record(round=1, phase="train", client=0, direction="up", message=message, size=1, kinds=declared)
@@ -227,12 +227,12 @@ def test_three_rounds_run_and_are_the_same_again_and_after_an_interruption(
     assert whole.events("client-failed") == []
     assert whole.finished.summary["accuracy"]["personal"] is not None
 
-    class Impatient(Watcher):
+    class Impatient(Callback):
         def committed(self, event: Any, accuracy: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(whole.experiment, out=tmp_path / "run", watcher=Impatient())
+        run(whole.experiment, out=tmp_path / "run", callback=Impatient())
     again = run(whole.experiment, out=tmp_path / "run", resume=True)
     assert again.summary["state_digest"] == whole.finished.summary["state_digest"]
     assert again.summary["accuracy"] == whole.finished.summary["accuracy"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.methods import Refused
-from refprotofl.methods.base.schema import Exchanges, Received, read_answer, read_request
+from refprotofl.methods.base.schema import MessageSchemas, ValidatedMessage, read_answer, read_request
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.common.prototypes import (
     Prototypes,
@@ -23,10 +23,10 @@ from refprotofl.wire import Message, decode, encode
 CLASSES, WIDTH, PUBLIC = 6, 3, [1, 4]
 
 
-def declared(scope: Any, public: list[int], classes: int = CLASSES, width: int = WIDTH) -> Exchanges:
+def declared(scope: Any, public: list[int], classes: int = CLASSES, width: int = WIDTH) -> MessageSchemas:
     """What RefProtoFL declares where these classes are public."""
     per_class = {"per-class": 1, "classes": public} if public else {"per-class": 0, "coverage": 0.0}
-    return RefProtoServer.exchanges(scope({"public": per_class}, classes=classes, width=width))
+    return RefProtoServer.message_schemas(scope({"public": per_class}, classes=classes, width=width))
 
 
 def server_reads(
@@ -147,7 +147,7 @@ def test_missing_public_prototypes_are_refused(scope: Any) -> None:
 @pytest.mark.parametrize("missing", ["public_prototypes", "classes", "counts"])
 def test_a_missing_field_is_a_key_error_that_the_server_takes_as_a_refusal(missing: str) -> None:
     with pytest.raises(KeyError, match=missing):
-        read_prototypes(Received(without(missing)(good())), PUBLIC, CLASSES, WIDTH)
+        read_prototypes(ValidatedMessage(without(missing)(good())), PUBLIC, CLASSES, WIDTH)
 
 
 @given(st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES))

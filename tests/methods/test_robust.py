@@ -17,12 +17,19 @@ from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods import METHODS, erpa
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Rule, Upload, fold, moved
-from refprotofl.methods.aggregators.robust import Clipped, GeometricMedian, Median, Quorum, Trimmed, choose_rule
+from refprotofl.methods.aggregators.aggregation import (
+    Aggregator,
+    Mean,
+    Normalise,
+    Upload,
+    aggregate_uploads,
+    apply_update,
+)
+from refprotofl.methods.aggregators.robust import Clipped, GeometricMedian, Median, Quorum, Trimmed, choose_aggregator
 from refprotofl.methods.common.prototypes import merge, merge_public, with_quorum
 from refprotofl.wire.tensors import same_bits
 
-ROBUST: dict[str, Callable[[], Rule]] = {
+ROBUST: dict[str, Callable[[], Aggregator]] = {
     "median": Median,
     "trimmed": lambda: Trimmed(0.2),
     "clipped": Clipped,
@@ -61,8 +68,8 @@ MASKED = [
         (Quorum(Mean(), 2), [(1 + 5 + 3 - 99900) / 1002, 5, 5.5, 0, 0]),
     ],
 )
-def test_each_coordinate_is_decided_by_who_sent_it(rule: Rule, expected: list[float]) -> None:
-    move = fold(rule, 5, iter(MASKED))
+def test_each_coordinate_is_decided_by_who_sent_it(aggregator: Aggregator, expected: list[float]) -> None:
+    move = aggregate_uploads(aggregator, 5, iter(MASKED))
     assert move.dtype == torch.float64
     assert move.tolist() == pytest.approx(expected, rel=1e-15)
     unmoved = torch.tensor(expected) == 0
@@ -71,27 +78,31 @@ def test_each_coordinate_is_decided_by_who_sent_it(rule: Rule, expected: list[fl
 
 def test_the_share_is_cut_off_at_each_end() -> None:
     sent = [upload([value]) for value in (0, 10, 20, 40, 80, 160, 320, 640, 1280, 1e9)]
-    assert fold(Trimmed(0.2), 1, sent).tolist() == [(20 + 40 + 80 + 160 + 320 + 640) / 6]
-    assert fold(Trimmed(0.49), 1, sent).tolist() == [(80 + 160) / 2]
+    assert aggregate_uploads(Trimmed(0.2), 1, sent).tolist() == [(20 + 40 + 80 + 160 + 320 + 640) / 6]
+    assert aggregate_uploads(Trimmed(0.49), 1, sent).tolist() == [(80 + 160) / 2]
 
 
 def test_long_changes_are_shortened_and_then_averaged_by_data() -> None:
     uploads = [upload([3, 4], [0, 2], weight=1), upload([30, 40], [0, 1], weight=3), upload([0.6, 0.8, 0], weight=4)]
     # To norm 5: the second becomes (3, 4). Coordinate 0: (3 + 9 + 2.4) / 8; 1: (12 + 3.2) / 7; 2: (4 + 0) / 5.
-    assert fold(Clipped(5), 3, uploads).tolist() == pytest.approx([1.8, 15.2 / 7, 0.8], rel=1e-12)
-    assert fold(Clipped(), 3, uploads).tolist() == pytest.approx([1.8, 15.2 / 7, 0.8], rel=1e-12)  # 5 is the median
-    assert fold(Clipped(5, "participants"), 3, uploads).tolist() == pytest.approx([1.8, 1.9, 0.5], rel=1e-12)
+    assert aggregate_uploads(Clipped(5), 3, uploads).tolist() == pytest.approx([1.8, 15.2 / 7, 0.8], rel=1e-12)
+    assert aggregate_uploads(Clipped(), 3, uploads).tolist() == pytest.approx(
+        [1.8, 15.2 / 7, 0.8], rel=1e-12
+    )  # 5 is the median
+    assert aggregate_uploads(Clipped(5, "participants"), 3, uploads).tolist() == pytest.approx(
+        [1.8, 1.9, 0.5], rel=1e-12
+    )
 
 
 def test_the_geometric_median_of_a_triangle_sees_its_sides_under_120_degrees() -> None:
     # Fermat's point of (0, 0), (4, 0), (2, 2 * 3 ** 0.5): the centre of an equilateral triangle.
     corners = [upload([0, 0]), upload([4, 0]), upload([2, 2 * 3**0.5])]
-    assert fold(GeometricMedian(), 2, corners).tolist() == pytest.approx([2, 2 / 3**0.5], rel=1e-6)
+    assert aggregate_uploads(GeometricMedian(), 2, corners).tolist() == pytest.approx([2, 2 / 3**0.5], rel=1e-6)
 
 
 def test_of_a_majority_in_one_place_the_geometric_median_is_that_place() -> None:
     uploads = [upload([1, 2]), upload([1, 2]), upload([1, 2]), upload([1e20, 0]), upload([0, -1e30])]
-    assert fold(GeometricMedian(), 2, uploads).tolist() == pytest.approx([1, 2], rel=1e-4)
+    assert aggregate_uploads(GeometricMedian(), 2, uploads).tolist() == pytest.approx([1, 2], rel=1e-4)
 
 
 @pytest.mark.parametrize("far", [1e8, 1e15, 1e30, 1e38])
@@ -105,7 +116,7 @@ def test_where_all_others_are_equal_no_distance_moves_an_anchor(far: float) -> N
 def test_what_is_not_sent_is_0_to_the_geometric_median() -> None:
     masked = [upload([1], [0]), upload([5], [1]), upload([2, 2, 2], [0, 1, 2])]
     whole = [upload([1, 0, 0]), upload([0, 5, 0]), upload([2, 2, 2])]
-    move, expected = fold(GeometricMedian(), 4, masked), fold(GeometricMedian(), 3, whole)
+    move, expected = aggregate_uploads(GeometricMedian(), 4, masked), aggregate_uploads(GeometricMedian(), 3, whole)
     assert torch.allclose(move[:3], expected, rtol=1e-12)
     assert same_bits(move[3], torch.tensor(-0.0, dtype=torch.float64))  # nobody sent it
 
@@ -114,28 +125,32 @@ def test_what_is_not_sent_is_0_to_the_geometric_median() -> None:
 @pytest.mark.parametrize("uploads", [[], [upload([], [])], [upload([], []), upload([], [])]], ids=["0", "1", "2"])
 def test_without_any_value_every_bit_stays(name: str, uploads: list[Upload]) -> None:
     awkward = torch.tensor([-0.0, 1e-45, 0.1])
-    assert same_bits(moved(awkward, fold(ROBUST[name](), 3, uploads)), awkward)
+    assert same_bits(apply_update(awkward, aggregate_uploads(ROBUST[name](), 3, uploads)), awkward)
 
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_one_client_alone_moves_the_vector_by_its_change_whatever_its_progress(name: str) -> None:
-    assert fold(ROBUST[name](), 2, [upload([3, -5], progress=4)]).tolist() == pytest.approx([3, -5], rel=1e-12)
+    assert aggregate_uploads(ROBUST[name](), 2, [upload([3, -5], progress=4)]).tolist() == pytest.approx(
+        [3, -5], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_changes_are_brought_to_the_median_progress(name: str) -> None:
     told = [upload([2, 4], progress=1), upload([8, 2], progress=2), upload([6, 9], progress=3)]
     even = [upload([4, 8]), upload([8, 2]), upload([4, 6])]
-    assert fold(ROBUST[name](), 2, told).tolist() == pytest.approx(fold(ROBUST[name](), 2, even).tolist(), rel=1e-12)
+    assert aggregate_uploads(ROBUST[name](), 2, told).tolist() == pytest.approx(
+        aggregate_uploads(ROBUST[name](), 2, even).tolist(), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ROBUST)
 @pytest.mark.parametrize("progress", [1e-300, 5e-324, 3e38, 1e300])
 def test_a_progress_of_nonsense_moves_nobody_out_of_bounds(name: str, progress: float) -> None:
     honest = [upload([1.0 + 0.1 * place], progress=20) for place in range(4)]
-    move = fold(ROBUST[name](), 1, [*honest, upload([3e38], weight=1, progress=progress)])
+    move = aggregate_uploads(ROBUST[name](), 1, [*honest, upload([3e38], weight=1, progress=progress)])
     assert 0.5 <= move.item() <= 2
-    with_mean = fold(Mean(), 1, [*honest, upload([3e38], progress=progress)])
+    with_mean = aggregate_uploads(Mean(), 1, [*honest, upload([3e38], progress=progress)])
     assert not 0.5 <= with_mean.item() <= 2
 
 
@@ -152,14 +167,16 @@ def matrices(draw: st.DrawFn) -> np.ndarray:
 
 @given(rows=matrices())
 def test_of_whole_changes_the_median_is_numpys(rows: np.ndarray) -> None:
-    assert fold(Median(), rows.shape[1], dense(rows)).tolist() == np.median(rows, axis=0).tolist()
+    assert aggregate_uploads(Median(), rows.shape[1], dense(rows)).tolist() == np.median(rows, axis=0).tolist()
 
 
 @given(rows=matrices(), trim=st.sampled_from([0.1, 0.2, 0.25, 0.4, 0.49]))
 def test_of_whole_changes_the_trimmed_mean_is_scipys(rows: np.ndarray, trim: float) -> None:
     assume(len(rows) < 3 or int(trim * len(rows)) >= 1)  # else we cut one at each end, and scipy none
     expected = trim_mean(rows, trim, axis=0)
-    assert np.allclose(fold(Trimmed(trim), rows.shape[1], dense(rows)).numpy(), expected, rtol=1e-12, atol=1e-12)
+    assert np.allclose(
+        aggregate_uploads(Trimmed(trim), rows.shape[1], dense(rows)).numpy(), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def plainly(rows: np.ndarray) -> np.ndarray:
@@ -175,7 +192,7 @@ def plainly(rows: np.ndarray) -> np.ndarray:
 def test_of_whole_changes_the_geometric_median_is_weiszfelds_and_a_minimum(seed: int) -> None:
     rows = np.random.default_rng(seed).standard_normal((9, 6))
     rows[:4] += 1000.0 * (seed > 2)
-    found = fold(GeometricMedian(), 6, dense(rows)).numpy()
+    found = aggregate_uploads(GeometricMedian(), 6, dense(rows)).numpy()
     assert np.allclose(found, plainly(rows), rtol=1e-5, atol=1e-5)
 
     def total(point: np.ndarray) -> float:
@@ -207,7 +224,7 @@ def test_of_some_coordinates_the_median_is_numpys_over_their_senders(
     normalise: Normalise, case: tuple[int, list[Upload]]
 ) -> None:
     size, uploads = case
-    for index, found in enumerate(fold(Median(normalise), size, iter(uploads))):
+    for index, found in enumerate(aggregate_uploads(Median(normalise), size, iter(uploads))):
         sent = sent_of(uploads, index)
         share = len(sent) / len(uploads) if normalise == "participants" else 1
         assert found.item() == (pytest.approx(np.median(sent) * share, rel=1e-12) if sent else 0)
@@ -216,8 +233,11 @@ def test_of_some_coordinates_the_median_is_numpys_over_their_senders(
 @given(case=masked_rounds(), least=st.integers(1, 4))
 def test_a_quorum_changes_nothing_but_what_too_few_sent(case: tuple[int, list[Upload]], least: int) -> None:
     size, uploads = case
-    for rule in (Mean(), *(build() for build in ROBUST.values())):
-        free, bound = fold(rule, size, iter(uploads)), fold(Quorum(rule, least), size, iter(uploads))
+    for aggregator in (Mean(), *(build() for build in ROBUST.values())):
+        free, bound = (
+            aggregate_uploads(aggregator, size, iter(uploads)),
+            aggregate_uploads(Quorum(aggregator, least), size, iter(uploads)),
+        )
         for index in range(size):
             enough = len(sent_of(uploads, index)) >= least
             assert same_bits(bound[index], free[index] if enough else torch.tensor(-0.0, dtype=torch.float64))
@@ -228,10 +248,10 @@ def test_large_vectors_are_worked_through_in_blocks(monkeypatch: pytest.MonkeyPa
     places = [torch.from_numpy(np.flatnonzero(draw.random(1000) < 0.3)) for _ in range(20)]
     uploads = [Upload(torch.from_numpy(draw.standard_normal(len(one))), 1.0, one) for one in places]
     uploads.append(Upload(torch.from_numpy(draw.standard_normal(1000)), 1.0))
-    whole = {name: fold(build(), 1000, uploads) for name, build in ROBUST.items()}
+    whole = {name: aggregate_uploads(build(), 1000, uploads) for name, build in ROBUST.items()}
     monkeypatch.setattr("refprotofl.methods.aggregators.robust.BLOCK", 777)
     for name, build in ROBUST.items():
-        assert torch.allclose(fold(build(), 1000, uploads), whole[name], rtol=1e-9, atol=1e-12)
+        assert torch.allclose(aggregate_uploads(build(), 1000, uploads), whole[name], rtol=1e-9, atol=1e-12)
 
 
 # How much may be hostile
@@ -254,31 +274,31 @@ def test_fewer_than_half_of_a_coordinates_senders_cannot_leave_the_range_of_the_
     uploads = [upload([value, 1], [1, 2]) for value in honest] + [upload([value], [1], 1e9) for value in hostile]
     uploads += [upload([1], [0]) for _ in range(others)]  # they are no help: they did not send it
     shares = [0.49] if len(hostile) > max(1, 0.2 * (len(honest) + len(hostile))) else [0.2, 0.49]
-    assert min(honest) <= fold(Median(), 3, uploads)[1].item() <= max(honest)
+    assert min(honest) <= aggregate_uploads(Median(), 3, uploads)[1].item() <= max(honest)
     # A sum of n values and its division by n are rounded n times, each by at most half the spacing at the largest.
     slack = len(honest) * float(np.spacing(max(map(abs, honest))))
     for share in shares if len(hostile) < len(honest) - 1 else []:
-        assert min(honest) - slack <= fold(Trimmed(share), 3, uploads)[1].item() <= max(honest) + slack
+        assert min(honest) - slack <= aggregate_uploads(Trimmed(share), 3, uploads)[1].item() <= max(honest) + slack
 
 
 @pytest.mark.parametrize("senders", range(3, 12))
 def test_one_of_three_or_more_senders_is_powerless_under_every_rule_but_the_mean(senders: int) -> None:
     honest = [upload([1.0 + 0.01 * place], [7]) for place in range(senders - 1)]
     uploads = [*honest, upload([-1e9], [7], weight=1e6), *[upload([1], [0])] * 3]
-    for rule in (Median(), Trimmed(0.01), Trimmed(0.2)):
-        assert 1 <= fold(rule, 8, uploads)[7].item() <= 1.01 * senders
-    assert fold(Mean(), 8, uploads)[7].item() < -1e8
-    assert abs(fold(Clipped(), 8, uploads)[7].item()) <= 1.01 * senders
-    assert abs(fold(GeometricMedian(), 8, uploads)[7].item()) <= 1.01 * senders
+    for aggregator in (Median(), Trimmed(0.01), Trimmed(0.2)):
+        assert 1 <= aggregate_uploads(aggregator, 8, uploads)[7].item() <= 1.01 * senders
+    assert aggregate_uploads(Mean(), 8, uploads)[7].item() < -1e8
+    assert abs(aggregate_uploads(Clipped(), 8, uploads)[7].item()) <= 1.01 * senders
+    assert abs(aggregate_uploads(GeometricMedian(), 8, uploads)[7].item()) <= 1.01 * senders
 
 
 def test_a_coordinate_that_one_client_alone_sends_is_its_own_without_a_quorum() -> None:
     uploads = [upload([1e9], [3]), *[upload([1], [0])] * 5]
-    for rule in (Mean(), Median(), Trimmed(0.2)):
-        assert fold(rule, 4, uploads)[3].item() == 1e9
-        assert fold(Quorum(rule, 2), 4, uploads).tolist() == [1, 0, 0, 0]
+    for aggregator in (Mean(), Median(), Trimmed(0.2)):
+        assert aggregate_uploads(aggregator, 4, uploads)[3].item() == 1e9
+        assert aggregate_uploads(Quorum(aggregator, 2), 4, uploads).tolist() == [1, 0, 0, 0]
     for bounded in (Clipped(), GeometricMedian()):
-        assert abs(fold(bounded, 4, uploads)[3].item()) <= 1
+        assert abs(aggregate_uploads(bounded, 4, uploads)[3].item()) <= 1
 
 
 @pytest.mark.parametrize("name", ROBUST)
@@ -289,7 +309,7 @@ def test_a_hundred_masked_clients_take_two_seconds_at_most(name: str) -> None:
     times = []
     for _ in range(3):
         begin = time.process_time()  # of this process alone, however busy the machine is
-        fold(ROBUST[name](), 100_000, uploads)
+        aggregate_uploads(ROBUST[name](), 100_000, uploads)
         times.append(time.process_time() - begin)
     assert min(times) < 2  # a few tenths, on a machine that nobody else uses
 
@@ -346,7 +366,7 @@ def test_a_class_that_too_few_sent_counts_as_unsent() -> None:
 
 
 def test_by_default_every_server_has_the_mean(scope: Any) -> None:
-    assert isinstance(choose_rule(Experiment()), Mean)
+    assert isinstance(choose_aggregator(Experiment()), Mean)
     assert {"aggregate", "trim", "clip", "min-senders", "dropout"}.isdisjoint(Experiment().plain())
 
 
@@ -403,8 +423,8 @@ def test_a_run_takes_the_rule_for_adapter_and_anchors(simulated: Any, aggregate:
         update = one.message.sparse("adapter")
         change = update.values.double() - reference[update.indices].double()
         sent.append(Upload(change, float(samples[one.client]), update.indices))
-    rule = choose_rule(named(aggregate))
-    assert same_bits(went.adapter(), moved(reference, fold(rule, len(reference), sent)))
+    aggregator = choose_aggregator(named(aggregate))
+    assert same_bits(went.adapter(), apply_update(reference, aggregate_uploads(aggregator, len(reference), sent)))
     public = torch.stack([one.message.tensor("public_prototypes") for one in went.tap.select("up", "prototypes")])
     assert torch.equal(went.server_state()["anchors"], merge_public(named(aggregate), public))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message
 
@@ -25,8 +25,8 @@ def test_scores_that_cannot_be_cost_their_sender_its_place_in_the_mean(
     simulate: Any, play: Any, scores: Message, reason: str
 ) -> None:
     class Odd(RefProtoClient):
-        def evaluate(self, round: int, message: Received) -> Message:
-            return scores if self.seat.number == 1 else super().evaluate(round, message)
+        def evaluate(self, round: int, message: ValidatedMessage) -> Message:
+            return scores if self.context.client_id == 1 else super().evaluate(round, message)
 
     play(client=Odd)
     done = simulate({"rounds": 1, "evaluate": {"every": 1}})

@@ -10,7 +10,7 @@ from torch import Tensor
 from refprotofl.core.errors import InputError
 from refprotofl.federation.sampling import draw_cohort
 from refprotofl.methods import apud
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl import masked
 from refprotofl.wire import Sparse
 from refprotofl.wire.tensors import same_bits
@@ -308,7 +308,7 @@ def test_every_round_of_every_client_fits_the_budget_and_one_more_value_would_no
     assert len(composed) == 12
     for (table, sizes, local, reference, _, stream, extra, spent, length), message in composed:
         assert spent + length(message) <= limit
-        keep = len(masked.unpack(table, Received(message), reference).indices)
+        keep = len(masked.unpack(table, ValidatedMessage(message), reference).indices)
         assert keep < SIZE
         mask = masked.choose(table, sizes, local, reference, keep + 1, stream())
         larger = {**extra, **masked.pack(table, local, reference, mask)[0]}

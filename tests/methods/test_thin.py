@@ -15,8 +15,8 @@ from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.export.trained import load_trained
-from refprotofl.federation.session import Watcher, run
-from refprotofl.methods.base.schema import Received, Refused, Scope
+from refprotofl.federation.session import Callback, run
+from refprotofl.methods.base.schema import Refused, Scope, ValidatedMessage
 from refprotofl.methods.builtin.thin import Options, Thin, codes
 from refprotofl.methods.builtin.thin.sending import Differences
 from refprotofl.methods.common.quantisation import Coded, number_of_blocks
@@ -243,7 +243,7 @@ def test_a_rounds_code_has_that_rounds_length(scope_of):
     scope = scope_of({"code": "rotated", "last-up-bits": 2.0})
     first, last = codes.up_length(scope, 1), codes.up_length(scope, scope.experiment.rounds)
     scales = torch.ones(codes.number_of_scales(scope), dtype=torch.bfloat16)
-    message = Received({"code": torch.zeros(last, dtype=torch.uint8), "scales": scales})
+    message = ValidatedMessage({"code": torch.zeros(last, dtype=torch.uint8), "scales": scales})
     draw = codes.sign_draw(scope.experiment, "change", 1, 0)
     assert len(codes.read_change(scope, message, last, draw)) == scope.shared
     with pytest.raises(Refused, match=f"code has {last} bytes, not {first}"):
@@ -435,7 +435,7 @@ def test_the_proximal_pull_makes_changes_smaller(simulate_thin):
 
 @pytest.mark.parametrize("options", [{}, {"downlink-budget": 2001, "drift": "anchors"}], ids=["steps", "differences"])
 def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path, options):
-    class Kill(Watcher):
+    class Kill(Callback):
         def committed(self, event, accuracy):
             if event["round"] == 2:
                 raise KeyboardInterrupt
@@ -443,7 +443,7 @@ def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path, option
     done = simulate_thin(clients=6, fraction=0.5, thin=options)
     experiment = Experiment.parse(done.experiment.plain())
     with pytest.raises(KeyboardInterrupt):
-        run(experiment, out=tmp_path / "killed", watcher=Kill())
+        run(experiment, out=tmp_path / "killed", callback=Kill())
     again = run(experiment, out=tmp_path / "killed", resume=True)
     assert again.summary["state_digest"] == done.finished.summary["state_digest"]
 

@@ -7,7 +7,7 @@ import torch
 from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.teaching import Lesson, balanced, mixtures
 from refprotofl.models import SplitModel
 
@@ -133,7 +133,7 @@ def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
     assert len(digests) == 3
 
 
-class Killed(Watcher):
+class Killed(Callback):
     def committed(self, event, accuracy) -> None:
         raise KeyboardInterrupt
 
@@ -143,7 +143,7 @@ def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> 
     whole = run(asked, out=tmp_path / "whole").summary["state_digest"]
     workers = run(asked, out=tmp_path / "workers", workers=2).summary["state_digest"]
     with pytest.raises(KeyboardInterrupt):
-        run(asked, out=tmp_path / "killed", watcher=Killed())
+        run(asked, out=tmp_path / "killed", callback=Killed())
     resumed = run(asked, out=tmp_path / "killed", resume=True).summary["state_digest"]
     assert whole == workers == resumed
 

@@ -13,7 +13,7 @@ from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.federation.session import run
-from refprotofl.methods.aggregators.aggregation import Mean, Upload, fold, moved
+from refprotofl.methods.aggregators.aggregation import Mean, Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.training import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
@@ -62,12 +62,12 @@ def test_fednovas_progress_is_the_weight_of_the_gradients() -> None:
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     optimiser = FreshSgd([weight], Train(lr=0.05, momentum=0.9, weight_decay=0))
 
-    def pull() -> None:
+    def grad_hook() -> None:
         assert weight.grad is not None
         weight.grad += 0.3 * weight.detach()
 
     for _ in range(13):
-        optimiser.step(weight.sum(), pull)
+        optimiser.step(weight.sum(), grad_hook)
     assert weight.item() == pytest.approx(-0.05 * progress(13, 0.9, lr=0.05, mu=0.3), rel=1e-9)
 
 
@@ -82,7 +82,9 @@ def test_fednovas_coefficients_of_two_clients() -> None:
         Upload(change, 10 * weight, progress=one)
         for change, weight, one in zip(torch.eye(2, dtype=torch.float64), weights, own, strict=True)
     ]
-    assert fold(Mean(), 2, uploads).tolist() == pytest.approx(coefficients, rel=1e-12)  # as the server takes them
+    assert aggregate_uploads(Mean(), 2, uploads).tolist() == pytest.approx(
+        coefficients, rel=1e-12
+    )  # as the server takes them
 
 
 def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
@@ -91,24 +93,24 @@ def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
         Upload(torch.tensor([3.0, 0.0], dtype=torch.float64), 30.0),
         Upload(torch.tensor([1.0, 4.0], dtype=torch.float64), 10.0),
     ]
-    assert moved(reference, fold(Mean(), 2, uploads)).tolist() == [3.5, -1.0]
+    assert apply_update(reference, aggregate_uploads(Mean(), 2, uploads)).tolist() == [3.5, -1.0]
     for start in (reference, torch.tensor([-0.0, 1e-45])):
-        assert same_bits(moved(start, fold(Mean(), 2, [])), start)  # without anybody nothing moves
+        assert same_bits(apply_update(start, aggregate_uploads(Mean(), 2, [])), start)  # without anybody nothing moves
 
 
 def test_the_proximal_pull_is_the_gradient_of_its_loss() -> None:
     model = SplitModel(torch.nn.Flatten(), 4, 3, 2, [0.0], [1.0])
     client: Any = type("Holder", (), {"model": model, "parts": ADAPTER})()
-    pull = proximal_pull(client, 0.7)
-    assert pull is not None
+    grad_hook = proximal_pull(client, 0.7)
+    assert grad_hook is not None
     received = model.read(ADAPTER)
-    moved = received + torch.linspace(-1, 1, len(received))
-    model.write(ADAPTER, moved)
+    shifted = received + torch.linspace(-1, 1, len(received))
+    model.write(ADAPTER, shifted)
     for parameter in model.parameters_of(ADAPTER):
         parameter.grad = torch.zeros_like(parameter)
-    pull()
+    grad_hook()
     gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters_of(ADAPTER)])  # type: ignore[union-attr]
-    assert torch.allclose(gradient, 0.7 * (moved - received), atol=1e-6)
+    assert torch.allclose(gradient, 0.7 * (shifted - received), atol=1e-6)
     assert proximal_pull(client, 0.0) is None
 
 

@@ -18,7 +18,7 @@ import torch
 from refprotofl import Experiment, run
 from refprotofl.core import numerics
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest
@@ -97,7 +97,7 @@ HERE: dict[str, str] = PINS.get("digests", {}).get(RELEASE, {}) if numerics.desc
 COMPARED = "pinned" if HERE or WRITING else f"two engines compared, nothing is pinned for {RELEASE} on this processor"
 
 
-class Fields(Watcher):
+class Fields(Callback):
     """Every name of a field that crossed, by verb and direction."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def test_states_and_messages_have_their_names_and_states_their_digest(
     model = {"model": {"name": "frozen_for_pins:backbone"}} if name == "fedpcl" else {}
     experiment = Experiment.parse(merged(merged(TINY, VARIANTS[name]), model))
     fields = Fields()
-    summary = run(experiment, out=tmp_path / "run", watcher=fields).summary
+    summary = run(experiment, out=tmp_path / "run", callback=fields).summary
     checkpoint = tmp_path / "run" / "checkpoint"
     manifest = read_manifest(checkpoint)
     clients = [map_state(checkpoint / "clients" / one["file"])[0] for one in manifest["clients"].values()]

@@ -15,9 +15,9 @@ from refprotofl import Experiment, run
 from refprotofl.core.errors import InputError, PrivacyError, RunError
 from refprotofl.engines.local.store import CLIENTS
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 from refprotofl.federation.simulation import load_federation
-from refprotofl.methods import FedAvgClient, FedAvgServer, Received, Releases, Samples, train
+from refprotofl.methods import FedAvgClient, FedAvgServer, Releases, Samples, ValidatedMessage, train
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.common import weights
@@ -126,7 +126,7 @@ class _Own:
 
 
 class OwnLoop(FedAvgClient):
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         logits = self.model(self.model.prepare(self.training_samples().own_images))
         functional.cross_entropy(logits, self.samples.own_labels).backward()
@@ -134,12 +134,12 @@ class OwnLoop(FedAvgClient):
 
 
 class BySeat(FedAvgClient):
-    def train(self, round: int, message: Received) -> Message:
-        return {"shared": self.seat.samples.images.to(torch.float32).mean() + message.tensor("shared")}
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        return {"shared": self.context.samples.images.to(torch.float32).mean() + message.tensor("shared")}
 
 
 class Rebuilt(FedAvgClient):
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         weights.load_shared(self, message)
         plain = Samples(self.samples.images, self.samples.labels, self.samples.rows)
         train(self.model, plain, self.experiment.train, self.stream("batches", round))
@@ -149,15 +149,15 @@ class Rebuilt(FedAvgClient):
 class OnTestImages(FedAvgClient):
     """Trains on what it is scored on, which may be samples of its own that were held out."""
 
-    def train(self, round: int, message: Received) -> Message:
-        received, test = weights.load_shared(self, message), self.seat.test
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        received, test = weights.load_shared(self, message), self.context.test
         plain = Samples(test.images, test.labels, torch.arange(len(test.labels)))
         train(self.model, plain, self.experiment.train, self.stream("batches", round))
         return weights.write_update(self, round, received, self.keep_trained(round))
 
 
 class TwoPasses(FedAvgClient):
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         train(self.model, self.samples, self.experiment.train, self.stream("more", round))
         return super().train(round, message)
 
@@ -165,17 +165,19 @@ class TwoPasses(FedAvgClient):
 class OneClient(TwoPasses):
     """At one client of three."""
 
-    def train(self, round: int, message: Received) -> Message:
-        return super().train(round, message) if self.seat.number == 1 else FedAvgClient.train(self, round, message)
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        return (
+            super().train(round, message) if self.context.client_id == 1 else FedAvgClient.train(self, round, message)
+        )
 
 
 class NoPass(FedAvgClient):
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         return {"shared": message.tensor("shared") + 1}
 
 
 class BeforeScoring(FedAvgClient):
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         train(self.model, self.samples, self.experiment.train, self.stream("tune", round))
         return super().evaluate(round, message)
 
@@ -183,7 +185,7 @@ class BeforeScoring(FedAvgClient):
 class ByLoss(FedAvgClient):
     """Remembers the samples that its loss is shown."""
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received, seen = weights.load_shared(self, message), list[Tensor]()
 
         def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -329,12 +331,12 @@ def test_what_clients_tune_for_themselves_stays_with_them(tmp_path: Path) -> Non
     """Under client privacy tuning needs no noise: its answer is empty."""
     sent: dict[str, set[str]] = {}
 
-    class Seen(Watcher):
+    class Seen(Callback):
         def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             if direction == "up" and purpose == "training":
                 sent.setdefault(phase, set()).update(decode(data))
 
-    run(tiny(method="thin", privacy=CLIENT), out=tmp_path / "run", watcher=Seen())
+    run(tiny(method="thin", privacy=CLIENT), out=tmp_path / "run", callback=Seen())
     assert sent["finish"] == set()
 
 

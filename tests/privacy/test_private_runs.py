@@ -10,7 +10,7 @@ import torch
 from refprotofl import Experiment, run
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.training import Diverged
 from refprotofl.methods.builtin.fedavg.fedavg import FedAvgServer
@@ -37,7 +37,7 @@ def tiny(**keys: Any) -> Experiment:
     return Experiment.parse({**TINY, **keys})
 
 
-class Uplink(Watcher):
+class Uplink(Callback):
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int, int], dict[str, Any]] = {}
 
@@ -67,7 +67,7 @@ def test_workers_and_interruptions_change_nothing(keys: dict[str, Any], tmp_path
 def test_noise_is_another_in_every_round_and_for_every_client(tmp_path: Path) -> None:
     """With a learning rate of next to nothing what moves is the noise; here it moves all the same."""
     sent = Uplink()
-    run(tiny(method="fedavg", privacy={**SAMPLE, "noise": 50.0}), out=tmp_path / "run", watcher=sent)
+    run(tiny(method="fedavg", privacy={**SAMPLE, "noise": 50.0}), out=tmp_path / "run", callback=sent)
     moved = [sent.messages["train", client, 1]["shared"] for client in range(3)]
     assert not any(torch.equal(moved[a], moved[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
 
@@ -76,8 +76,8 @@ def test_of_classes_without_public_images_nothing_exact_goes_up_and_that_costs_e
     """The first prototypes are of the common initial weights: without noise they would be the same in both runs."""
     part = {"per-class": 2, "classes": [0, 1, 2, 3, 4]}
     exact, noised = Uplink(), Uplink()
-    run(tiny(public=part, rounds=1), out=tmp_path / "exact", watcher=exact)
-    done = run(tiny(public=part, rounds=1, privacy=SAMPLE), out=tmp_path / "noised", watcher=noised)
+    run(tiny(public=part, rounds=1), out=tmp_path / "exact", callback=exact)
+    done = run(tiny(public=part, rounds=1, privacy=SAMPLE), out=tmp_path / "noised", callback=noised)
     for client in range(3):
         plain, private = (one.messages["prototypes", client, 1] for one in (exact, noised))
         assert torch.equal(plain["public_prototypes"], private["public_prototypes"])
@@ -92,7 +92,7 @@ def test_of_classes_without_public_images_nothing_exact_goes_up_and_that_costs_e
 
 def test_clients_that_are_protected_send_the_same_coordinates(tmp_path: Path) -> None:
     sent = Uplink()
-    run(tiny(privacy=CLIENT, refprotofl={"select": "random"}), out=tmp_path / "run", watcher=sent)
+    run(tiny(privacy=CLIENT, refprotofl={"select": "random"}), out=tmp_path / "run", callback=sent)
     masks = {round: [sent.messages["train", one, round]["adapter"].indices for one in range(3)] for round in (1, 2)}
     assert all(torch.equal(masks[round][0], other) for round in (1, 2) for other in masks[round])
     assert not torch.equal(masks[1][0], masks[2][0])

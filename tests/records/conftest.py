@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 
 
 @pytest.fixture(scope="session")
@@ -33,18 +33,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Experiment]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def undisturbed(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """What every disturbed run must end up with."""
     return run(tiny(), out=tmp_path_factory.mktemp("undisturbed") / "run")
 
 
 @pytest.fixture
-def finished_copy(undisturbed: Finished, tmp_path: Path) -> Path:
+def finished_copy(undisturbed: RunResult, tmp_path: Path) -> Path:
     """A finished run to be spoilt."""
     return Path(shutil.copytree(undisturbed.folder, tmp_path / "finished"))
 
 
-class _CutOff(Watcher):
+class _CutOff(Callback):
     def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         raise KeyboardInterrupt
 
@@ -53,7 +53,7 @@ class _CutOff(Watcher):
 def _one_round(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("one-round") / "run"
     with pytest.raises(KeyboardInterrupt):
-        run(tiny(), out=out, watcher=_CutOff())
+        run(tiny(), out=out, callback=_CutOff())
     return out
 
 

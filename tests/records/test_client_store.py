@@ -16,7 +16,7 @@ from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, InProcess
 from refprotofl.engines.local.store import ClientStore, Location, read_state
 from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.records.states import _TYPES, load_state, map_state, save_state
 from refprotofl.wire import Message, encode
 
@@ -173,7 +173,7 @@ class Fixed(Client):
         self.state["adapter"] = torch.full((5,), float(round))
         return {}
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         return {}
 
     evaluate = train

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 
 # What depends on the clock, and on when the process began: how long coordinates go unsent is counted from there.
 TIMES = ("seconds", "spent", "chain")
@@ -79,7 +79,7 @@ class Mortal:
         return counted
 
 
-def live(mortal: Mortal, experiment: Experiment, out: Path, workers: int = 1) -> Finished | None:
+def live(mortal: Mortal, experiment: Experiment, out: Path, workers: int = 1) -> RunResult | None:
     """The finished run, or nothing if the process died before."""
     mortal.find(out)
     try:
@@ -126,7 +126,7 @@ def count_deeds(experiment: Experiment, out: Path, workers: int = 1) -> int:
 
 @pytest.mark.parametrize("completes_it", [False, True], ids=["before", "after"])
 def test_death_at_any_deed_changes_nothing(
-    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, tried: Tried, completes_it: bool
+    tiny: Callable[..., Experiment], undisturbed: RunResult, tmp_path: Path, tried: Tried, completes_it: bool
 ) -> None:
     deeds = count_deeds(tiny(), tmp_path / "counted")
     assert deeds > 30  # two rounds of four files each, and what is around them
@@ -144,7 +144,7 @@ def test_death_at_any_deed_changes_nothing(
 
 @pytest.mark.skipif(os.environ.get("REFPROTOFL_FAULTS") != "full", reason="many starts of worker processes")
 def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
-    tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path, tried: Tried
+    tiny: Callable[..., Experiment], undisturbed: RunResult, tmp_path: Path, tried: Tried
 ) -> None:
     """Of the process that they work for."""
     deeds = count_deeds(tiny(), tmp_path / "counted", workers=2)
@@ -156,7 +156,7 @@ def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
     tried("deaths at a deed of a run in workers", deeds)
 
 
-def test_a_run_may_die_again_and_again(tiny: Callable[..., Experiment], undisturbed: Finished, tmp_path: Path) -> None:
+def test_a_run_may_die_again_and_again(tiny: Callable[..., Experiment], undisturbed: RunResult, tmp_path: Path) -> None:
     out, lives, done = tmp_path / "run", 0, None
     while done is None:
         lives += 1
@@ -170,11 +170,11 @@ def test_a_committed_round_is_not_trained_again(cut_off: Path, tiny: Callable[..
     manifest = json.loads((cut_off / "checkpoint" / "manifest.json").read_text())
     seen: list[int] = []
 
-    class Listener(Watcher):
+    class Listener(Callback):
         def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             seen.append(round)
 
-    finished = run(tiny(), out=cut_off, resume=True, watcher=Listener())
+    finished = run(tiny(), out=cut_off, resume=True, callback=Listener())
     assert manifest["progress"]["round"] == 1
     assert set(seen) == {2}
     assert rounds_told(cut_off)[:1] == first

@@ -10,7 +10,7 @@ import pytest
 
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.records.folder import RunFolder
 
 LOADER = "refprotofl.data.federated.load_dataset"
@@ -42,7 +42,7 @@ def test_a_folder_that_cannot_be_used_is_told_first(
 
 @pytest.mark.usefixtures("no_data")
 def test_a_finished_run_is_read_and_no_more(
-    tiny: Callable[..., Experiment], finished_copy: Path, undisturbed: Finished
+    tiny: Callable[..., Experiment], finished_copy: Path, undisturbed: RunResult
 ) -> None:
     for same in (tiny(), tiny(public={"per-class": 2, "classes": [2, 0, 1]})):
         assert run(same, out=finished_copy, resume=True).summary == undisturbed.summary
@@ -89,7 +89,7 @@ def test_data_that_became_others_are_told_when_they_are_loaded(tiny: Callable[..
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_run_that_fails_before_it_begins_leaves_everything_as_it_was(
-    tiny: Callable[..., Experiment], tmp_path: Path, undisturbed: Finished, resume: bool
+    tiny: Callable[..., Experiment], tmp_path: Path, undisturbed: RunResult, resume: bool
 ) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "new" / "below"):
@@ -101,7 +101,7 @@ def test_a_run_that_fails_before_it_begins_leaves_everything_as_it_was(
 
 
 def test_a_process_that_was_killed_while_it_loaded_data_is_in_nobodys_way(
-    tiny: Callable[..., Experiment], tmp_path: Path, undisturbed: Finished
+    tiny: Callable[..., Experiment], tmp_path: Path, undisturbed: RunResult
 ) -> None:
     out = tmp_path / "run"
     out.mkdir()

@@ -10,7 +10,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import known_digests
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.manifest import read_manifest
@@ -20,7 +20,7 @@ USUAL = {"every": 3}  # the second of two rounds is evaluated because it is the 
 
 
 @pytest.fixture(scope="module")
-def planned(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def planned(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(tiny(rounds=4, evaluate=USUAL), out=tmp_path_factory.mktemp("planned") / "run")
 
 
@@ -28,7 +28,7 @@ def told(folder: Path) -> list[str]:
     return [event["event"] for event in read_events(folder)]
 
 
-def check(folder: Path, planned: Finished) -> None:
+def check(folder: Path, planned: RunResult) -> None:
     recorded = read_manifest(folder / "checkpoint")["initial"]
     found = verify_run(folder, known_digests(read_experiment(folder), recorded), read_state)
     assert (found.round, found.state_digest) == (4, planned.summary["state_digest"])
@@ -36,7 +36,7 @@ def check(folder: Path, planned: Finished) -> None:
     assert [event["rounds"] for event in read_events(folder) if event["event"] == "extend"] == [4]
 
 
-def test_it_ends_as_if_it_had_been_planned(tiny: Callable[..., Experiment], tmp_path: Path, planned: Finished) -> None:
+def test_it_ends_as_if_it_had_been_planned(tiny: Callable[..., Experiment], tmp_path: Path, planned: RunResult) -> None:
     out = tmp_path / "run"
     run(tiny(evaluate=USUAL), out=out)
     longer = run(tiny(rounds=4, evaluate=USUAL), out=out, resume=True)
@@ -52,7 +52,7 @@ def test_it_ends_as_if_it_had_been_planned(tiny: Callable[..., Experiment], tmp_
 
 @pytest.mark.parametrize("completes_it", [False, True], ids=["before", "after"])
 def test_death_at_any_deed_changes_nothing(
-    tiny: Callable[..., Experiment], tmp_path: Path, planned: Finished, completes_it: bool
+    tiny: Callable[..., Experiment], tmp_path: Path, planned: RunResult, completes_it: bool
 ) -> None:
     for last in range(1, 13):  # the first deeds are those of the extension, then comes the third round
         out = tmp_path / str(last)
@@ -64,7 +64,7 @@ def test_death_at_any_deed_changes_nothing(
 
 
 def test_a_run_that_was_cut_off_can_be_made_longer(
-    tiny: Callable[..., Experiment], cut_off: Path, undisturbed: Finished
+    tiny: Callable[..., Experiment], cut_off: Path, undisturbed: RunResult
 ) -> None:
     longer = run(tiny(rounds=3), out=cut_off, resume=True).summary
     assert longer["rounds_done"] == 3

@@ -10,7 +10,7 @@ from tests.conftest import Tried
 
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 
 
 class Disk:
@@ -27,7 +27,7 @@ class Disk:
 
 def test_a_disk_that_fills_up_at_any_write(
     tiny: Callable[..., Experiment],
-    undisturbed: Finished,
+    undisturbed: RunResult,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     tried: Tried,

@@ -13,7 +13,7 @@ from refprotofl.core.state import State, digest_state
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import known_digests
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 from refprotofl.records import files, rollback
 from refprotofl.records.folder import read_events
 from refprotofl.records.manifest import signed
@@ -23,7 +23,7 @@ from refprotofl.records.verify import verify_run
 ROUNDS = 5
 
 
-class Notes(Watcher):
+class Notes(Callback):
     def __init__(self) -> None:
         self.told: list[str] = []
 
@@ -32,12 +32,12 @@ class Notes(Watcher):
 
 
 @pytest.fixture(scope="module")
-def long(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def long(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(tiny(rounds=ROUNDS), out=tmp_path_factory.mktemp("runs") / "long")
 
 
 @pytest.fixture
-def copy(long: Finished, tmp_path: Path) -> Path:
+def copy(long: RunResult, tmp_path: Path) -> Path:
     return Path(shutil.copytree(long.folder, tmp_path / "run"))
 
 
@@ -46,7 +46,7 @@ def rounds(folder: Path, name: str = "events.jsonl") -> list[int]:
     return [event["round"] for event in events if event["event"] == "round"]
 
 
-def check(folder: Path, long: Finished) -> None:
+def check(folder: Path, long: RunResult) -> None:
     """It is whole, tells each round once, and is what it would have been."""
     experiment = Experiment.parse(long.summary["experiment"])
     assert verify_run(folder, known_digests(experiment, None), read_state).round == ROUNDS
@@ -61,7 +61,9 @@ def masks(folder: Path) -> list[dict[str, object]]:
     return [event["masks"] for event in read_events(folder) if event["event"] == "round"]
 
 
-def test_ages_of_unsent_coordinates_are_counted_on(copy: Path, long: Finished, tiny: Callable[..., Experiment]) -> None:
+def test_ages_of_unsent_coordinates_are_counted_on(
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment]
+) -> None:
     run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=3)
     assert masks(copy) == masks(long.folder)
     assert {told["since"] for told in masks(copy)} == {1}
@@ -92,10 +94,10 @@ def test_ages_of_another_model_are_refused(copy: Path, tiny: Callable[..., Exper
 
 @pytest.mark.parametrize("to", [3, 4])
 def test_a_run_goes_back_and_comes_to_the_same_end(
-    copy: Path, long: Finished, tiny: Callable[..., Experiment], to: int
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment], to: int
 ) -> None:
     notes = Notes()
-    run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=to, watcher=notes)
+    run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=to, callback=notes)
     check(copy, long)
     assert rounds(copy, "events.1.jsonl") == list(range(to + 1, ROUNDS + 1))
     told = [event for event in read_events(copy) if event["event"] == "rollback"]
@@ -103,16 +105,18 @@ def test_a_run_goes_back_and_comes_to_the_same_end(
     assert f"from round {to}, not {ROUNDS}" in notes.told[-1]
 
 
-def test_going_back_twice_leaves_both_pasts(copy: Path, long: Finished, tiny: Callable[..., Experiment]) -> None:
+def test_going_back_twice_leaves_both_pasts(copy: Path, long: RunResult, tiny: Callable[..., Experiment]) -> None:
     for to in (4, 3):
         run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=to)
     check(copy, long)
     assert (rounds(copy, "events.1.jsonl"), rounds(copy, "events.2.jsonl")) == ([5], [4, 5])
 
 
-def test_the_newest_round_is_nothing_to_go_back_to(copy: Path, long: Finished, tiny: Callable[..., Experiment]) -> None:
+def test_the_newest_round_is_nothing_to_go_back_to(
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment]
+) -> None:
     notes = Notes()
-    run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=ROUNDS, watcher=notes)
+    run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=ROUNDS, callback=notes)
     check(copy, long)
     assert not (copy / "events.1.jsonl").exists()
     assert notes.told == []
@@ -140,7 +144,7 @@ def test_where_there_is_no_run_there_is_no_going_back(tmp_path: Path, tiny: Call
 
 
 def test_a_crash_while_going_back_loses_nothing(
-    copy: Path, long: Finished, tiny: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the manifest, and right after it."""
 
@@ -185,12 +189,12 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
-    copy: Path, long: Finished, tiny: Callable[..., Experiment], damage: str
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment], damage: str
 ) -> None:
     DAMAGE[damage](copy / "checkpoint")
     (copy / "summary.json").unlink()
     notes = Notes()
-    run(tiny(rounds=ROUNDS), out=copy, resume=True, watcher=notes)
+    run(tiny(rounds=ROUNDS), out=copy, resume=True, callback=notes)
     check(copy, long)
     assert rounds(copy, "events.1.jsonl") == [5]
     (told,) = [event for event in read_events(copy) if event["event"] == "rollback"]
@@ -200,7 +204,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
 
 
 def test_two_damaged_checkpoints_fall_back_to_the_third(
-    copy: Path, long: Finished, tiny: Callable[..., Experiment]
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment]
 ) -> None:
     spoil(copy / "checkpoint" / "server-5.safetensors")
     spoil(copy / "checkpoint" / "clients" / "000000-4.safetensors")
@@ -212,13 +216,13 @@ def test_two_damaged_checkpoints_fall_back_to_the_third(
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_damaged_manifest_is_replaced_by_its_copy(
-    copy: Path, long: Finished, tiny: Callable[..., Experiment], gone: bool
+    copy: Path, long: RunResult, tiny: Callable[..., Experiment], gone: bool
 ) -> None:
     path = copy / "checkpoint" / "manifest.json"
     path.unlink() if gone else path.write_text("{}")
     (copy / "summary.json").unlink()
     notes = Notes()
-    run(tiny(rounds=ROUNDS), out=copy, resume=True, watcher=notes)
+    run(tiny(rounds=ROUNDS), out=copy, resume=True, callback=notes)
     check(copy, long)
     assert not (copy / "events.1.jsonl").exists()
     assert "manifest-5.json, is whole and was put in its place" in notes.told[-1]

@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import Tried
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, Watcher, run
+from refprotofl.federation.session import Callback, RunResult, run
 
 EVERY = 1 if os.environ.get("REFPROTOFL_FAULTS") == "full" else 5
 
@@ -35,7 +35,7 @@ class Moment:
 
 
 @dataclass
-class Disk(Watcher):
+class Disk(Callback):
     """Watches one folder tree: what of it has been synced."""
 
     root: Path
@@ -132,7 +132,7 @@ def build(tree: Tree, root: Path) -> Path:
 def moments(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
     disk = Disk(tmp_path_factory.mktemp("disk"))
     with disk.watched():
-        run(tiny(), out=disk.root / "run", watcher=disk)
+        run(tiny(), out=disk.root / "run", callback=disk)
     assert len(disk.moments) > 40
     assert disk.moments[-1].told == 2
     return disk.moments
@@ -147,7 +147,7 @@ def rounds_committed(folder: Path) -> int:
 def test_a_power_cut_at_any_moment_changes_nothing(
     moments: list[Moment],
     tiny: Callable[..., Experiment],
-    undisturbed: Finished,
+    undisturbed: RunResult,
     tmp_path: Path,
     tried: Tried,
     kind: str,

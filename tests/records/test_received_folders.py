@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from refprotofl.core.errors import DataError
-from refprotofl.engines.local.store import DiskShelf, read_state
+from refprotofl.engines.local.store import DiskBlobStore, read_state
 from refprotofl.experiment import Experiment
 from refprotofl.export import load_trained
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.records.manifest import read_manifest, signed
 from refprotofl.records.verify import first_difference, verify_run
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_none_is_refused_at_once(
 
 
 def test_the_path_to_a_run_folder_may_be_a_link(
-    cut_off: Path, tmp_path: Path, tiny: Callable[..., Experiment], undisturbed: Finished
+    cut_off: Path, tmp_path: Path, tiny: Callable[..., Experiment], undisturbed: RunResult
 ) -> None:
     (tmp_path / "link").symlink_to(cut_off)
     finished = run(tiny(), out=tmp_path / "link", resume=True)
@@ -176,4 +176,4 @@ def test_a_shelf_opens_nothing_but_digests(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "shelf" / ("a" * 64))
     for name in ("../pipe", str(tmp_path / "pipe"), "a" * 64, ""):
-        assert DiskShelf(tmp_path).get(name) is None
+        assert DiskBlobStore(tmp_path).get(name) is None

@@ -11,7 +11,7 @@ import pytest
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import load_trained, predict
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.records.folder import read_experiment, seen_from
 
 KEYS = {
@@ -34,13 +34,13 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(home / "own.npz", x_train=images[:45], y_train=labels[:45], x_test=images[45:], y_test=labels[45:])
     monkeypatch.chdir(home)
     with pytest.raises(KeyboardInterrupt):
-        run(Experiment.parse(KEYS), out="it", watcher=CutOff())
+        run(Experiment.parse(KEYS), out="it", callback=CutOff())
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     return home
 
 
-class CutOff(Watcher):
+class CutOff(Callback):
     def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         raise KeyboardInterrupt
 

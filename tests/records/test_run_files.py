@@ -14,10 +14,10 @@ import torch
 
 from refprotofl.core.errors import DataError, InputError, RunError
 from refprotofl.core.state import State, digest_state
-from refprotofl.engines.local.store import DiskShelf
+from refprotofl.engines.local.store import DiskBlobStore
 from refprotofl.experiment import Experiment
 from refprotofl.federation.sampling import draw_cohort
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
@@ -108,7 +108,7 @@ def test_a_state_that_cannot_be_written_says_so(
     assert os.listdir(tmp_path) == []
 
 
-def test_clients_files_are_their_owners_alone(undisturbed: Finished) -> None:
+def test_clients_files_are_their_owners_alone(undisturbed: RunResult) -> None:
     for folder in ("clients", "shelf"):
         assert stat.S_IMODE((undisturbed.folder / "checkpoint" / folder).stat().st_mode) == 0o700
 
@@ -150,7 +150,7 @@ def test_an_experiment_that_was_changed_is_not_run(finished_copy: Path, text: st
         read_experiment(finished_copy)
 
 
-def test_the_experiment_is_recorded_with_its_hash(undisturbed: Finished) -> None:
+def test_the_experiment_is_recorded_with_its_hash(undisturbed: RunResult) -> None:
     plain = json.loads((undisturbed.folder / "experiment.json").read_text())
     assert plain.pop("hash") == undisturbed.summary["experiment_hash"]
     assert plain == undisturbed.summary["experiment"]
@@ -163,24 +163,24 @@ def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path
     place.mkdir()
     images = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
     message: Message = {"images": images}
-    digest = DiskShelf(tmp_path).put(message)
-    assert DiskShelf(tmp_path).put(dict(message)) == digest
+    digest = DiskBlobStore(tmp_path).put(message)
+    assert DiskBlobStore(tmp_path).put(dict(message)) == digest
     assert os.listdir(place) == [digest]
     (place / digest).write_bytes(b"rubbish")
-    assert DiskShelf(tmp_path).get(digest) is None
-    shelf = DiskShelf(tmp_path)
-    assert shelf.put(message) == digest
-    found = DiskShelf(tmp_path).get(digest)
+    assert DiskBlobStore(tmp_path).get(digest) is None
+    blobs = DiskBlobStore(tmp_path)
+    assert blobs.put(message) == digest
+    found = DiskBlobStore(tmp_path).get(digest)
     assert found is not None
     assert isinstance(found["images"], torch.Tensor)
     assert found["images"].equal(images)
 
 
 def test_a_shelf_that_could_not_write_does_not_claim_to_have(tmp_path: Path) -> None:
-    shelf = DiskShelf(tmp_path / "gone")
+    blobs = DiskBlobStore(tmp_path / "gone")
     for _ in range(2):
         with pytest.raises(RunError):
-            shelf.put({"images": torch.zeros(2)})
+            blobs.put({"images": torch.zeros(2)})
 
 
 def test_one_folder_is_for_one_process(tmp_path: Path) -> None:

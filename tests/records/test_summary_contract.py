@@ -11,7 +11,7 @@ import pytest
 
 from refprotofl.experiment import Experiment
 from refprotofl.federation.sampling import draw_cohort
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.records.folder import read_events
 from refprotofl.records.rounds import read_messages, read_traffic
 
@@ -20,17 +20,17 @@ COSTS = {"payload_bytes", "messages"}
 
 
 @pytest.fixture(scope="module")
-def some(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def some(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """Three of five clients a round, four rounds, evaluated every third and at the end, three clients of the five."""
     experiment = tiny(clients=5, fraction=0.6, rounds=4, min_size=3, evaluate={"every": 3, "clients": 3})
     return run(experiment, out=tmp_path_factory.mktemp("some") / "run")
 
 
-def events_of(finished: Finished, name: str) -> list[dict[str, Any]]:
+def events_of(finished: RunResult, name: str) -> list[dict[str, Any]]:
     return [event for event in read_events(finished.folder) if event["event"] == name]
 
 
-def test_every_key_and_type_of_the_contract(some: Finished) -> None:
+def test_every_key_and_type_of_the_contract(some: RunResult) -> None:
     summary = json.loads((some.folder / "summary.json").read_text())
     assert summary == some.summary
     assert summary["schema"] == 1
@@ -54,7 +54,7 @@ def test_every_key_and_type_of_the_contract(some: Finished) -> None:
     assert len(bytes.fromhex(summary["state_digest"])) == 32
 
 
-def test_accuracies_are_means_over_the_clients_that_have_one(some: Finished) -> None:
+def test_accuracies_are_means_over_the_clients_that_have_one(some: RunResult) -> None:
     per_client = some.summary["accuracy_per_client"]
     for protocol, accuracy in some.summary["accuracy"].items():
         if accuracy is None:
@@ -66,12 +66,12 @@ def test_accuracies_are_means_over_the_clients_that_have_one(some: Finished) -> 
         assert accuracy == pytest.approx(sum(known) / len(known), abs=1e-12)
 
 
-def test_accuracies_are_shares_of_the_test_set(some: Finished) -> None:
+def test_accuracies_are_shares_of_the_test_set(some: RunResult) -> None:
     for value in some.summary["accuracy_per_client"]["personal"]:
         assert value is None or value * 15 == pytest.approx(round(value * 15))
 
 
-def test_totals_are_the_sums_of_what_the_rounds_tell(some: Finished) -> None:
+def test_totals_are_the_sums_of_what_the_rounds_tell(some: RunResult) -> None:
     sums: dict[str, Counter[str]] = {name: Counter() for name in some.summary["communication"]}
     for event in events_of(some, "round"):
         for row in read_traffic(event):
@@ -86,7 +86,7 @@ def test_totals_are_the_sums_of_what_the_rounds_tell(some: Finished) -> None:
         assert counts["messages"] > 0
 
 
-def test_messages_are_as_many_as_the_rounds_ask_for(some: Finished) -> None:
+def test_messages_are_as_many_as_the_rounds_ask_for(some: RunResult) -> None:
     traffic, asked = some.summary["communication"], 4 * 3
     joined = {client for event in events_of(some, "round") for client in event["participants"]}
     assert traffic["uplink"]["messages"] == traffic["downlink"]["messages"] == 2 * asked  # prototypes, train
@@ -95,7 +95,7 @@ def test_messages_are_as_many_as_the_rounds_ask_for(some: Finished) -> None:
     assert some.summary["full_model"]["participations"] == asked
 
 
-def test_evaluation_happens_when_and_where_it_was_asked_for(some: Finished) -> None:
+def test_evaluation_happens_when_and_where_it_was_asked_for(some: RunResult) -> None:
     evaluations = events_of(some, "evaluation")
     assert [event["round"] for event in evaluations] == [3, 4]
     clients = some.summary["evaluated_clients"]
@@ -107,7 +107,7 @@ def test_evaluation_happens_when_and_where_it_was_asked_for(some: Finished) -> N
     assert evaluations[-1]["accuracy"] == some.summary["accuracy"]
 
 
-def test_before_aggregation_only_clients_that_trained_count(some: Finished) -> None:
+def test_before_aggregation_only_clients_that_trained_count(some: RunResult) -> None:
     for event in events_of(some, "evaluation"):
         trained = set(draw_cohort(Experiment.parse(some.summary["experiment"]), event["round"]))
         before = event["per_client"].get("personal_before", [None] * 5)
@@ -117,7 +117,7 @@ def test_before_aggregation_only_clients_that_trained_count(some: Finished) -> N
     assert some.summary["trained_clients"] == events_of(some, "evaluation")[-1]["trained_clients"]
 
 
-def test_round_events_name_cohort_and_digests(some: Finished) -> None:
+def test_round_events_name_cohort_and_digests(some: RunResult) -> None:
     rounds = events_of(some, "round")
     assert [event["round"] for event in rounds] == [1, 2, 3, 4]
     assert rounds[-1]["state_digest"] == some.summary["state_digest"]
@@ -137,14 +137,14 @@ def test_without_prototypes_there_is_no_prototype_accuracy(tiny: Callable[..., E
     assert summary["communication"]["uplink"]["parameters"] == 0
 
 
-def test_the_summary_is_the_same_whoever_asks(undisturbed: Finished, tiny: Callable[..., Experiment]) -> None:
+def test_the_summary_is_the_same_whoever_asks(undisturbed: RunResult, tiny: Callable[..., Experiment]) -> None:
     before = (undisturbed.folder / "events.jsonl").read_bytes()
     again = run(tiny(), out=undisturbed.folder, resume=True)
     assert again.summary == undisturbed.summary  # seconds too: nothing was done
     assert (undisturbed.folder / "events.jsonl").read_bytes() == before
 
 
-def test_the_confusion_matrix_adds_up_to_the_accuracies(undisturbed: Finished) -> None:
+def test_the_confusion_matrix_adds_up_to_the_accuracies(undisturbed: RunResult) -> None:
     summary = undisturbed.summary
     matrix, per_class = np.array(summary["confusion"]), summary["accuracy_per_class"]
     classes = len(summary["experiment"]["input"]["class-names"])

@@ -9,7 +9,7 @@ import pytest
 
 from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.session import RunResult, run
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.summary import read_summary
 
@@ -23,7 +23,7 @@ def change(path: Path, edit: Callable[[Plain], object]) -> Plain:
     return plain
 
 
-def test_what_is_read_is_what_was_written_in_that_order(undisturbed: Finished) -> None:
+def test_what_is_read_is_what_was_written_in_that_order(undisturbed: RunResult) -> None:
     path = undisturbed.folder / "summary.json"
     summary = read_summary(path)
     assert summary == undisturbed.summary
@@ -81,7 +81,7 @@ def test_what_is_not_even_an_object_is_told_alike(tmp_path: Path, content: bytes
         RunFolder(tmp_path).read_summary()
 
 
-def test_the_advice_helps(finished_copy: Path, tiny: Callable[..., Experiment], undisturbed: Finished) -> None:
+def test_the_advice_helps(finished_copy: Path, tiny: Callable[..., Experiment], undisturbed: RunResult) -> None:
     (finished_copy / "summary.json").unlink()
     again = run(tiny(), out=finished_copy, resume=True).summary
     assert again == undisturbed.summary

@@ -13,8 +13,8 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.state import digest_run, digest_state
 from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Finished, run
-from refprotofl.methods.base.schema import Received
+from refprotofl.federation.session import RunResult, run
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
@@ -24,7 +24,7 @@ from refprotofl.wire import Message, Sparse
 
 
 @pytest.fixture(scope="session")
-def initial(undisturbed: Finished) -> list[str]:
+def initial(undisturbed: RunResult) -> list[str]:
     experiment = read_experiment(undisturbed.folder)
     return [digest_state(dict(build_model(experiment).read_private(ADAPTER)))] * experiment.clients
 
@@ -34,13 +34,13 @@ def sign(manifest: dict[str, object]) -> dict[str, object]:
     return {"sha256": hashlib.sha256(json.dumps(rest).encode()).hexdigest(), **rest}
 
 
-def test_an_intact_run_passes(undisturbed: Finished, initial: list[str]) -> None:
+def test_an_intact_run_passes(undisturbed: RunResult, initial: list[str]) -> None:
     found = verify_run(undisturbed.folder, initial, read_state)
     assert (found.round, found.state_digest) == (2, undisturbed.summary["state_digest"])
     assert found.clients_with_state == 2
 
 
-def test_the_digest_is_that_of_server_and_clients_in_order(undisturbed: Finished) -> None:
+def test_the_digest_is_that_of_server_and_clients_in_order(undisturbed: RunResult) -> None:
     checkpoint = undisturbed.folder / "checkpoint"
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     states = [load_state(checkpoint / manifest["server"]["file"], manifest["server"]["digest"])]
@@ -99,13 +99,13 @@ def test_a_run_without_a_round_has_nothing_to_verify(finished_copy: Path, initia
         verify_run(finished_copy, initial, read_state)
 
 
-def test_equal_runs_agree(undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_equal_runs_agree(undisturbed: RunResult, tiny: Callable[..., Experiment], tmp_path: Path) -> None:
     again = run(tiny(), out=tmp_path / "again")
     assert again.summary["state_digest"] == undisturbed.summary["state_digest"]
     assert first_difference(undisturbed.folder, again.folder) is None
 
 
-def test_agreement_is_told_as_far_as_it_goes(undisturbed: Finished, cut_off: Path) -> None:
+def test_agreement_is_told_as_far_as_it_goes(undisturbed: RunResult, cut_off: Path) -> None:
     assert first_difference(undisturbed.folder, cut_off) == "They agree for 1 round; one has 2, the other 1."
 
 
@@ -113,7 +113,7 @@ def test_agreement_is_told_as_far_as_it_goes(undisturbed: Finished, cut_off: Pat
     ("verb", "field"), [("prototypes", "public_prototypes"), ("train", "adapter")], ids=["prototypes", "train"]
 )
 def test_the_first_message_that_differs_is_named(
-    undisturbed: Finished,
+    undisturbed: RunResult,
     tiny: Callable[..., Experiment],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +125,7 @@ def test_the_first_message_that_differs_is_named(
 
     def perturbed(self: RefProtoClient, round: int, message: Message) -> Message:
         answer: Message = honest(self, round, message)
-        if (self.seat.number, round) == (1, 2):
+        if (self.context.client_id, round) == (1, 2):
             sent = answer[field]
             values = sent.values if isinstance(sent, Sparse) else sent
             assert isinstance(values, Tensor)
@@ -141,13 +141,13 @@ def test_the_first_message_that_differs_is_named(
 
 
 def test_a_private_state_that_differs_is_named_though_no_message_does(
-    undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: RunResult, tiny: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = RefProtoClient.train
 
-    def perturbed(self: RefProtoClient, round: int, message: Received) -> Message:
+    def perturbed(self: RefProtoClient, round: int, message: ValidatedMessage) -> Message:
         answer = honest(self, round, message)
-        if (self.seat.number, round) == (0, 2):
+        if (self.context.client_id, round) == (0, 2):
             self.state["a_secret"] = 1
         return answer
 
@@ -158,7 +158,7 @@ def test_a_private_state_that_differs_is_named_though_no_message_does(
 
 
 def test_runs_of_different_experiments_are_told_apart_by_their_keys(
-    undisturbed: Finished, tiny: Callable[..., Experiment], tmp_path: Path
+    undisturbed: RunResult, tiny: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     other = run(tiny(seed=1, rounds=1, train={"lr": 0.5}), out=tmp_path / "other")
     difference = first_difference(undisturbed.folder, other.folder)

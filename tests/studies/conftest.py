@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 from refprotofl.studies.cells import Cell, cell_of
 
 TINY = (
@@ -28,8 +28,8 @@ def tiny(tmp_path: Path) -> MakeCell:
 
 
 @pytest.fixture
-def unwatched() -> Callable[[int, Cell], Watcher]:
-    return lambda number, cell: Watcher()
+def unwatched() -> Callable[[int, Cell], Callback]:
+    return lambda number, cell: Callback()
 
 
 @pytest.fixture

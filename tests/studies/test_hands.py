@@ -10,13 +10,13 @@ from tests.studies.conftest import MakeCell
 
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.studies import pool
 from refprotofl.studies.cells import Cell
-from refprotofl.studies.pool import Hands, hands_for
+from refprotofl.studies.pool import WorkerPool, hands_for
 from refprotofl.studies.runner import Failed, run_cells
 
-Watch = Callable[[int, Cell], Watcher]
+Watch = Callable[[int, Cell], Callback]
 
 
 def wait_for(path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_hand_does_the_last_runs_and_this_process_reads_them(
 ) -> None:
     cells, kept = [tiny("local", seed) for seed in range(3)], tmp_path / "cells"
     alone = run(cells[2].experiment, out=tmp_path / "alone").summary["state_digest"]
-    with Hands(1, cells, None, kept):
+    with WorkerPool(1, cells, None, kept):
         wait_for(cells[2].folder / "summary.json")
         done = list(run_cells(cells, None, 1, unwatched, kept=kept))
     assert {cell.experiment.seed: cell.reused for cell, _ in done}[2]
@@ -45,7 +45,7 @@ def test_a_hand_does_the_last_runs_and_this_process_reads_them(
 def test_what_fails_in_a_hand_is_told_by_this_process(tiny: MakeCell, unwatched: Watch) -> None:
     cells = [tiny("local", 0), tiny("local", 1, "train.lr=1e30")]
     failures: list[Failed] = []
-    with Hands(1, cells, None, None):
+    with WorkerPool(1, cells, None, None):
         wait_for(cells[1].folder / "experiment.json")
         done = list(run_cells(cells, None, 1, unwatched, failed=failures.append))
     assert [cell.experiment.seed for cell, _ in done] == [0]

@@ -14,14 +14,14 @@ import pytest
 from tests.studies.conftest import TINY, MakeCell
 
 from refprotofl.core.errors import MachineError, RunError
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.records.machine import source_commit
 from refprotofl.studies import runner
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.results import kept_file
 from refprotofl.studies.runner import Failed, run_cells
 
-Watch = Callable[[int, Cell], Watcher]
+Watch = Callable[[int, Cell], Callback]
 
 
 def told(folder: Path) -> list[str]:
@@ -110,13 +110,13 @@ import json, sys
 from pathlib import Path
 from refprotofl.studies.cells import plan
 from refprotofl.studies.runner import run_cells
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 
 out = Path(sys.argv[1])
 cells = plan(None, "quick", json.loads(sys.argv[2]), ["local", "fedproto"], [0, 1, 2], out / "runs")
 print("ready", flush=True)
 sys.stdin.readline()
-done = list(run_cells(cells, None, 1, lambda number, cell: Watcher(), kept=out / "cells"))
+done = list(run_cells(cells, None, 1, lambda number, cell: Callback(), kept=out / "cells"))
 print(json.dumps({cell.folder.name: (cell.reused, result["summary"]["state_digest"]) for cell, result in done}))
 """
 
@@ -152,9 +152,9 @@ KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from refprotofl.studies.cells import cell_of
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 
-class Kill(Watcher):
+class Kill(Callback):
     def committed(self, event, accuracy):
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 from refprotofl.wire.reader import Reader
 from refprotofl.wire.tensors import same_bits
@@ -48,10 +48,10 @@ def test_messages_say_the_same_in_fewer_bytes(dtype: torch.dtype) -> None:
     coded = encode(message, "entropy")
     assert len(coded) < len(encode(message))
     back = decode(coded)
-    dense, few = Received(back).tensor("dense"), Received(back).tensor("few")
+    dense, few = ValidatedMessage(back).tensor("dense"), ValidatedMessage(back).tensor("few")
     assert same_bits(dense.flatten(), values)
     assert same_bits(few, values[:9])
-    assert Received(back).sparse("sparse") == Sparse(places, values, 12_000)
+    assert ValidatedMessage(back).sparse("sparse") == Sparse(places, values, 12_000)
 
 
 def test_what_would_be_longer_stays_as_it_is() -> None:

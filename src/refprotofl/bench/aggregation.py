@@ -18,12 +18,12 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted
-from refprotofl.engines.engine import Record, Request, Result, Terms
+from refprotofl.engines.engine import EngineInfo, Record, Request, Result
 from refprotofl.experiment import Experiment
 from refprotofl.federation.cohort import EngineCohort, Norms, field_norms
-from refprotofl.federation.divergence import judge
+from refprotofl.federation.divergence import check_divergence
 from refprotofl.methods import apud
-from refprotofl.methods.base.server import Desk
+from refprotofl.methods.base.server import ServerContext
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.wire import Ledger, Message, Sparse, decode, encode
@@ -46,7 +46,7 @@ class Upload:
 class ReplayEngine:
     """An engine whose clients have their answers ready."""
 
-    terms = Terms()
+    info = EngineInfo()
 
     def __init__(self, uploads: Sequence[Upload]) -> None:
         self._uploads = uploads
@@ -102,7 +102,7 @@ def make_server(clients: int, size: int, keep: float) -> RefProtoServer:
     # One unit wide behind as many inputs as it takes: d = inputs + 1 of the feature layer, 2 C of the head.
     model = SplitModel(nn.Identity(), size - 2 * CLASSES - 1, 1, CLASSES, (0.0,), (1.0,))
     model.write(ADAPTER, torch.zeros(size))
-    server = RefProtoServer(Desk(experiment, model, ADAPTER, options=experiment.refprotofl))
+    server = RefProtoServer(ServerContext(experiment, model, ADAPTER, options=experiment.refprotofl))
     server.samples = torch.arange(clients) % 7 + 1
     return server
 
@@ -118,7 +118,7 @@ def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
     before = dict(server.state)
     server.round(cohort)
     assert len(cohort.clients) == len(clients), cohort.failures[:1]
-    assert not judge(before, server.state, {}, cohort.norms, server.experiment.max_step).reason
+    assert not check_divergence(before, server.state, {}, cohort.norms, server.experiment.max_step).reason
 
 
 def check(server: RefProtoServer, answers: Sequence[Message]) -> None:
@@ -129,7 +129,7 @@ def check(server: RefProtoServer, answers: Sequence[Message]) -> None:
         server.checked("train", answer)
         for name, norm in field_norms(answer).items():
             norms.setdefault(("train", name), {})[client] = norm
-    assert not judge(server.state, dict(server.state), {}, norms, server.experiment.max_step).reason
+    assert not check_divergence(server.state, dict(server.state), {}, norms, server.experiment.max_step).reason
 
 
 def dense_mean(uploads: Sequence[Upload], count: int) -> Tensor:

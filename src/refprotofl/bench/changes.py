@@ -13,7 +13,7 @@ from refprotofl.bench.measuring import Report, Row
 from refprotofl.bench.wire import timed
 from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.codes import CODES
 from refprotofl.methods.common.quantisation import code_bytes, number_of_blocks
 from refprotofl.wire import decode
@@ -22,7 +22,7 @@ BITS = (0.25, 0.5, 1.0, 2.0)
 CLIENTS = 3
 
 
-class ChangeWatcher(Watcher):
+class ChangeWatcher(Callback):
     """Keeps how the first clients' weights moved, by client and round."""
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class ChangeWatcher(Watcher):
 
 def changes_of_run(experiment: Experiment, data: Path | None) -> list[list[Tensor]]:
     """Of FedAvg's clients, one after the other: how the whole model moved in each round."""
-    watcher = ChangeWatcher()
+    callback = ChangeWatcher()
     with tempfile.TemporaryDirectory() as folder:
-        run(experiment, out=Path(folder) / "run", data=data, watcher=watcher)
-    return [changes for changes in watcher.changes.values() if changes]
+        run(experiment, out=Path(folder) / "run", data=data, callback=callback)
+    return [changes for changes in callback.changes.values() if changes]
 
 
 def measure_codes(changes: Sequence[Sequence[Tensor]], bits: Sequence[float] = BITS) -> Report:

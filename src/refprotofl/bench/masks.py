@@ -7,13 +7,13 @@ import numpy as np
 
 from refprotofl.bench.wire import Mask
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.wire import Sparse, decode
 
 SHARES = (0.01, 0.1, 0.3)
 
 
-class MaskWatcher(Watcher):
+class MaskWatcher(Callback):
     """Keeps the newest mask of every client."""
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ def masks_of_run(experiment: Experiment, data: Path | None, rounds: int) -> dict
     for share in SHARES:
         table = experiment.refprotofl.model_copy(update={"keep": share, "uplink_budget": None})
         changed = {"rounds": rounds, "refprotofl": table}
-        watcher = MaskWatcher()
+        callback = MaskWatcher()
         with tempfile.TemporaryDirectory() as folder:
-            run(experiment.model_copy(update=changed), out=Path(folder) / "run", data=data, watcher=watcher)
-        for client in sorted(watcher.masks)[:3]:
-            masks[f"{experiment.dataset} {share:.0%}, client {client}"] = watcher.masks[client]
+            run(experiment.model_copy(update=changed), out=Path(folder) / "run", data=data, callback=callback)
+        for client in sorted(callback.masks)[:3]:
+            masks[f"{experiment.dataset} {share:.0%}, client {client}"] = callback.masks[client]
     return masks

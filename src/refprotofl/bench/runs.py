@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Event, Watcher, run
+from refprotofl.federation.session import Callback, Event, run
 
 Begun = Callable[[], None]
 Company = Callable[[Path], AbstractContextManager[Begun]]
@@ -30,7 +30,7 @@ def nothing() -> None:
     """Nobody wants to know."""
 
 
-class RoundClock(Watcher):
+class RoundClock(Callback):
     """Reads both clocks when the rounds begin and whenever one is on disk."""
 
     def __init__(self, begun: Begun) -> None:
@@ -59,11 +59,11 @@ def clocked_run(
     """
     with tempfile.TemporaryDirectory(prefix="refprotofl-bench-") as folder, ExitStack() as company:
         begun = company.enter_context(beside(Path(folder) / "run")) if beside else begun
-        watcher = RoundClock(begun)
+        callback = RoundClock(begun)
         begin = time.perf_counter()
-        finished = run(experiment, out=Path(folder) / "run", data=data, workers=workers, watcher=watcher)
-    setup = watcher.wall[0] - begin
-    return Lap(setup, _gaps(watcher.wall), _gaps(watcher.cpu), finished.summary["state_digest"])
+        finished = run(experiment, out=Path(folder) / "run", data=data, workers=workers, callback=callback)
+    setup = callback.wall[0] - begin
+    return Lap(setup, _gaps(callback.wall), _gaps(callback.cpu), finished.summary["state_digest"])
 
 
 def _gaps(readings: Sequence[float]) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from refprotofl.bench.wire import timed
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.wire import Sparse, decode
 from refprotofl.wire.reader import Reader
 from refprotofl.wire.tensors import same_bits
@@ -31,7 +31,7 @@ class CodedValues:
     decode_ms: float
 
 
-class ValueWatcher(Watcher):
+class ValueWatcher(Callback):
     """Keeps the newest values of each field that the first client sends up in training."""
 
     def __init__(self) -> None:
@@ -58,10 +58,10 @@ VARIANTS: Mapping[str, Sequence[str]] = {
 
 def values_of_run(experiment: Experiment, data: Path | None) -> dict[str, Tensor]:
     """What the first client sends up in the last round, by field."""
-    watcher = ValueWatcher()
+    callback = ValueWatcher()
     with tempfile.TemporaryDirectory() as folder:
-        run(experiment, out=Path(folder) / "run", data=data, watcher=watcher)
-    return watcher.values
+        run(experiment, out=Path(folder) / "run", data=data, callback=callback)
+    return callback.values
 
 
 def value_table(values: Mapping[str, Tensor], repeats: int = 3) -> list[CodedValues]:

@@ -13,7 +13,7 @@ from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted
 
 if TYPE_CHECKING:
-    from refprotofl.federation.session import Watcher, Workers
+    from refprotofl.federation.session import Callback, Workers
     from refprotofl.report.tables import Table
     from refprotofl.studies.cells import Cell
     from refprotofl.studies.runner import Done, Failed
@@ -27,11 +27,11 @@ def watched_search(out: Path) -> "Iterator[Watch]":
 
     with ExitStack() as bars:
 
-        def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Watcher]":
+        def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Callback]":
             bars.close()  # that of the batch before
-            watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
-            bars.callback(watcher.close)
-            return watcher.watch
+            callback = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+            bars.callback(callback.close)
+            return callback.watch
 
         try:
             yield watch
@@ -56,22 +56,22 @@ def run_grid(
     `hands`: processes beside this one that take some of the runs.
     """
     from refprotofl.cli.progress import GridWatcher
-    from refprotofl.studies.pool import Hands
+    from refprotofl.studies.pool import WorkerPool
     from refprotofl.studies.runner import run_cells
 
-    watcher = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+    callback = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
     done = []
     try:
-        with Hands(hands, cells, data, kept):
-            for one in run_cells(cells, data, workers, watcher.watch, kept=kept, failed=failed):
+        with WorkerPool(hands, cells, data, kept):
+            for one in run_cells(cells, data, workers, callback.watch, kept=kept, failed=failed):
                 done.append(one)
     except KeyboardInterrupt:
-        watcher.close()
+        callback.close()
         there = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
         complain(f"Interrupted. Finished and kept in {there}; the same command goes on from here.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        watcher.close()
+        callback.close()
     return done
 
 

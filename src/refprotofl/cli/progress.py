@@ -16,7 +16,7 @@ from refprotofl.core.units import duration, percent, size
 from refprotofl.evaluation.confusion import taken_for
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Event, Watcher
+from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.wording import sentence
 from refprotofl.records.summary import Summary
@@ -33,7 +33,7 @@ def _bar(console: Console, status: str) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
-class ProgressWatcher(Watcher):
+class ProgressCallback(Callback):
     """A live bar on a terminal, a line for each evaluation elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -106,7 +106,7 @@ class GridWatcher:
         self._task = self._bar.add_task("", total=sum(rounds))
         self._bar.start()
 
-    def watch(self, number: int, cell: Cell) -> Watcher:
+    def watch(self, number: int, cell: Cell) -> Callback:
         """The watcher of one run of the grid; it is silent until the run has begun, which others may be at."""
         label = f"{for_terminal(cell.name)}, seed {cell.experiment.seed} ({number + 1}/{len(self._rounds)})"
         return _CellWatcher(self, number, self._rounds[number], label)
@@ -134,7 +134,7 @@ class GridWatcher:
         self._bar.stop()
 
 
-class _CellWatcher(Watcher):
+class _CellWatcher(Callback):
     def __init__(self, grid: GridWatcher, number: int, rounds: int, label: str) -> None:
         self._grid, self._number, self._rounds, self._label = grid, number, rounds, label
         self._since = time.perf_counter()

@@ -33,7 +33,7 @@ from refprotofl.core.units import counted, read_whole
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.federation.session import Finished
+    from refprotofl.federation.session import RunResult
     from refprotofl.federation.session import Workers as Count
     from refprotofl.records.summary import Summary
 
@@ -94,12 +94,12 @@ def run(
             experiment = _named(file, preset, settings or [], device)
         _check_method(baseline)
         numerics.apply(experiment.numerics)
-        from refprotofl.cli.progress import ProgressWatcher, print_summary
+        from refprotofl.cli.progress import ProgressCallback, print_summary
         from refprotofl.federation.session import default_folder
         from refprotofl.federation.session import run as run_experiment
 
     folder = out_dir or default_folder(experiment)
-    watcher = ProgressWatcher(notes)
+    callback = ProgressCallback(notes)
     beside_it = _watch(folder, port, opened) if watched else nullcontext()
     try:
         with beside_it:
@@ -110,7 +110,7 @@ def run(
                 workers=count,
                 resume=resume,
                 from_round=from_round,
-                watcher=watcher,
+                callback=callback,
             )
     except KeyboardInterrupt:
         _tell_what_is_kept(folder, data, experiment)
@@ -150,10 +150,10 @@ def _check_method(name: str | None) -> None:
 
 
 def _beside(
-    finished: "Finished", method: str | None, data: Path | None, workers: "Count", mode: numerics.Mode
+    finished: "RunResult", method: str | None, data: Path | None, workers: "Count", mode: numerics.Mode
 ) -> "tuple[str, Summary] | None":
     """What to read the run's numbers by: the method that was asked for, or training alone where that was run before."""
-    from refprotofl.cli.progress import ProgressWatcher
+    from refprotofl.cli.progress import ProgressCallback
     from refprotofl.experiment import Experiment
     from refprotofl.federation.session import run as run_experiment
     from refprotofl.report.baseline import baseline_of, finished_run
@@ -166,8 +166,8 @@ def _beside(
     summary = finished_run(finished.folder.absolute().parent, wanted, data)
     if summary is None and method is not None:
         place = finished.folder.with_name(f"{finished.folder.name}-{for_file_name(name)}")
-        watcher = ProgressWatcher(notes)
-        summary = run_experiment(wanted, out=place, data=data, workers=workers, resume=True, watcher=watcher).summary
+        callback = ProgressCallback(notes)
+        summary = run_experiment(wanted, out=place, data=data, workers=workers, resume=True, callback=callback).summary
     return None if summary is None else (name, summary)
 
 

@@ -15,7 +15,7 @@ from refprotofl.deploy.messages import Answered, Envelope, Route, Unreadable
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
 from refprotofl.deploy.progress import Progress, Wait
 from refprotofl.deploy.transport import SLACK, Reply, Sending, Transport
-from refprotofl.engines.engine import Record, Request, Result, Terms
+from refprotofl.engines.engine import EngineInfo, Record, Request, Result
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
@@ -51,8 +51,10 @@ class _Asked:
 class DeploymentEngine:
     """`records` are those of the last committed round, `kept` by round those that may be returned to."""
 
-    terms = Terms(
-        ahead=None, go_on="continue with refprotofl deploy run and the same --out", logs="The nodes' logs say more."
+    info = EngineInfo(
+        max_in_flight=None,
+        resume_hint="continue with refprotofl deploy run and the same --out",
+        logs="The nodes' logs say more.",
     )
 
     def __init__(

@@ -159,7 +159,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     from refprotofl.deploy.node_data import client_data, load_images
     from refprotofl.federation.client_side import build_client_side
     from refprotofl.federation.models import prepare_models
-    from refprotofl.methods.base.schema import Received
+    from refprotofl.methods.base.schema import ValidatedMessage
     from refprotofl.methods.catalogue import with_options
     from refprotofl.wire import decode
 
@@ -169,7 +169,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     experiment = with_options(within_budget(config, experiment))
     device = choose(experiment.device)
     make_repeatable(device)
-    shared = Received(decode(test)) if test else None
+    shared = ValidatedMessage(decode(test)) if test else None
     own = client_data(load_images(config, experiment, client), shared, device)
     models = prepare_models(experiment, device, [client])
     try:

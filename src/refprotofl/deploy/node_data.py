@@ -16,7 +16,7 @@ from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.client_side import ClientData
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ def images_of(found: Labelled, config: NodeConfig, experiment: Experiment, clien
     return NodeImages(_rows(found, kept), _rows(found, held))
 
 
-def client_data(images: NodeImages, shared: Received | None, device: torch.device = CPU) -> ClientData:
+def client_data(images: NodeImages, shared: ValidatedMessage | None, device: torch.device = CPU) -> ClientData:
     """`shared`: the test images that all clients were given, if there are such."""
     train, own = images.train, images.own_test
     samples = Samples(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from refprotofl.core.errors import DataError, RefProtoFLError
 from refprotofl.core.state import digest_state
 from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_shelf, prepare_states
+from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_blobs, prepare_states
 from refprotofl.experiment import Experiment
 from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole
 from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
@@ -61,7 +61,7 @@ class NodeStore:
         remove_parts(self.folder)
         ensure_folder(self.states, private=True)
         prepare_states(self.states)
-        prepare_shelf(self.states)
+        prepare_blobs(self.states)
 
     @property
     def used(self) -> float:

@@ -12,7 +12,7 @@ from refprotofl.core.errors import MachineError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.engines.engine import MEANINGS, Code
 from refprotofl.experiment import Experiment
-from refprotofl.federation.callbacks import Event, Watcher
+from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.records.files import write_whole
 
 SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
@@ -41,7 +41,7 @@ def say(line: str) -> None:
     print(for_terminal(line), flush=True)
 
 
-class Progress(Watcher):
+class Progress(Callback):
     """`path`: the state file; without one only lines are shown."""
 
     def __init__(self, path: Path | None = None, say: Callable[[str], None] = say) -> None:

@@ -27,7 +27,7 @@ from refprotofl.federation.models import prepare_models
 from refprotofl.federation.provenance import origin_of
 from refprotofl.federation.resolution import fill_in, prepare, resolve_apart
 from refprotofl.federation.server_side import ServerSide, build_server_side
-from refprotofl.federation.session import Finished, enter, restore, stand
+from refprotofl.federation.session import RunResult, enter, restore, stand
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import class_ids
 from refprotofl.methods.base.server import Server
@@ -44,7 +44,7 @@ class Settings:
     data: Path | None = None
 
 
-def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> Finished:
+def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> RunResult:
     """Run an experiment over nodes; a run that is in the folder already is resumed after its last committed round."""
     started, out = time.perf_counter(), settings.out
     numerics.apply(settings.experiment.numerics)
@@ -79,11 +79,11 @@ def deploy(transport: Transport, settings: Settings, place: Place, progress: Pro
         origin = origin_of(experiment, settings.data, seen_from(out), experiment.numerics)
         loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
         fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies)
-        return Finished(loop.run(started), out)
+        return RunResult(loop.run(started), out)
 
 
 def refuse_undeployable(experiment: Experiment) -> None:
-    reason = find_method(experiment.method).stays_home
+    reason = find_method(experiment.method).simulation_only
     if reason:
         raise InputError(f"method = {experiment.method!r} is for simulation only: {reason}.")
     if experiment.attack.kind != "none":
@@ -173,5 +173,5 @@ def steps(server: Server, clients: Sequence[int], closing: Sequence[int]) -> int
     experiment = server.experiment
     method, batch = find_method(experiment.method), experiment.train.batch_size
     public = len(server.public) if server.public is not None and experiment.public.train_on else 0
-    after = sum(method.closing_steps(experiment, int(server.samples[client]) - public) for client in closing)
+    after = sum(method.finetune_steps(experiment, int(server.samples[client]) - public) for client in closing)
     return method.local_epochs(experiment) * sum(math.ceil(samples / batch) for samples in told) + after

@@ -48,11 +48,11 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Terms:
+class EngineInfo:
     """What an engine says of itself: those of this machine, unless told otherwise."""
 
-    ahead: int | None = 64  # requests that it has at a time: enough to choose from; None for all of a phase
-    go_on: str = "go on with --resume"  # how a run that stopped is gone on with
+    max_in_flight: int | None = 64  # requests that it has at a time: enough to choose from; None for all of a phase
+    resume_hint: str = "go on with --resume"  # how a run that stopped is gone on with
     logs: str = "The clients' logs tell more: those of this machine are in the run folder, under logs."
 
 
@@ -62,7 +62,7 @@ class Engine(Protocol):
     A client's state moves on when its result is taken; a request whose result nobody takes leaves no trace.
     """
 
-    terms: Terms
+    info: EngineInfo
 
     def submit(self, request: Request) -> int:
         """A ticket for the result."""

@@ -21,9 +21,9 @@ from refprotofl.core.state import State, tensor_of
 from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.attacks import KINDS, hostile_clients, strength_of
-from refprotofl.methods.base.client import Client, Seat
+from refprotofl.methods.base.client import Client, ClientContext
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, Exchanges, Received, SparseVector
+from refprotofl.methods.base.schema import Dense, MessageSchemas, SparseVector, ValidatedMessage
 from refprotofl.privacy.sample_level import PrivateSamples, open_samples
 from refprotofl.wire import Message, Sparse
 
@@ -88,7 +88,7 @@ class Update:
 def find_update(request: Message, answer: Message, state: State) -> Update | None:
     """`state` is the client's after its answer; there it keeps an adapter that it was sent before."""
     if isinstance(trained := answer.get(WHOLE), Tensor):
-        reference = Received(request).tensor(WHOLE)
+        reference = ValidatedMessage(request).tensor(WHOLE)
         return Update(WHOLE, trained - reference, reference, len(trained))
     for name in MASKED:
         if isinstance(sent := answer.get(name), Sparse):
@@ -129,10 +129,10 @@ def shifted(prototypes: Tensor, factor: float, ways: Tensor) -> Tensor:
 
 
 SPARED = ("join", "evaluate")  # what hostile clients answer as others do
-Make = Callable[[Seat, State], Client]
+Make = Callable[[ClientContext, State], Client]
 
 
-def check_reach(experiment: Experiment, messages: Exchanges) -> None:
+def check_reach(experiment: Experiment, messages: MessageSchemas) -> None:
     """Whether the method's clients send what the attack alters."""
     kind, table = experiment.attack.kind, experiment.attack
     if kind == "none":
@@ -159,27 +159,31 @@ def check_reach(experiment: Experiment, messages: Exchanges) -> None:
 
 def recruited(
     experiment: Experiment, honest: Make, samples: Callable[[int], Samples]
-) -> "Callable[[Seat, State], Client | HostileClient]":
+) -> "Callable[[ClientContext, State], Client | HostileClient]":
     """Makes clients: hostile ones where the draw says so. `samples` are those that a client holds."""
     group = hostile_clients(experiment)
 
-    def make(seat: Seat, state: State) -> "Client | HostileClient":
-        return HostileClient(seat, state, honest, group, samples) if seat.number in group else honest(seat, state)
+    def make(context: ClientContext, state: State) -> "Client | HostileClient":
+        return (
+            HostileClient(context, state, honest, group, samples)
+            if context.client_id in group
+            else honest(context, state)
+        )
 
     return make
 
 
 class HostileClient:
     def __init__(
-        self, seat: Seat, state: State, honest: Make, group: list[int], samples: Callable[[int], Samples]
+        self, context: ClientContext, state: State, honest: Make, group: list[int], samples: Callable[[int], Samples]
     ) -> None:
-        self._seat = replace(seat, samples=poison(seat))
+        self._context = replace(context, samples=poison(context))
         self._before = dict(state)
         self._honest = honest
         self._group = group
         self._samples = samples
-        self._client = honest(self._seat, state)
-        self._kind, self._strength = seat.experiment.attack.kind, strength_of(seat.experiment)
+        self._client = honest(self._context, state)
+        self._kind, self._strength = context.experiment.attack.kind, strength_of(context.experiment)
 
     @property
     def state(self) -> State:
@@ -211,17 +215,17 @@ class HostileClient:
 
     def sent_with(self, member: int, own: Update, verb: str, round: int, message: Message) -> Tensor:
         """The whole change (P,) that this client would honestly send if it had another's data."""
-        if member == self._seat.number:
+        if member == self._context.client_id:
             return own.whole
-        client = self._honest(replace(self._seat, samples=self._samples(member)), dict(self._before))
+        client = self._honest(replace(self._context, samples=self._samples(member)), dict(self._before))
         found = find_update(message, client.answer(verb, round, message), client.state)
         return own.whole if found is None else found.whole
 
     def shifted(self, verb: str, answer: Message) -> Message:
         """All prototypes of the answer, those of a class in a direction that all hostile clients have in common."""
-        fields = self._seat.messages[verb].up if verb in self._seat.messages else {}
+        fields = self._context.messages[verb].up if verb in self._context.messages else {}
         rows = {name: answer.get(name) for name, field in fields.items() if field.kind == "prototype_values"}
-        experiment = self._seat.experiment
+        experiment = self._context.experiment
         shape = (experiment.known_input.num_classes, experiment.model.embedding)
         drawn = torch.from_numpy(stream(experiment.seed, "prototype-shift").standard_normal(shape)).float()
         ways = functional.normalize(drawn)  # (C, m)
@@ -232,7 +236,7 @@ class HostileClient:
         }
 
     def draw(self, purpose: str, round: int | None = None) -> np.random.Generator:
-        return stream(self._seat.experiment.seed, purpose, client=self._seat.number, round=round)
+        return stream(self._context.experiment.seed, purpose, client=self._context.client_id, round=round)
 
 
 def classes_of(name: str, answer: Message, rows: int) -> Tensor:
@@ -241,12 +245,12 @@ def classes_of(name: str, answer: Message, rows: int) -> Tensor:
     return named.long() if isinstance(named, Tensor) else torch.arange(rows)
 
 
-def poison(seat: Seat) -> Samples:
+def poison(context: ClientContext) -> Samples:
     """What a hostile client trains on: its own samples, unless the attack is one on data."""
-    experiment, (samples, mechanism) = seat.experiment, open_samples(seat.samples)
+    experiment, (samples, mechanism) = context.experiment, open_samples(context.samples)
     if experiment.attack.kind == "labelflip":
         samples = flipped(samples, experiment.known_input.num_classes)
     if experiment.attack.kind == "backdoor":
-        draw = stream(experiment.seed, "backdoor", client=seat.number)
+        draw = stream(experiment.seed, "backdoor", client=context.client_id)
         samples = poisoned(samples, experiment.attack.target, draw)
     return samples if mechanism is None else PrivateSamples(samples, mechanism)

@@ -9,7 +9,7 @@ from refprotofl.wire.ledger import Direction, Purpose
 Event = dict[str, Any]
 
 
-class Watcher:
+class Callback:
     """Told of what happens in a run. The base is told and says nothing."""
 
     def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None: ...

@@ -10,11 +10,11 @@ from torch import Tensor
 from refprotofl.core.state import State
 from refprotofl.engines.local.host import Answering, ClientHost
 from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.store import ClientStore, DiskShelf
+from refprotofl.engines.local.store import ClientStore, DiskBlobStore
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models
-from refprotofl.methods.base.client import Seat
+from refprotofl.methods.base.client import ClientContext
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Scope
 from refprotofl.methods.catalogue import find_method, options_of
@@ -36,8 +36,8 @@ def build_client_side(
     folder: Path,
     *,
     store: Callable[[Path, Callable[[int], State]], ClientStore] = ClientStore,
-    shelf: Callable[[Path], DiskShelf] = DiskShelf,
-    make: Callable[[Seat, State], Answering] | None = None,
+    blobs: Callable[[Path], DiskBlobStore] = DiskBlobStore,
+    make: Callable[[ClientContext, State], Answering] | None = None,
 ) -> ClientHost:
     """A place for one client or for many, whose private states lie in `folder`.
 
@@ -48,21 +48,21 @@ def build_client_side(
     method, names = find_method(experiment.method), experiment.backbones
     parts, options, feedback = method.shared(experiment), options_of(experiment), method.feedback(experiment)
     messages = {
-        name: method.server.exchanges(Scope(experiment, model, parts, options))
+        name: method.server.message_schemas(Scope(experiment, model, parts, options))
         for name, model in models.by_name.items()
     }
-    given, memo = shelf(folder), dict[str, Tensor]()
+    given, memo = blobs(folder), dict[str, Tensor]()
 
-    def seat(number: int) -> Seat:
+    def context(number: int) -> ClientContext:
         own = data(number)
-        return Seat(
-            number=number,
+        return ClientContext(
+            client_id=number,
             experiment=experiment,
             samples=own.samples,
             test=own.test,
             model=models.by_name[names[number]],
             parts=parts,
-            shelf=given,
+            blobs=given,
             memo=memo,
             options=options,
             feedback=feedback,
@@ -70,7 +70,7 @@ def build_client_side(
         )
 
     states = store(folder, lambda number: models.initial[names[number]])
-    answering: Callable[[Seat, State], Answering] = make or method.client
+    answering: Callable[[ClientContext, State], Answering] = make or method.client
     if experiment.privacy.unit == "sample":
         answering = partial(AccountedClient, answering)
-    return ClientHost(answering, seat, states, ClientLogs(folder.parent).write)
+    return ClientHost(answering, context, states, ClientLogs(folder.parent).write)

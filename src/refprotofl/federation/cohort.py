@@ -125,7 +125,7 @@ class EngineCohort:
         self.norms: Norms = {}
         self.waited: dict[str, float] = {}  # seconds that answers took to come, by verb
         self._engine = engine
-        self._terms = engine.terms
+        self._info = engine.info
         self._value_code: ValueCode = value_code
         self._ledger = ledger
         self._kinds = kinds
@@ -161,14 +161,14 @@ class EngineCohort:
         if not self._clients:
             codes = {one["code"] for one in self.failures}
             kind = KINDS.get(code, ClientsFailed) if len(codes) == 1 else ClientsFailed
-            raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}). {self._terms.logs}")
+            raise kind(f"Round {self.round}: no client is left ({self._reasons(self.failures)}). {self._info.logs}")
         self._require_quorum()
 
     def _require_quorum(self) -> None:
         if len(self._clients) < self._least:
             raise ClientsFailed(
                 f"Round {self.round}: {len(self._clients)} clients are left, fewer than min-replies = {self._least} "
-                f"({self._reasons(self.failures)}). Rounds committed so far are kept: {self._terms.go_on}."
+                f"({self._reasons(self.failures)}). Rounds committed so far are kept: {self._info.resume_hint}."
             )
 
     def _reasons(self, failures: Sequence[dict[str, Any]]) -> str:
@@ -200,7 +200,7 @@ class EngineCohort:
                 self.drop(client, LOST_AT_RANDOM)
         asked = iter([client for client in self._clients if to is None or client in to])
         requests = _Requests(message, self._value_code)
-        under_way = _UnderWay(self._terms.ahead)
+        under_way = _UnderWay(self._info.max_in_flight)
         while True:
             while under_way.has_room and (following := next(asked, None)) is not None:
                 request, data, digests = requests.to(following)
@@ -233,14 +233,14 @@ class EngineCohort:
         """A promise that is broken at half of the round's clients or more is the experiment's, not theirs."""
         broken = [one for one in self.failures if one["code"] == "guard" and one["reason"].startswith(f"{verb}:")]
         if broken and 2 * len(broken) >= self._size:
-            raise GuardError(f"Round {self.round}: {self._reasons(broken)}. {self._terms.logs}")
+            raise GuardError(f"Round {self.round}: {self._reasons(broken)}. {self._info.logs}")
 
     def _read(self, client: int, verb: str, purpose: Purpose, result: Result) -> Message | None:
         if result.trouble is not None:
             stop = STOPS.get(result.kind, RunError)
             trouble = result.trouble.rstrip(".")
             raise stop(
-                f"Round {self.round}, client {client}: {trouble}. Committed rounds are kept: {self._terms.go_on}."
+                f"Round {self.round}, client {client}: {trouble}. Committed rounds are kept: {self._info.resume_hint}."
             )
         if result.code is not None:
             code = result.code if result.code in CODES else "failed"

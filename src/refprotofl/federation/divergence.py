@@ -22,7 +22,7 @@ Moves = dict[str, list[float]]  # how far each tensor of the server's state move
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RoundCheck:
     """What is wrong with a round, if anything, and whose answers stand out in it."""
 
     reason: str = ""
@@ -30,20 +30,20 @@ class Verdict:
     moves: Moves = field(default_factory=dict)  # with those of this round
 
 
-def judge(before: State, after: State, moves: Moves, norms: Norms, max_step: float) -> Verdict:
+def check_divergence(before: State, after: State, moves: Moves, norms: Norms, max_step: float) -> RoundCheck:
     """`norms` are those of the clients' answers. With max-step = 0 a state need only be finite."""
     broken = next((name for name, value in after.items() if not _is_finite(value)), None)
     moved = {name: _distance(before[name], after[name]) for name in after if _is_comparable(before, after, name)}
     outliers = outliers_of(norms, max_step)
     if broken is not None:
-        return Verdict(f"{broken} has numbers that are not finite", outliers)
+        return RoundCheck(f"{broken} has numbers that are not finite", outliers)
     if outliers:
-        return Verdict("answers are more than max-step times as large as is usual", outliers)
+        return RoundCheck("answers are more than max-step times as large as is usual", outliers)
     for name, distance in moved.items() if max_step else ():
         usual = _usual(moves.get(name, []))
         if usual is not None and distance > max_step * max(usual, _norm(before[name])):
-            return Verdict(f"{name} moved {distance:.3g}, where {usual:.3g} is usual")
-    return Verdict(moves={name: [*moves.get(name, []), distance][-RECENT:] for name, distance in moved.items()})
+            return RoundCheck(f"{name} moved {distance:.3g}, where {usual:.3g} is usual")
+    return RoundCheck(moves={name: [*moves.get(name, []), distance][-RECENT:] for name, distance in moved.items()})
 
 
 def outliers_of(norms: Norms, max_step: float) -> tuple[int, ...]:

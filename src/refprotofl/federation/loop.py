@@ -14,9 +14,9 @@ from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Engine
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import accuracies
-from refprotofl.federation.callbacks import Event, Watcher
+from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.cohort import EngineCohort, Norms
-from refprotofl.federation.divergence import RECENT, Moves, Verdict, judge, outliers_of
+from refprotofl.federation.divergence import RECENT, Moves, RoundCheck, check_divergence, outliers_of
 from refprotofl.federation.provenance import resumed
 from refprotofl.federation.sampling import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
@@ -43,7 +43,7 @@ class Loop:
         engine: Engine,
         checkpoint: Checkpoint,
         folder: RunFolder,
-        watcher: Watcher,
+        callback: Callback,
         steps: Callable[[Sequence[int], Sequence[int]], int | None],
         privacy: Callable[[int], Spent | None] = lambda rounds: None,
     ) -> None:
@@ -57,7 +57,7 @@ class Loop:
         self.engine = engine
         self.checkpoint = checkpoint
         self.folder = folder
-        self.watcher = watcher
+        self.callback = callback
         self.steps = steps
         self.privacy = privacy
         self.progress = checkpoint.progress
@@ -87,7 +87,7 @@ class Loop:
             "origin": resumed(origin, self.checkpoint.marks.get("origin")) if self.progress.round else origin,
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
-        self.watcher.started(experiment, self.folder.path, workers, self.progress.round)
+        self.callback.started(experiment, self.folder.path, workers, self.progress.round)
 
     def _tell_rollback(self, told: list[Event]) -> None:
         """Once, though a crash may come before the next commit."""
@@ -163,7 +163,7 @@ class Loop:
         self.checkpoint.commit(state, self.server.observations, moved, digest, self.progress, lines, told)
         self.engine.committed(round, self.checkpoint.oldest)
         self.folder.events.append(lines)
-        self.watcher.committed(event, self.progress.accuracy if evaluated else None)
+        self.callback.committed(event, self.progress.accuracy if evaluated else None)
 
     def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
         """Run a round until it may be committed: one that fails is repeated without the client that stands out."""
@@ -186,24 +186,24 @@ class Loop:
             if not told.clients:
                 raise RunError(
                     f"Round {round} was not committed: {told.reason}. No client of this round stands out. "
-                    f"{self._earlier_suspects()}Rounds committed so far are kept: {self.engine.terms.go_on}."
+                    f"{self._earlier_suspects()}Rounds committed so far are kept: {self.engine.info.resume_hint}."
                 )
             out.append({"event": "round-discarded", "round": round, "reason": told.reason})
             out += [self._stood_out(round, client, told.reason, standings) for client in told.clients]
 
-    def judged(self, cohort: EngineCohort) -> Verdict:
+    def judged(self, cohort: EngineCohort) -> RoundCheck:
         """Run the round, and decide whether it may be kept. A round that fails names the client it fails by."""
         before, most = dict(self.server.state), self.experiment.max_step
         try:
             self.server.round(cohort)
-            if isinstance(self.server.rule, NoisedChanges):
-                self.server.rule.check_made(cohort.round)
+            if isinstance(self.server.aggregator, NoisedChanges):
+                self.server.aggregator.check_made(cohort.round)
         except Diverged as problem:  # the server's own training; that of a client is no more than its failure
             reason = f"at the server {problem}"
-            return Verdict(reason, outliers_of(self.uncompared(cohort), most) or self.suspects(cohort))
+            return RoundCheck(reason, outliers_of(self.uncompared(cohort), most) or self.suspects(cohort))
         except (GuardError, ClientsFailed) as problem:
             return self._failed(cohort, problem)
-        verdict = judge(before, self.server.state, self.progress.moves, self.uncompared(cohort), most)
+        verdict = check_divergence(before, self.server.state, self.progress.moves, self.uncompared(cohort), most)
         if verdict.reason and not verdict.clients:
             return replace(verdict, clients=self.suspects(cohort))
         return verdict if verdict.reason else self._diverged(cohort) or verdict
@@ -224,22 +224,22 @@ class Loop:
         }
         return (max(far, key=far.__getitem__),) if far else ()
 
-    def _failed(self, cohort: EngineCohort, problem: RunError) -> Verdict:
+    def _failed(self, cohort: EngineCohort, problem: RunError) -> RoundCheck:
         """A round that its clients could not finish is repeated without the client that stands out, if there is one."""
         suspects = self.suspects(cohort)
         if not suspects:
             earlier = self._earlier_suspects()
             raise type(problem)(f"{problem} {earlier}".rstrip()) if earlier else problem
-        return Verdict(str(problem).rstrip("."), suspects)
+        return RoundCheck(str(problem).rstrip("."), suspects)
 
-    def _diverged(self, cohort: EngineCohort) -> Verdict | None:
+    def _diverged(self, cohort: EngineCohort) -> RoundCheck | None:
         """Half of the clients or more do not diverge by themselves where one of the others stands out."""
         lost = [one["client"] for one in cohort.failures if one["code"] in ("diverged", "guard")]
         if not lost or 2 * len(lost) < len(lost) + len(cohort.clients):
             return None
         reason = f"training failed at {len(lost)} clients"
         suspects = self.suspects(cohort)
-        return Verdict(reason, suspects) if suspects or self._earlier_suspects() else None
+        return RoundCheck(reason, suspects) if suspects or self._earlier_suspects() else None
 
     def _names(self, clients: Sequence[int], standings: Mapping[int, Standing]) -> str:
         return "".join(
@@ -292,7 +292,7 @@ class Loop:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
-        tap, least = self.watcher.crossed, least or (self.experiment.min_replies if purpose == "training" else 1)
+        tap, least = self.callback.crossed, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
         return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
 

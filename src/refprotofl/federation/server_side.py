@@ -11,7 +11,7 @@ from refprotofl.evaluation.scoring import accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models, initial_digests
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.catalogue import find_method, options_of
 from refprotofl.models import ALL
 
@@ -62,7 +62,7 @@ def build_server_side(
     `most_samples` are those of the largest client, `own_tested` each client's own test samples, where they are known.
     """
     method = find_method(experiment.method)
-    desk = Desk(
+    context = ServerContext(
         experiment=experiment,
         model=models.by_name[experiment.backbones[0]],
         parts=method.shared(experiment),
@@ -74,18 +74,18 @@ def build_server_side(
         most_samples=most_samples,
         own_tested=own_tested,
     )
-    untouched = {name: value.clone() for name, value in desk.model.state_dict().items()}
+    untouched = {name: value.clone() for name, value in context.model.state_dict().items()}
 
     def build() -> Server:
-        desk.model.load_state_dict(untouched)  # whoever computes in this process has written into it since
-        return method.server(desk)
+        context.model.load_state_dict(untouched)  # whoever computes in this process has written into it since
+        return method.server(context)
 
     server = build()
-    if experiment.privacy.unit == "client" and server.rule is not server.named_rule:
+    if experiment.privacy.unit == "client" and server.aggregator is not server.named_aggregator:
         raise InputError(
             f'privacy.unit = "client" has no say in method = {experiment.method!r}, which has a rule of its own.'
         )
-    if not experiment.aggregates_plainly and server.rule is not server.named_rule:
+    if not experiment.aggregates_plainly and server.aggregator is not server.named_aggregator:
         raise InputError(
             f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
             f"method = {experiment.method!r}, which has a rule of its own: leave both out."

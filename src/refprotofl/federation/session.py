@@ -19,7 +19,7 @@ from refprotofl.core.process import keep_freed_memory, one_compute_thread
 from refprotofl.engines.local.store import check_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation import simulation
-from refprotofl.federation.callbacks import Event, Watcher
+from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.loop import Loop, put_back
 from refprotofl.federation.provenance import origin_of, refuse_changed
 from refprotofl.federation.resolution import prepare, resolve_alike
@@ -33,13 +33,13 @@ from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose, go_back
 from refprotofl.records.summary import Summary
 
-__all__ = ["Event", "Finished", "Watcher", "Workers", "default_folder", "run", "worker_count"]
+__all__ = ["Callback", "Event", "RunResult", "Workers", "default_folder", "run", "worker_count"]
 
 Workers = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
-class Finished:
+class RunResult:
     """A finished run: its summary as in summary.json, and where it lies."""
 
     summary: Summary
@@ -55,24 +55,24 @@ def run(
     workers: Workers = 1,
     resume: bool = False,
     from_round: int | None = None,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
     engine: OpenEngine = open_engine,
-) -> Finished:
+) -> RunResult:
     """Runs an experiment, or goes on with one, and gives its summary.
 
     The result does not depend on `workers`. Without `out` a new folder under runs/ is made. `watcher` is told of what
-    happens, such as `refprotofl.ProgressWatcher()`. `engine` opens what asks the clients. `from_round` goes back to a
+    happens, such as `refprotofl.ProgressCallback()`. `engine` opens what asks the clients. `from_round` goes back to a
     round whose checkpoint is kept. With `numerics = "portable"`, InputError if torch has computed natively before.
     """
     started = time.perf_counter()
     too_late = numerics.attempt(experiment.numerics)  # before user code is imported, which may compute with torch
-    watcher = watcher or Watcher()
+    callback = callback or Callback()
     check_workers(workers)
     data_dir = None if data is None else Path(data).expanduser()
     folder = RunFolder(Path(out).expanduser() if out is not None else default_folder(experiment))
     keep_freed_memory()
     with ExitStack() as cleanup, one_compute_thread(), _full_disks_explained():
-        cleanup.callback(watcher.close)
+        cleanup.callback(callback.close)
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
@@ -80,19 +80,19 @@ def run(
         cleanup.callback(folder.close)
         finished = enter(folder, experiment, resume, data_dir, from_round)
         if finished is not None:
-            watcher.reused()
+            callback.reused()
             return finished
         if too_late is not None:
             raise too_late
         note = numerics.caveat(experiment.numerics)
         if note:
-            watcher.noted(note)
+            callback.noted(note)
         federation = simulation.load_federation(experiment, data_dir, device, seen_from(folder.path))
         for note in federation.data.notes:
-            watcher.noted(note)
+            callback.noted(note)
         side = simulation.server_side(federation)
         planned = folder.take(federation.experiment)
-        stand(folder, federation.experiment, from_round, watcher)
+        stand(folder, federation.experiment, from_round, callback)
         checkpoint = Checkpoint(folder.checkpoint, side.initial_digests, federation.experiment.keep_checkpoints)
         restore(side, checkpoint)
         count = worker_count(workers, federation.experiment, device)
@@ -101,10 +101,10 @@ def run(
         )
         cleanup.callback(opened.close)
         steps, costs = partial(simulation.steps_of_round, federation), partial(simulation.spent_after, federation)
-        loop = Loop(side, opened, checkpoint, folder, watcher, steps, costs)
+        loop = Loop(side, opened, checkpoint, folder, callback, steps, costs)
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path), experiment.numerics)
         loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_told())
-        return Finished(loop.run(started), folder.path)
+        return RunResult(loop.run(started), folder.path)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def enter(
     data_dir: Path | None,
     from_round: int | None,
     alike: Callable[[Experiment, Experiment], Experiment] = resolve_alike,
-) -> Finished | None:
+) -> RunResult | None:
     """Opens the folder, if it may be used for this experiment. A run that is finished needs no more.
 
     `alike` fills the experiment in as the stored one was.
@@ -141,7 +141,7 @@ def enter(
         folder.refuse_other(stored, wanted)
     refuse_changed(folder.path, stored, data_dir, experiment.numerics)
     summary = None if longer or from_round is not None else folder.read_summary()
-    return None if summary is None else Finished(summary, folder.path, reused=True)
+    return None if summary is None else RunResult(summary, folder.path, reused=True)
 
 
 def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
@@ -153,7 +153,7 @@ def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) 
         )
 
 
-def stand(folder: RunFolder, experiment: Experiment, from_round: int | None, watcher: Watcher) -> None:
+def stand(folder: RunFolder, experiment: Experiment, from_round: int | None, callback: Callback) -> None:
     """Brings the folder to the checkpoint that the run goes on from; tells if that is not the newest."""
     chosen = choose(folder, from_round, check_state)
     if not chosen.manifest:
@@ -165,12 +165,12 @@ def stand(folder: RunFolder, experiment: Experiment, from_round: int | None, wat
     round = chosen.manifest["progress"]["round"]
     if rollback is not None:
         why = "" if from_round is not None else f"{chosen.reason} "
-        watcher.noted(
+        callback.noted(
             f"{why}The run goes on from round {round}, not {rollback['before']}; what was told of later "
             f"rounds is in {rollback['events']}."
         )
     elif from_round is None:
-        watcher.noted(f"{chosen.reason} Its copy, {kept_name(round)}, is whole and was put in its place.")
+        callback.noted(f"{chosen.reason} Its copy, {kept_name(round)}, is whole and was put in its place.")
 
 
 def restore(side: ServerSide, checkpoint: Checkpoint) -> None:

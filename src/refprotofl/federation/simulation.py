@@ -23,7 +23,7 @@ from refprotofl.data import FederatedData, load_federated
 from refprotofl.engines.engine import Engine, Record
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, InProcess
-from refprotofl.engines.local.store import ClientStore, DiskShelf
+from refprotofl.engines.local.store import ClientStore, DiskBlobStore
 from refprotofl.engines.local.workers import WorkerProcesses
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
@@ -110,14 +110,14 @@ def client_side(
     federation: Federation,
     folder: Path,
     store: Callable[[Path, Callable[[int], State]], ClientStore] = ClientStore,
-    shelf: Callable[[Path], DiskShelf] = DiskShelf,
+    blobs: Callable[[Path], DiskBlobStore] = DiskBlobStore,
 ) -> ClientHost:
     """A place for all clients, whose private states lie in `folder`."""
     experiment, models = federation.experiment, federation.models
     make = None
     if experiment.attack.kind != "none":
         make = recruited(experiment, find_method(experiment.method).client, lambda one: federation.client(one).samples)
-    return build_client_side(experiment, models, federation.client, folder, store=store, shelf=shelf, make=make)
+    return build_client_side(experiment, models, federation.client, folder, store=store, blobs=blobs, make=make)
 
 
 def training_sizes(federation: Federation) -> list[int]:
@@ -137,7 +137,7 @@ def steps_of_round(federation: Federation, clients: Sequence[int], closing: Sequ
         of_all = training_sizes(federation)
         sizes = [of_all[client] for client in clients]
     own = [len(federation.data.client_indices[client]) for client in closing]
-    after = sum(method.closing_steps(experiment, samples) for samples in own)
+    after = sum(method.finetune_steps(experiment, samples) for samples in own)
     return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes) + after
 
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD
     from refprotofl.experiment.keys import Table
-    from refprotofl.methods.aggregators.aggregation import Mean, Rule, Upload, fold, moved
-    from refprotofl.methods.base.client import Client, Seat
+    from refprotofl.methods.aggregators.aggregation import Aggregator, Mean, Upload, aggregate_uploads, apply_update
+    from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
         Dense,
-        Exchange,
+        MessageSchema,
         Real,
-        Received,
         Refused,
         Scope,
         SparseVector,
+        ValidatedMessage,
         Whole,
         declare,
     )
-    from refprotofl.methods.base.server import Desk, Server
+    from refprotofl.methods.base.server import Server, ServerContext
     from refprotofl.methods.base.training import train
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
@@ -42,21 +42,21 @@ _PLACES = {
     "Cost": "refprotofl.methods.declaration",
     "Declaration": "refprotofl.methods.declaration",
     "Dense": "refprotofl.methods.base.schema",
-    "Desk": "refprotofl.methods.base.server",
-    "Exchange": "refprotofl.methods.base.schema",
+    "ServerContext": "refprotofl.methods.base.server",
+    "MessageSchema": "refprotofl.methods.base.schema",
     "FedAvgClient": "refprotofl.methods.builtin.fedavg.fedavg",
     "FedAvgServer": "refprotofl.methods.builtin.fedavg.fedavg",
     "Mean": "refprotofl.methods.aggregators.aggregation",
     "Method": "refprotofl.methods.declaration",
     "Real": "refprotofl.methods.base.schema",
-    "Received": "refprotofl.methods.base.schema",
+    "ValidatedMessage": "refprotofl.methods.base.schema",
     "Refused": "refprotofl.methods.base.schema",
     "Releases": "refprotofl.methods.declaration",
-    "Rule": "refprotofl.methods.aggregators.aggregation",
+    "Aggregator": "refprotofl.methods.aggregators.aggregation",
     "SampleUse": "refprotofl.methods.declaration",
     "Samples": "refprotofl.methods.base.samples",
     "Scope": "refprotofl.methods.base.schema",
-    "Seat": "refprotofl.methods.base.client",
+    "ClientContext": "refprotofl.methods.base.client",
     "Server": "refprotofl.methods.base.server",
     "SparseVector": "refprotofl.methods.base.schema",
     "Table": "refprotofl.experiment.keys",
@@ -66,8 +66,8 @@ _PLACES = {
     "declare": "refprotofl.methods.base.schema",
     "fill_options": "refprotofl.methods.catalogue",
     "find_method": "refprotofl.methods.catalogue",
-    "fold": "refprotofl.methods.aggregators.aggregation",
-    "moved": "refprotofl.methods.aggregators.aggregation",
+    "aggregate_uploads": "refprotofl.methods.aggregators.aggregation",
+    "apply_update": "refprotofl.methods.aggregators.aggregation",
     "train": "refprotofl.methods.base.training",
 }
 
@@ -77,37 +77,37 @@ __all__ = [
     "BODY",
     "HEAD",
     "METHODS",
+    "Aggregator",
     "Client",
+    "ClientContext",
     "Cohort",
     "Cost",
     "Declaration",
     "Dense",
-    "Desk",
-    "Exchange",
     "FedAvgClient",
     "FedAvgServer",
     "Mean",
+    "MessageSchema",
     "Method",
     "Real",
-    "Received",
     "Refused",
     "Releases",
-    "Rule",
     "SampleUse",
     "Samples",
     "Scope",
-    "Seat",
     "Server",
+    "ServerContext",
     "SparseVector",
     "Table",
     "Upload",
+    "ValidatedMessage",
     "Whole",
+    "aggregate_uploads",
+    "apply_update",
     "class_means",
     "declare",
     "fill_options",
     "find_method",
-    "fold",
-    "moved",
     "train",
 ]
 

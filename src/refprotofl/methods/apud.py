@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from refprotofl.experiment.keys import number_of
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, fold, moved
+from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, aggregate_uploads, apply_update
 
-Rule = Literal["top", "random", "probabilistic"]
+Selection = Literal["top", "random", "probabilistic"]
 
 
 def number_to_send(keep: float, size: int) -> int:
@@ -19,8 +19,8 @@ def number_to_send(keep: float, size: int) -> int:
 
 def select(local: Tensor, reference: Tensor, keep: int) -> Tensor:
     """The `keep` coordinates that moved most, Eqs. (3)-(5): a mask (d,); of equals the lower index goes first."""
-    moved = (local - reference).abs().numpy()  # (d,), Eq. (3)
-    return _mask(moved.size, _largest(moved, keep))
+    movement = (local - reference).abs().numpy()  # (d,), Eq. (3)
+    return _mask(movement.size, _largest(movement, keep))
 
 
 def select_random(size: int, keep: int, generator: np.random.Generator) -> Tensor:
@@ -32,25 +32,25 @@ def select_probabilistic(local: Tensor, reference: Tensor, keep: int, generator:
 
     Systematic sampling over a random order: fixed size, and the inclusion probabilities are met exactly.
     """
-    moved = (local - reference).abs().to(torch.float64).numpy()
-    moving = int(np.count_nonzero(moved))
+    movement = (local - reference).abs().to(torch.float64).numpy()
+    moving = int(np.count_nonzero(movement))
     if moving <= keep:
-        return _mask(moved.size, _largest(moved, keep))
-    order = generator.permutation(moved.size)
-    reach = np.cumsum(inclusion_probabilities(moved, keep)[order])
+        return _mask(movement.size, _largest(movement, keep))
+    order = generator.permutation(movement.size)
+    reach = np.cumsum(inclusion_probabilities(movement, keep)[order])
     reach *= keep / reach[-1]
     ticks = np.arange(keep) + generator.random()
-    return _mask(moved.size, order[np.searchsorted(reach, ticks, side="right").clip(max=moved.size - 1)])
+    return _mask(movement.size, order[np.searchsorted(reach, ticks, side="right").clip(max=movement.size - 1)])
 
 
-def inclusion_probabilities(moved: np.ndarray, keep: int) -> np.ndarray:
+def inclusion_probabilities(movement: np.ndarray, keep: int) -> np.ndarray:
     """min(1, s * moved) with s solved so that the sum is `keep`; more than `keep` entries must be non-zero."""
-    descending = np.sort(moved)[::-1]
+    descending = np.sort(movement)[::-1]
     rest = np.cumsum(descending[::-1])[::-1]  # rest[i]: sum from the i-th largest on
     certain = 0  # how many are kept for sure: as long as the next one's probability would exceed 1
     while certain < keep and (keep - certain) * descending[certain] > rest[certain]:
         certain += 1
-    probabilities: np.ndarray = np.minimum(1.0, moved * ((keep - certain) / rest[certain]))
+    probabilities: np.ndarray = np.minimum(1.0, movement * ((keep - certain) / rest[certain]))
     return probabilities
 
 
@@ -73,7 +73,7 @@ def aggregate(
     took part, so that a coordinate sent by few moves little.
     """
     listed = (upload(reference, mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads)
-    return moved(reference, fold(Mean(normalise), len(reference), listed))
+    return apply_update(reference, aggregate_uploads(Mean(normalise), len(reference), listed))
 
 
 def upload(reference: Tensor, places: Tensor, values: Tensor, weight: float) -> Upload:
@@ -82,10 +82,10 @@ def upload(reference: Tensor, places: Tensor, values: Tensor, weight: float) -> 
     return Upload(change, weight, places)
 
 
-def _largest(moved: np.ndarray, keep: int) -> np.ndarray:
-    threshold = np.partition(moved, moved.size - keep)[moved.size - keep]  # the keep-th largest
-    above = np.flatnonzero(moved > threshold)
-    equal = np.flatnonzero(moved == threshold)
+def _largest(movement: np.ndarray, keep: int) -> np.ndarray:
+    threshold = np.partition(movement, movement.size - keep)[movement.size - keep]  # the keep-th largest
+    above = np.flatnonzero(movement > threshold)
+    equal = np.flatnonzero(movement == threshold)
     return np.concatenate([above, equal[: keep - above.size]])
 
 

@@ -86,7 +86,7 @@ class Declaration:
     shared: ClassVar[Parts | None] = None  # the model's parts that clients share; None: the key `share` decides
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # what it does in a round depends on how many there are in all
-    stays_home: ClassVar[str] = ""  # why it is for simulation only and must not run on people's devices
+    simulation_only: ClassVar[str] = ""  # why it is for simulation only and must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
 
     @staticmethod
@@ -114,22 +114,22 @@ class Declaration:
         return experiment.train.local_epochs
 
     @staticmethod
-    def closing_epochs(experiment: "Experiment") -> int:
+    def finetune_epochs(experiment: "Experiment") -> int:
         """Passes over its own data that each client makes for itself when the last round is over."""
         return 0
 
     @staticmethod
-    def closing_steps(experiment: "Experiment", samples: int) -> int:
+    def finetune_steps(experiment: "Experiment", samples: int) -> int:
         """Steps that a client with so many samples of its own takes for itself when the last round is over."""
         return 0
 
     @staticmethod
-    def hands_out(experiment: "Experiment") -> bool:
+    def join_payload(experiment: "Experiment") -> bool:
         """Whether a client that joins is sent more than a few bytes."""
         return experiment.public.train_on
 
     @staticmethod
-    def starts_free(experiment: "Experiment") -> bool:
+    def seed_start(experiment: "Experiment") -> bool:
         """Whether clients are sent no weights in the first round, as the seed gives them."""
         return False
 
@@ -161,16 +161,16 @@ class Method:
     sample_uses: "Callable[[Experiment], SampleUses]"
     extra_outputs: "Callable[[Experiment], int]"
     local_epochs: "Callable[[Experiment], int]"
-    closing_epochs: "Callable[[Experiment], int]"
-    closing_steps: "Callable[[Experiment, int], int]"
-    hands_out: "Callable[[Experiment], bool]"
-    starts_free: "Callable[[Experiment], bool]"
+    finetune_epochs: "Callable[[Experiment], int]"
+    finetune_steps: "Callable[[Experiment, int], int]"
+    join_payload: "Callable[[Experiment], bool]"
+    seed_start: "Callable[[Experiment], bool]"
     feedback: "Callable[[Experiment], Feedback]"
     check: "Callable[[Experiment], None]"
     warnings: "Callable[[Experiment], tuple[str, ...]]"
     pooled: bool
     depends_on_rounds: bool
-    stays_home: str
+    simulation_only: str
     notes: tuple[str, ...]
     page: str  # of the documentation, where there is one
 
@@ -224,16 +224,16 @@ def declared(name: str, source: type, where: str, page: str = "") -> Method:
         sample_uses=_sample_uses(said("sample_uses"), local_epochs, releases),
         extra_outputs=_function(where, "extra_outputs", said("extra_outputs"), int),
         local_epochs=local_epochs,
-        closing_epochs=_function(where, "closing_epochs", said("closing_epochs"), int),
-        closing_steps=said("closing_steps"),
-        hands_out=said("hands_out"),
-        starts_free=said("starts_free"),
+        finetune_epochs=_function(where, "finetune_epochs", said("finetune_epochs"), int),
+        finetune_steps=said("finetune_steps"),
+        join_payload=said("join_payload"),
+        seed_start=said("seed_start"),
         feedback=said("feedback"),
         check=said("check"),
         warnings=said("warnings"),
         pooled=bool(said("pooled")),
         depends_on_rounds=bool(said("depends_on_rounds")),
-        stays_home=str(said("stays_home")),
+        simulation_only=str(said("simulation_only")),
         notes=tuple(said("notes")),
         page=page,
     )

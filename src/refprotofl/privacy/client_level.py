@@ -30,7 +30,7 @@ class NoisedSum:
         self._expected = expected
         self._draw = draw
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         summed, sent = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.bool)
         for upload in uploads:
             short = upload.change * min(1.0, self._clip / max(float(upload.change.norm()), 1e-300))
@@ -78,8 +78,8 @@ def noised_prototypes(experiment: Experiment, round: int, prototypes: Tensor) ->
     wide = prototypes.to(torch.float64)
     short = wide * (table.prototype_clip / wide.norm(dim=2, keepdim=True).clamp(min=table.prototype_clip))
     bound = table.prototype_clip * math.sqrt(rows)
-    rule = NoisedSum(bound, table.noise, experiment.cohort_size, lambda: _stream(experiment, "prototypes", round))
-    mean = rule.fold(rows * width, [Upload(one.flatten(), 1.0) for one in short])
+    aggregator = NoisedSum(bound, table.noise, experiment.cohort_size, lambda: _stream(experiment, "prototypes", round))
+    mean = aggregator.aggregate(rows * width, [Upload(one.flatten(), 1.0) for one in short])
     return mean.view(rows, width).to(prototypes.dtype)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from refprotofl.core.errors import PrivacyError
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.base.client import Seat
+from refprotofl.methods.base.client import ClientContext
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import SampleUse
@@ -57,30 +57,30 @@ class Answering(Protocol):
 class AccountedClient:
     """A client whose use of private samples is checked, whatever its method's code does."""
 
-    def __init__(self, make: Callable[[Seat, State], Answering], seat: Seat, state: State) -> None:
+    def __init__(self, make: Callable[[ClientContext, State], Answering], context: ClientContext, state: State) -> None:
         self._make = make
-        self._seat = seat
+        self._context = context
         self.state = state
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
-        seat, before = self._seat.for_request(verb, round), dict(self.state)
-        client = self._make(seat, self.state)
+        context, before = self._context.for_request(verb, round), dict(self.state)
+        client = self._make(context, self.state)
         answer = client.answer(verb, round, message)
-        self.state = settle(seat, verb, round, answer, before, client.state)
+        self.state = settle(context, verb, round, answer, before, client.state)
         return answer
 
 
-def settle(seat: Seat, verb: str, round: int, answer: Message, before: State, after: State) -> State:
+def settle(context: ClientContext, verb: str, round: int, answer: Message, before: State, after: State) -> State:
     """Check what an answer did with private samples against what is accounted for; return the state with its ledger.
 
     `before` is the client's state when it was asked, `after` as its method left it.
     """
-    mechanism = seat.mechanism
+    mechanism = context.mechanism
     if mechanism is None:
         return after
     done, last = Done(mechanism.steps, mechanism.means), _last(before)
-    use = find_method(seat.experiment.method).sample_uses(seat.experiment).get(verb, SampleUse())
-    due = planned(seat.experiment, use, len(seat.samples) + public_size(seat.experiment))
+    use = find_method(context.experiment.method).sample_uses(context.experiment).get(verb, SampleUse())
+    due = planned(context.experiment, use, len(context.samples) + public_size(context.experiment))
     due = Done() if is_lost(answer) else due
     if done != due:
         raise PrivacyError(

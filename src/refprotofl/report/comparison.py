@@ -157,7 +157,7 @@ def _epochs(summary: Summary) -> int:
     ran = Experiment.parse(summary["experiment"])
     method = find_method(ran.method)
     passes = ran.rounds * ran.clients if method.pooled else summary["full_model"]["participations"]
-    alone = method.closing_epochs(ran)
+    alone = method.finetune_epochs(ran)
     joined = summary["communication"]["one_off"]["messages"] // 2 if alone else 0  # a request and its answer
     return passes * method.local_epochs(ran) + joined * alone
 

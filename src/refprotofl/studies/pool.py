@@ -17,7 +17,7 @@ from refprotofl.core.devices import choose, places
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.process import interrupts_ignored, live_with_parent
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.runner import Failed, run_cells
 
@@ -31,7 +31,7 @@ def hands_for(cells: Sequence[Cell], seconds: float) -> int:
     return min(cores, len(cells)) - 1 if on_cpu and seconds > WORTH_HANDS else 0
 
 
-class Hands:
+class WorkerPool:
     """Leaves whatever fails to the process that it helps, which then meets the same and tells."""
 
     def __init__(self, count: int, cells: Sequence[Cell], data: Path | None, kept: Path | None) -> None:
@@ -44,7 +44,7 @@ class Hands:
                 process.start()
             self._processes.append(process)
 
-    def __enter__(self) -> "Hands":
+    def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(
@@ -77,7 +77,7 @@ def _help(plan: bytes) -> None:
     data, kept = (None if plain[name] is None else Path(plain[name]) for name in ("data", "kept"))
     cells = [Cell(one["name"], Experiment.parse(one["experiment"]), Path(one["folder"])) for one in plain["cells"]]
     with suppress(RefProtoFLError):
-        for _ in run_cells(cells, data, 1, lambda number, cell: Watcher(), kept=kept, failed=_left_alone):
+        for _ in run_cells(cells, data, 1, lambda number, cell: Callback(), kept=kept, failed=_left_alone):
             pass
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from refprotofl.core.errors import BudgetError, MachineError, RunError
 from refprotofl.federation.provenance import current_folder
-from refprotofl.federation.session import Watcher, Workers, run
+from refprotofl.federation.session import Callback, Workers, run
 from refprotofl.records.folder import Busy, read_experiment
 from refprotofl.studies.cells import Cell, cell_folder
 from refprotofl.studies.results import Result, keep, read_kept, result_of
@@ -32,7 +32,7 @@ def run_cells(
     cells: Sequence[Cell],
     data: Path | None,
     workers: Workers | Callable[[Cell], Workers],
-    watch: Callable[[int, Cell], Watcher],
+    watch: Callable[[int, Cell], Callback],
     *,
     kept: Path | None = None,
     failed: Callable[[Failed], None] | None = None,
@@ -84,7 +84,7 @@ def _kept(cell: Cell, data: Path | None, kept: Path | None) -> Done | None:
     return None if found is None else (replace(cell, reused=True), found)
 
 
-def _run(planned: Cell, data: Path | None, workers: Workers, watch: Callable[[Cell], Watcher]) -> Done:
+def _run(planned: Cell, data: Path | None, workers: Workers, watch: Callable[[Cell], Callback]) -> Done:
     cell = replace(planned, folder=current_folder(planned.folder, planned.experiment, data))
-    finished = run(cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, watcher=watch(cell))
+    finished = run(cell.experiment, out=cell.folder, data=data, workers=workers, resume=True, callback=watch(cell))
     return replace(cell, reused=finished.reused), result_of(finished.folder, cell.experiment, finished.summary)

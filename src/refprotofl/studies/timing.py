@@ -40,7 +40,7 @@ class Pace:
 def passes(experiment: Experiment) -> float:
     """Over all clients' data, in all rounds and after the last."""
     method, batch = find_method(experiment.method), experiment.train.batch_size
-    closing = method.closing_steps(experiment, SAMPLES) / math.ceil(SAMPLES / batch)
+    closing = method.finetune_steps(experiment, SAMPLES) / math.ceil(SAMPLES / batch)
     return experiment.fraction * (experiment.rounds * max(1, method.local_epochs(experiment)) + closing)
 
 

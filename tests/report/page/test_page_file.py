@@ -15,7 +15,7 @@ from refprotofl.report.page import shrink
 from refprotofl.report.page.collect import gather
 from refprotofl.report.page.elements import Column, Facts, Figure, Page, Part, Section, Table, Tile
 from refprotofl.report.page.html import as_file, as_live, asset, embedded, live_policy
-from refprotofl.report.page.shrink import lessened, write_page
+from refprotofl.report.page.shrink import shrink_to_fit, write_page
 from refprotofl.report.page.static import draw_figures
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202e"
@@ -145,7 +145,7 @@ def test_a_page_that_is_too_large_is_shown_in_less_and_says_so(
     grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = gather([grid])
-    smallest = [len(as_file(one).encode()) for one in lessened(page)]
+    smallest = [len(as_file(one).encode()) for one in shrink_to_fit(page)]
     assert smallest[-1] < smallest[-2] < smallest[0]
     monkeypatch.setattr(shrink, "MOST_BYTES", smallest[-2])
     write_page(page, tmp_path / "page.html")
@@ -160,7 +160,7 @@ def test_a_curve_in_less_keeps_its_last_point() -> None:
     rows = [[name, round, 0.5] for name in ("a", "b") for round in range(1, 101)]
     columns = (Column("method", "method", "text"), Column("round", "round", "whole"), Column("accuracy", "", "share"))
     curve = Figure("accuracy-by-round", "", "", "lines", columns, rows, x="round", y="accuracy", colour="method")
-    _, first, *_ = lessened(Page("", "", [], [Section("learning", "", [curve])]))
+    _, first, *_ = shrink_to_fit(Page("", "", [], [Section("learning", "", [curve])]))
     rounds = [row[1] for row in first.figures[0].rows if row[0] == "b"]
     assert rounds == [1, 10, 19, 28, 37, 46, 55, 64, 73, 82, 91, 100]
 

@@ -13,10 +13,10 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.attacks import KINDS, draw_hostile, hostile_clients
 from refprotofl.federation import attackers
 from refprotofl.federation.attackers import flipped, poisoned, stamped
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.wire import decode
 from refprotofl.wire.tensors import same_bits
 
@@ -41,14 +41,14 @@ HOSTILE = hostile_clients(tiny("signflip"))
 HONEST = [client for client in range(5) if client not in HOSTILE]
 
 
-class Tap(Watcher):
+class Tap(Callback):
     def __init__(self) -> None:
-        self.seen: dict[tuple[str, str, int, int], Received] = {}
+        self.seen: dict[tuple[str, str, int, int], ValidatedMessage] = {}
 
     def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
-        self.seen[direction, phase, round, client] = Received(decode(data))
+        self.seen[direction, phase, round, client] = ValidatedMessage(decode(data))
 
-    def up(self, phase: str, client: int, round: int = 1) -> Received:
+    def up(self, phase: str, client: int, round: int = 1) -> ValidatedMessage:
         return self.seen["up", phase, round, client]
 
     def reference(self, round: int = 1) -> torch.Tensor:
@@ -73,7 +73,7 @@ def tapped(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tap]:
         experiment = tiny(kind, **changed)
         if experiment.hash not in done:
             done[experiment.hash] = Tap()
-            run(experiment, out=tmp_path_factory.mktemp("run"), watcher=done[experiment.hash])
+            run(experiment, out=tmp_path_factory.mktemp("run"), callback=done[experiment.hash])
         return done[experiment.hash]
 
     return tapped

@@ -9,7 +9,7 @@ import pytest
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import Link
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Watcher, run
+from refprotofl.federation.session import Callback, run
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.frontier import search as searching
 from refprotofl.studies.frontier.candidates import Candidate, Request, Schedule, our_choice, read_schedules
@@ -279,11 +279,11 @@ def test_who_begins_anew_runs_in_rungs_that_decide_and_who_sends_too_much_is_out
             yield Tried(one, rounds, {0: 0.5}, SENT, 2.0 if one.name == "fedavg" else 0.5)
 
     monkeypatch.setattr(searching, "_try", run_rung)
-    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Watcher())
+    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Callback())
     assert ran == [[("fedavg", 6), ("local", 6)], [("thin", 18), ("local", 18)]]
     assert {one.candidate.name: one.rounds for one in found.tried} == {"thin": 18, "local": 18, "fedavg": 6}
     ran.clear()
-    searching.search(replace(asked, ends=1), None, 1, lambda cells: lambda number, cell: Watcher())
+    searching.search(replace(asked, ends=1), None, 1, lambda cells: lambda number, cell: Callback())
     assert ran[0] == [("thin", 6), ("fedavg", 6), ("local", 6)]
 
 
@@ -297,7 +297,7 @@ def test_who_keeps_within_what_is_allowed_goes_on_before_who_does_not(monkeypatc
             yield Tried(one, rounds, {0: 0.9 if beyond else 0.5}, SENT, 1.1 if beyond else 0.9)
 
     monkeypatch.setattr(searching, "_try", run_rung)
-    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Watcher())
+    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Callback())
     assert ran == [[("fedavg", 6), ("fedproto", 6), ("fedgh", 6)], [("fedproto", 18)]]
     assert found.winner is not None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refprotofl.federation.session import Watcher
+from refprotofl.federation.session import Callback
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.tune.search import Request
 from refprotofl.studies.tune.space import read_dimension
@@ -40,5 +40,5 @@ def ask(tmp_path: Path) -> Ask:
     return make
 
 
-def unwatched(cells: Sequence[Cell]) -> Callable[[int, Cell], Watcher]:
-    return lambda number, cell: Watcher()
+def unwatched(cells: Sequence[Cell]) -> Callable[[int, Cell], Callback]:
+    return lambda number, cell: Callback()

@@ -19,8 +19,8 @@ from refprotofl.deploy.transport import Reply, Sending, Transport
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, too_late
 from refprotofl.engines.local.workers import pack_outcome, pack_task, unpack_outcome, unpack_task
-from refprotofl.federation.callbacks import Watcher
-from refprotofl.federation.session import Finished, run
+from refprotofl.federation.callbacks import Callback
+from refprotofl.federation.session import RunResult, run
 from refprotofl.federation.simulation import Site, build_worker_host, worker_specifications
 
 TASK = "task"
@@ -104,7 +104,7 @@ def _read(task: Task, reply: Reply, deadline: float | None) -> Outcome:
     return unpack_outcome(reply.envelope.payload)
 
 
-def simulate(transport: Transport, nodes: list[int], settings: Settings, watcher: Watcher) -> Finished:
+def simulate(transport: Transport, nodes: list[int], settings: Settings, callback: Callback) -> RunResult:
     """The ServerApp's part. It goes on with the run in the folder, if there is one."""
 
     def open_engine(site: Site) -> LocalEngine:
@@ -120,7 +120,7 @@ def simulate(transport: Transport, nodes: list[int], settings: Settings, watcher
         data=settings.data,
         workers=len(nodes),
         resume=True,
-        watcher=watcher,
+        callback=callback,
         engine=open_engine,
     )
 

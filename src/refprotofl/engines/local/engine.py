@@ -5,10 +5,10 @@ from itertools import chain
 from pathlib import Path
 
 from refprotofl.core.errors import RunError
-from refprotofl.engines.engine import STOPS, Record, Request, Result, Terms
+from refprotofl.engines.engine import STOPS, EngineInfo, Record, Request, Result
 from refprotofl.engines.local.host import Executor, Task
 from refprotofl.engines.local.logs import ClientLogs
-from refprotofl.engines.local.store import Location, prepare_shelf, prepare_states, remove_others, sync_states
+from refprotofl.engines.local.store import Location, prepare_blobs, prepare_states, remove_others, sync_states
 
 
 class LocalEngine:
@@ -18,7 +18,7 @@ class LocalEngine:
     that none of them names are removed; then `start` is called for whoever computes.
     """
 
-    terms = Terms()
+    info = EngineInfo()
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LocalEngine:
         self._deadline: float | None = None
         self._logs = ClientLogs(folder.parent)
         prepare_states(folder)
-        prepare_shelf(folder)
+        prepare_blobs(folder)
         remove_others(folder, self._named())
         self._executor = start()
 

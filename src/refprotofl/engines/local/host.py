@@ -15,7 +15,7 @@ from refprotofl.core.errors import DataError, GuardError, InputError, MachineErr
 from refprotofl.core.state import State
 from refprotofl.engines.engine import STOPS, Code, Request, Result
 from refprotofl.engines.local.store import ClientStore, Location
-from refprotofl.methods.base.client import Seat
+from refprotofl.methods.base.client import ClientContext
 from refprotofl.methods.base.schema import Refused
 from refprotofl.methods.base.training import Diverged
 from refprotofl.wire import Message, decode, encode
@@ -59,13 +59,13 @@ class ClientHost:
 
     def __init__(
         self,
-        make: Callable[[Seat, State], Answering],
-        seat: Callable[[int], Seat],
+        make: Callable[[ClientContext, State], Answering],
+        context: Callable[[int], ClientContext],
         store: ClientStore,
         failed: Failed | None = None,
     ) -> None:
         self._make = make
-        self._seat = seat
+        self._context = context
         self.store = store
         self._failed = failed or (lambda client, round, verb, problem: None)
 
@@ -87,9 +87,9 @@ class ClientHost:
         number, round = request.client, request.round
         loaded, asked = self.store.load(number, location), decode(request.payload)
         try:
-            seat = self._seat(number)
-            client = self._make(seat, dict(loaded.state))
-            result = Result(encode(client.answer(request.verb, round, asked), seat.experiment.value_code))
+            context = self._context(number)
+            client = self._make(context, dict(loaded.state))
+            result = Result(encode(client.answer(request.verb, round, asked), context.experiment.value_code))
         except (MachineError, PrivacyError, MemoryError):
             raise
         except Exception as problem:

@@ -157,12 +157,12 @@ SHELF = "shelf"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def prepare_shelf(folder: Path) -> None:
+def prepare_blobs(folder: Path) -> None:
     """What a process that was killed had begun to write goes."""
     remove_parts(ensure_folder(folder / SHELF, private=True))
 
 
-class DiskShelf:
+class DiskBlobStore:
     """Messages by the digest of their bytes; equal ones are kept once, in memory and on disk."""
 
     def __init__(self, folder: Path) -> None:

@@ -23,26 +23,26 @@ class Upload:
     progress: float = 1.0  # what the change is divided by before it counts, as FedNova does
 
 
-class Rule(Protocol):
+class Aggregator(Protocol):
     """From uploads to the move (P,) in float64; where nobody sent anything it is -0.0, which changes no value."""
 
     @property
     def holds(self) -> bool:
         """Whether it must have the round's uploads all at once, as a median must."""
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor: ...
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor: ...
 
 
-def fold(rule: Rule, size: int, uploads: Iterable[Upload]) -> Tensor:
+def aggregate_uploads(aggregator: Aggregator, size: int, uploads: Iterable[Upload]) -> Tensor:
     """The move of a vector of `size`: uploads are taken in as they come, or held if the rule must have them all."""
-    return rule.fold(size, _held(uploads) if rule.holds else uploads)
+    return aggregator.aggregate(size, _held(uploads) if aggregator.holds else uploads)
 
 
 def _held(uploads: Iterable[Upload]) -> Sequence[Upload]:
     return tuple(uploads)
 
 
-def moved(reference: Tensor, move: Tensor) -> Tensor:
+def apply_update(reference: Tensor, move: Tensor) -> Tensor:
     """The vector after the move, rounded once."""
     return (reference.to(torch.float64) + move).to(reference.dtype)
 
@@ -59,7 +59,7 @@ class Mean:
     def __init__(self, normalise: Normalise = "senders") -> None:
         self._normalise = normalise
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         summed, senders = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
         total = effective = everywhere = 0.0  # sums of w_k, of w_k * progress_k, of w_k of those who sent all
         for upload in uploads:

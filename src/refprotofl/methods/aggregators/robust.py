@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Rule, Upload, fold
+from refprotofl.methods.aggregators.aggregation import Aggregator, Mean, Normalise, Upload, aggregate_uploads
 
 BLOCK = 1 << 22  # values that are laid out and sorted at a time
 STEPS = 1000  # of Weiszfeld's iteration, at most
@@ -27,14 +27,14 @@ TINY = 1e-150  # a distance whose inverse still adds up
 STILL = 1e-10  # relative change of its weights at which it ends: a far vector's is small, but counts
 
 
-def choose_rule(experiment: Experiment, normalise: Normalise = "senders") -> Rule:
+def choose_aggregator(experiment: Experiment, normalise: Normalise = "senders") -> Aggregator:
     """The rule for changes that the keys `aggregate`, `trim`, `clip` and `min-senders` name."""
-    rule = _named(experiment, experiment.clip, normalise)
-    return rule if experiment.min_senders == 1 else Quorum(rule, experiment.min_senders)
+    aggregator = _named(experiment, experiment.clip, normalise)
+    return aggregator if experiment.min_senders == 1 else Quorum(aggregator, experiment.min_senders)
 
 
-def _named(experiment: Experiment, clip: float, normalise: Normalise) -> Rule:
-    rules: dict[str, Rule] = {
+def _named(experiment: Experiment, clip: float, normalise: Normalise) -> Aggregator:
+    rules: dict[str, Aggregator] = {
         "mean": Mean(normalise),
         "median": Median(normalise),
         "trimmed": Trimmed(experiment.trim, normalise),
@@ -49,27 +49,27 @@ def centre(experiment: Experiment, vectors: Tensor, weights: Tensor) -> Tensor:
 
     Distances are from their coordinate-wise median; `clipped` limits them to their median, for `clip` is about changes.
     """
-    wide, rule = vectors.to(torch.float64), _named(experiment, 0.0, "senders")
+    wide, aggregator = vectors.to(torch.float64), _named(experiment, 0.0, "senders")
     size = wide.shape[1]
-    middle = fold(Median(), size, [Upload(vector, 1.0) for vector in wide])
+    middle = aggregate_uploads(Median(), size, [Upload(vector, 1.0) for vector in wide])
     away = [Upload(vector - middle, float(weight)) for vector, weight in zip(wide, weights, strict=True)]
-    return middle + fold(rule, size, away)
+    return middle + aggregate_uploads(aggregator, size, away)
 
 
 class Quorum:
     """Another rule, but for coordinates that fewer than `least` clients sent: they keep their values."""
 
-    def __init__(self, rule: Rule, least: int) -> None:
-        self._rule = rule
+    def __init__(self, aggregator: Aggregator, least: int) -> None:
+        self._aggregator = aggregator
         self._least = least
 
     @property
     def holds(self) -> bool:
-        return self._rule.holds
+        return self._aggregator.holds
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         senders = torch.zeros(size, dtype=torch.int64)
-        move = self._rule.fold(size, _counting(senders, uploads))
+        move = self._aggregator.aggregate(size, _counting(senders, uploads))
         return torch.where(senders >= self._least, move, -0.0)
 
 
@@ -92,7 +92,7 @@ class Median:
     def __init__(self, normalise: Normalise = "senders") -> None:
         self._normalise = normalise
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         senders = torch.zeros(size, dtype=torch.int64)
         even = list(_counting(senders, at_common_progress(uploads)))
         move = np.full(size, -0.0)
@@ -140,7 +140,7 @@ class Clipped:
         self._clip = clip
         self._mean = Mean(normalise)
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         even = at_common_progress(uploads)
         norms = [float(upload.change.norm()) for upload in even]
         most = self._clip or (median(norms) if norms else 0.0)
@@ -148,7 +148,7 @@ class Clipped:
             replace(upload, change=upload.change * (most / norm)) if norm > most else upload
             for upload, norm in zip(even, norms, strict=True)
         )
-        return self._mean.fold(size, short)
+        return self._mean.aggregate(size, short)
 
 
 class GeometricMedian:
@@ -160,11 +160,11 @@ class GeometricMedian:
 
     holds: ClassVar[bool] = True
 
-    def fold(self, size: int, uploads: Iterable[Upload]) -> Tensor:
+    def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
         even = at_common_progress(uploads)
         weights = weiszfeld(_products(size, even)).tolist() if even else []
         weighted = (replace(upload, weight=weight) for upload, weight in zip(even, weights, strict=True))
-        return Mean("participants").fold(size, weighted)
+        return Mean("participants").aggregate(size, weighted)
 
 
 def weiszfeld(products: np.ndarray) -> np.ndarray:

@@ -25,14 +25,14 @@ from refprotofl.evaluation.scoring import (
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import LOST, Exchanges, Lost, Received, Refused, Scope, read_request
+from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.sample_level import PrivateSamples, SampleMechanism, open_samples
 from refprotofl.wire import Message
 
 
-class Shelf(Protocol):
+class BlobStore(Protocol):
     """Keeps the large constant messages that a client was given; equal ones are kept once."""
 
     def put(self, message: Message) -> str: ...
@@ -41,20 +41,20 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class Seat:
+class ClientContext:
     """What a client has where it lives: its number, its data, a model to compute with, its store."""
 
-    number: int
+    client_id: int
     experiment: Experiment
     samples: Samples
     test: TestSet
     model: SplitModel
     parts: Parts  # shared with the others
-    shelf: Shelf
+    blobs: BlobStore
     memo: dict[str, Tensor]  # common to all clients of a place: features under the newest shared backbone
     options: Any = None  # the method's own
     feedback: Feedback = "none"
-    messages: Exchanges = field(default_factory=dict)
+    messages: MessageSchemas = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Seal the samples where single ones are protected: there is no seat from which they can be read."""
@@ -64,14 +64,14 @@ class Seat:
             object.__setattr__(self, "samples", PrivateSamples(self.samples, mechanism))
 
     def _stream(self, purpose: str, round: int) -> np.random.Generator:
-        return streams.stream(self.experiment.seed, purpose, client=self.number, round=round)
+        return streams.stream(self.experiment.seed, purpose, client=self.client_id, round=round)
 
     @property
     def mechanism(self) -> SampleMechanism | None:
         """What noises all that is made of the samples, if single ones are protected."""
         return open_samples(self.samples)[1]
 
-    def for_request(self, verb: str, round: int) -> "Seat":
+    def for_request(self, verb: str, round: int) -> "ClientContext":
         """This seat while one request is answered.
 
         Where samples are protected, what the client is scored on is there for scoring alone: it may be held-out
@@ -93,41 +93,41 @@ class Client(ABC):
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "evaluate")
     options: Any
 
-    def __init__(self, seat: Seat, state: State) -> None:
-        self.seat = seat
-        self.experiment = seat.experiment
-        self.options = seat.options
-        self.model = seat.model
-        self.parts = seat.parts
-        self.samples = seat.samples
+    def __init__(self, context: ClientContext, state: State) -> None:
+        self.context = context
+        self.experiment = context.experiment
+        self.options = context.options
+        self.model = context.model
+        self.parts = context.parts
+        self.samples = context.samples
         self.state = state
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         if verb not in (*self.verbs, LOST):
             raise Refused(f"there is no {verb!r} to ask this client for")
-        handler: Callable[[int, Received], Message] = getattr(self, verb)
-        self.seat = self.seat.for_request(verb, round)
+        handler: Callable[[int, ValidatedMessage], Message] = getattr(self, verb)
+        self.context = self.context.for_request(verb, round)
         try:
-            return handler(round, read_request(self.seat.messages, verb, message))
+            return handler(round, read_request(self.context.messages, verb, message))
         except Lost:
             return {LOST: True}
 
-    def lost(self, round: int, message: Received) -> Message:
+    def lost(self, round: int, message: ValidatedMessage) -> Message:
         """Asked by the place that it lives in, which no longer has its state: it counts what it says there, too."""
         raise Lost
 
-    def join(self, round: int, message: Received) -> Message:
+    def join(self, round: int, message: ValidatedMessage) -> Message:
         if "images" in message:
-            self.state["public"] = self.seat.shelf.put(message)
-        if self.seat.feedback == "ef21":
+            self.state["public"] = self.context.blobs.put(message)
+        if self.context.feedback == "ef21":
             self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # as the server's: it forgets, too
         return {"samples": len(self.training_samples())}
 
     @abstractmethod
-    def train(self, round: int, message: Received) -> Message: ...
+    def train(self, round: int, message: ValidatedMessage) -> Message: ...
 
     @abstractmethod
-    def evaluate(self, round: int, message: Received) -> Message: ...
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message: ...
 
     @classmethod
     def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
@@ -141,17 +141,17 @@ class Client(ABC):
         return self.experiment.known_input.num_classes
 
     def stream(self, purpose: str, round: int) -> np.random.Generator:
-        return streams.stream(self.experiment.seed, purpose, client=self.seat.number, round=round)
+        return streams.stream(self.experiment.seed, purpose, client=self.context.client_id, round=round)
 
     def public_set(self) -> tuple[Tensor, Tensor]:
         """Public images and labels; the client is lost if the experiment has them but the store has not."""
         if not self.experiment.public.classes:
             images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
             return images, torch.zeros(0, dtype=torch.int64)
-        kept = self.seat.shelf.get(str(self.state["public"])) if "public" in self.state else None
+        kept = self.context.blobs.get(str(self.state["public"])) if "public" in self.state else None
         if kept is None:
             raise Lost
-        return Received(kept).tensor("images"), Received(kept).tensor("labels").long()
+        return ValidatedMessage(kept).tensor("images"), ValidatedMessage(kept).tensor("labels").long()
 
     def training_samples(self) -> Samples:
         """The client's own samples, and the public ones with `public.train-on`."""
@@ -174,11 +174,11 @@ class Client(ABC):
     def test_features(self, newest: Tensor) -> Tensor:
         """What the backbone makes of the test images, (T, width); a backbone that all have is asked once for all."""
         if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
-            return backbone_features(self.model, self.seat.test.images)
-        memo, key = self.seat.memo, digest_value(newest)
+            return backbone_features(self.model, self.context.test.images)
+        memo, key = self.context.memo, digest_value(newest)
         if key not in memo:
             memo.clear()
-            memo[key] = backbone_features(self.model, self.seat.test.images)
+            memo[key] = backbone_features(self.model, self.context.test.images)
         return memo[key]
 
     def score(
@@ -187,7 +187,7 @@ class Client(ABC):
         """Loss and correct predictions by protocol: with the newest shared part, and with its own after training."""
         self.model.write_private(self.state)
         self.model.write(self.parts, newest)
-        test = self.seat.test
+        test = self.context.test
         features = self.test_features(newest)
         embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
         predicted = predictions(self.model, embeddings, logits, anchors, defined)

@@ -46,7 +46,7 @@ Shape = tuple[int | None, ...]  # None: any length
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-class Received(dict[str, Value]):
+class ValidatedMessage(dict[str, Value]):
     """A message of the other side. Each way to take a field out refuses one of another kind."""
 
     def tensor(self, name: str) -> Tensor:
@@ -217,7 +217,7 @@ Fields = Mapping[str, Field]
 
 
 @dataclass(frozen=True)
-class Exchange:
+class MessageSchema:
     """What a verb sends down to a client, and what the client answers."""
 
     down: Fields = field(default_factory=dict)
@@ -225,20 +225,28 @@ class Exchange:
     open: bool = False  # whether fields beside the declared ones may come along
 
 
-Exchanges = Mapping[str, Exchange]  # by verb
+MessageSchemas = Mapping[str, MessageSchema]  # by verb
 
 
-def read_request(exchanges: Exchanges, verb: str, message: Message) -> Received:
+def read_request(message_schemas: MessageSchemas, verb: str, message: Message) -> ValidatedMessage:
     """What a client is asked, if it is as the verb declares it; a verb that nobody declares passes as it is."""
-    return _read(exchanges[verb].down, message, exchanges[verb].open) if verb in exchanges else Received(message)
+    return (
+        _read(message_schemas[verb].down, message, message_schemas[verb].open)
+        if verb in message_schemas
+        else ValidatedMessage(message)
+    )
 
 
-def read_answer(exchanges: Exchanges, verb: str, message: Message) -> Received:
+def read_answer(message_schemas: MessageSchemas, verb: str, message: Message) -> ValidatedMessage:
     """What a client answers, if it is as the verb declares it."""
-    return _read(exchanges[verb].up, message, exchanges[verb].open) if verb in exchanges else Received(message)
+    return (
+        _read(message_schemas[verb].up, message, message_schemas[verb].open)
+        if verb in message_schemas
+        else ValidatedMessage(message)
+    )
 
 
-def _read(fields: Fields, message: Message, open: bool) -> Received:
+def _read(fields: Fields, message: Message, open: bool) -> ValidatedMessage:
     for name in message:
         if name not in fields and not open:
             raise Refused(f"the field {name!r:.60} was not asked for")
@@ -247,14 +255,14 @@ def _read(fields: Fields, message: Message, open: bool) -> Received:
             declared.check(name, message[name])
         elif not declared.optional:
             raise Refused(f"the field {name!r} is missing")
-    return Received(message)
+    return ValidatedMessage(message)
 
 
-def kinds(exchanges: Exchanges) -> dict[str, Kind | Counted]:
+def kinds(message_schemas: MessageSchemas) -> dict[str, Kind | Counted]:
     """What the ledger counts every field as."""
     return {
         name: declared.kind
-        for exchange in exchanges.values()
+        for exchange in message_schemas.values()
         for fields in (exchange.down, exchange.up)
         for name, declared in fields.items()
     }
@@ -298,8 +306,8 @@ def declare(
     evaluate: Fields | None = None,
     greeting: Fields | None = None,
     join: Fields | None = None,
-    **verbs: Exchange,
-) -> dict[str, Exchange]:
+    **verbs: MessageSchema,
+) -> dict[str, MessageSchema]:
     """A method's verbs beside those that all methods have: joining and being scored.
 
     `evaluate` is what a client is sent to be scored with; `greeting` what it is sent beside the public set when it
@@ -313,15 +321,15 @@ def declare(
     loss = Real(low=0, high=LARGEST_LOSS, optional=True)  # of `personal`
     scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, "loss": loss}
     return {
-        "join": Exchange(
+        "join": MessageSchema(
             {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}
         ),
         **verbs,
-        "evaluate": Exchange(evaluate or {}, scores),
+        "evaluate": MessageSchema(evaluate or {}, scores),
     }
 
 
-def read_scores(client: int, counts: Received) -> Received:
+def read_scores(client: int, counts: ValidatedMessage) -> ValidatedMessage:
     """A client's correct predictions, of which there are no more than samples."""
     for name, protocol in PROTOCOLS.items():
         if name in counts and counts.whole(name) > counts.whole(protocol.out_of):

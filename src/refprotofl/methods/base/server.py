@@ -12,17 +12,17 @@ from torch import Tensor
 from refprotofl.core.parts import Parts
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Normalise, Rule
-from refprotofl.methods.aggregators.robust import choose_rule
+from refprotofl.methods.aggregators.aggregation import Aggregator, Normalise
+from refprotofl.methods.aggregators.robust import choose_aggregator
 from refprotofl.methods.base.broadcast import remember
 from refprotofl.methods.base.cohort import Answers, Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import (
     LOST,
-    Exchanges,
-    Received,
+    MessageSchemas,
     Refused,
     Scope,
+    ValidatedMessage,
     class_ids,
     declare,
     is_lost,
@@ -42,7 +42,7 @@ Rest = TypeVar("Rest")
 
 
 @dataclass(frozen=True)
-class Desk:
+class ServerContext:
     """What a server has where it works."""
 
     experiment: Experiment
@@ -81,31 +81,31 @@ class Server(ABC):
     averages: ClassVar[bool] = False
     options: Any
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.experiment = desk.experiment
-        self.model = desk.model
-        self.public = desk.public
-        self.parts = desk.parts
-        self.options = desk.options
-        self.num_classes = desk.experiment.known_input.num_classes
-        self.messages = self.exchanges(desk.scope)
-        self.samples = torch.zeros(desk.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
+    def __init__(self, context: ServerContext) -> None:
+        self.context = context
+        self.experiment = context.experiment
+        self.model = context.model
+        self.public = context.public
+        self.parts = context.parts
+        self.options = context.options
+        self.num_classes = context.experiment.known_input.num_classes
+        self.messages = self.message_schemas(context.scope)
+        self.samples = torch.zeros(context.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
         self._round = 0  # that was asked in last
         self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
         self.compared: set[str] = set()  # the verbs whose answers were compared in it
-        by_client = desk.experiment.privacy.unit == "client"
-        self.named_rule: Rule = (  # by the experiment's keys
-            NoisedChanges(desk.experiment, lambda: self._round)
+        by_client = context.experiment.privacy.unit == "client"
+        self.named_aggregator: Aggregator = (  # by the experiment's keys
+            NoisedChanges(context.experiment, lambda: self._round)
             if by_client
-            else choose_rule(desk.experiment, self.normalise)
+            else choose_aggregator(context.experiment, self.normalise)
         )
-        self.rule: Rule = self.named_rule  # how the clients' changes become one
+        self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
         # Its tensors are part of the state.
-        self.remembered = remember(desk.experiment, desk.feedback, desk.scope.shared)
+        self.remembered = remember(context.experiment, context.feedback, context.scope.shared)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         """The fields of each verb's messages; those of a verb that is not here are not checked.
 
         A server that declares none may have fields of its own in the messages that all methods have.
@@ -188,21 +188,21 @@ class Server(ABC):
     def join_newcomers(self, cohort: Cohort) -> None:
         self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
 
-    def _read_joined(self, client: int, answer: Received) -> Received:
+    def _read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         """A number of samples is believed once, within bounds, and stays: it is the weight of all that comes later."""
         told, before = answer.whole("samples"), int(self.samples[client])
-        most = self.experiment.max_samples or self.desk.most_samples
+        most = self.experiment.max_samples or self.context.most_samples
         if most is not None and told > most:
             raise Refused(f"samples = {told} is more than any client has, max-samples = {most}")
         if before not in (0, told):
             raise Refused(f"samples = {told}, but it joined with {before} before")
         return self.read_joined(client, answer)
 
-    def read_joined(self, client: int, answer: Received) -> Received:
+    def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         """What a client tells of itself when it joins, if it is believed."""
         return answer
 
-    def welcome(self, client: int, answer: Received) -> None:
+    def welcome(self, client: int, answer: ValidatedMessage) -> None:
         self.samples[client] = answer.whole("samples")
         self.remembered.forget(client)
 
@@ -212,7 +212,7 @@ class Server(ABC):
         verb: str,
         message: Message | Callable[[int], Message],
         clients: Iterable[int],
-        read: Callable[[int, Received], Content],
+        read: Callable[[int, ValidatedMessage], Content],
     ) -> Answers[Content]:
         """Asks some clients for what does not recur every round."""
         self._enter(cohort.round)
@@ -224,7 +224,7 @@ class Server(ABC):
         cohort: Cohort,
         verb: str,
         message: Message | Callable[[int], Message],
-        read: Callable[[int, Received], Content],
+        read: Callable[[int, ValidatedMessage], Content],
     ) -> Answers[Content]:
         """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more.
 
@@ -253,7 +253,7 @@ class Server(ABC):
         cohort: Cohort,
         verb: str,
         answers: Iterable[tuple[int, Message]],
-        read: Callable[[int, Received], Content],
+        read: Callable[[int, ValidatedMessage], Content],
     ) -> Iterator[tuple[int, Content]]:
         """Yield what was accepted, once all answers of the phase are in and no outlier is among them."""
         if not self.compares:
@@ -309,7 +309,7 @@ class Server(ABC):
         return sorted(known)[len(known) // 2] if known else 0.0
 
     def accepted(
-        self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Received], Content]
+        self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, ValidatedMessage], Content]
     ) -> Iterator[tuple[int, Content]]:
         """The answer's content, or nothing: whoever sends what was not asked for is out of the round."""
         try:
@@ -329,12 +329,12 @@ class Server(ABC):
         else:
             yield client, content
 
-    def scores(self, cohort: Cohort) -> Iterator[tuple[int, Received]]:
+    def scores(self, cohort: Cohort) -> Iterator[tuple[int, ValidatedMessage]]:
         """What clients count of their predictions with the newest shared part."""
         for client, answer in cohort.ask("evaluate", self.evaluation()):
             yield from self.accepted(cohort, client, "evaluate", answer, self._read_scores)
 
-    def _read_scores(self, client: int, counts: Received) -> Received:
+    def _read_scores(self, client: int, counts: ValidatedMessage) -> ValidatedMessage:
         """Refuse scores on more samples than the client can have been tested on."""
         for name, most in self._most_tested(client).items():
             if counts.whole(name) > most:
@@ -346,15 +346,15 @@ class Server(ABC):
 
         A deployment's server does not see a node's own test data; there max-samples bounds them, where it is set.
         """
-        desk, most = self.desk, {}
-        if desk.test is not None:
-            most["tested"] = len(desk.test[1])
-        if desk.own_tested is not None:
-            most["own_tested"] = desk.own_tested[client]
+        context, most = self.context, {}
+        if context.test is not None:
+            most["tested"] = len(context.test[1])
+        if context.own_tested is not None:
+            most["own_tested"] = context.own_tested[client]
         elif self.experiment.max_samples:
             most["own_tested"] = self.experiment.max_samples
         return most
 
-    def checked(self, verb: str, answer: Message) -> Received:
+    def checked(self, verb: str, answer: Message) -> ValidatedMessage:
         """The answer as the verb declares it."""
         return read_answer(self.messages, verb, answer)

@@ -28,7 +28,7 @@ class Diverged(RefProtoFLError):
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainResult:
     """What training tells of itself; loss and penalty are means over its batches, NaN of private samples."""
 
     loss: float
@@ -48,22 +48,22 @@ class FreshSgd:
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._momenta = [torch.zeros_like(parameter) for parameter in self._parameters]
 
-    def step(self, loss: Tensor, pull: Callable[[], None] | None = None) -> None:
+    def step(self, loss: Tensor, grad_hook: Callable[[], None] | None = None) -> None:
         """One step down the loss; `pull` may add to the gradients before they enter the momentum."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()
-        self._move(pull)
+        self._move(grad_hook)
 
-    def step_along(self, gradients: Iterable[Tensor], pull: Callable[[], None] | None = None) -> None:
+    def step_along(self, gradients: Iterable[Tensor], grad_hook: Callable[[], None] | None = None) -> None:
         """One step with gradients that are known, of the parameters that learn, in their order."""
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self._move(pull)
+        self._move(grad_hook)
 
-    def _move(self, pull: Callable[[], None] | None) -> None:
-        if pull is not None:
-            pull()
+    def _move(self, grad_hook: Callable[[], None] | None) -> None:
+        if grad_hook is not None:
+            grad_hook()
         reached = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
         with torch.no_grad():
             sgd(
@@ -103,10 +103,10 @@ def train(
     order: np.random.Generator,
     *,
     loss: Loss | None = None,
-    pull: Callable[[], None] | None = None,
+    grad_hook: Callable[[], None] | None = None,
     parts: Parts = ALL,
-    still: nn.Module | None = None,
-) -> Course:
+    frozen: nn.Module | None = None,
+) -> TrainResult:
     """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used.
 
     The statistics of norms in `still` stay as they are. Private samples are trained on by noised gradients of Poisson
@@ -116,8 +116,8 @@ def train(
     optimiser = FreshSgd(model.parameters_of(parts), table)
     loss = loss or cross_entropy(model)
     model.train()
-    if still is not None:
-        still.eval()
+    if frozen is not None:
+        frozen.eval()
     images = data.images.to(model.device)
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
     down = _noised_descent(model, len(data), table, loss, parts, mechanism) if mechanism else None
@@ -126,10 +126,10 @@ def train(
         inputs = model.prepare(images[rows])
         if down is None:
             total, penalty = loss(inputs, labels)
-            optimiser.step(total, pull)
+            optimiser.step(total, grad_hook)
         else:
             gradients, total, penalty = down(inputs, labels)
-            optimiser.step_along(gradients, pull)
+            optimiser.step_along(gradients, grad_hook)
         loss_sum += total.detach()
         if penalty is not None:
             penalty_sum += penalty.detach()
@@ -139,11 +139,11 @@ def train(
         raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
     if mechanism is not None:
         mechanism.penalty = penalty_sum.item() / steps
-        return Course(math.nan, math.nan, steps)  # exact figures of private samples are not a method's to send
-    return Course(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
+        return TrainResult(math.nan, math.nan, steps)  # exact figures of private samples are not a method's to send
+    return TrainResult(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
 
-def check_alignment(course: Course, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
+def check_alignment(course: TrainResult, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
     """Guard the method's own term: positive where a sample's class is `defined` (C,) and its weight is not 0."""
     data, mechanism = open_samples(samples)
     penalty = course.penalty if mechanism is None else mechanism.penalty
@@ -181,7 +181,7 @@ def train_part(
     order: np.random.Generator,
     *,
     loss: Loss | None = None,
-) -> Course:
+) -> TrainResult:
     """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
     moving = {id(parameter) for parameter in model.parameters_of(parts)}
     before = model.read(parts)

@@ -65,16 +65,16 @@ def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMea
 
 
 def train_towards(
-    client: Client, round: int, anchors: Tensor, defined: Tensor, pull: Pull, *, running: bool = False
+    client: Client, round: int, anchors: Tensor, defined: Tensor, grad_hook: Pull, *, running: bool = False
 ) -> Running | None:
     """Trains the client's own model towards the anchors, (C, m) and (C,); with `running`, gives what it saw."""
     client.model.write_private(client.state)
     samples, table = client.training_samples(), client.experiment.train
-    penalty = pull.penalty(anchors, defined, client.model.device)
+    penalty = grad_hook.penalty(anchors, defined, client.model.device)
     seen = Running(penalty, len(samples), table) if running else None
     loss = cross_entropy(client.model, seen or penalty)
     trained = train(client.model, samples, table, client.stream("batches", round), loss=loss)
-    check_alignment(trained, samples, pull.weight, defined, pull.key)
+    check_alignment(trained, samples, grad_hook.weight, defined, grad_hook.key)
     client.keep_trained(round)
     return seen
 

@@ -17,7 +17,7 @@ from refprotofl.methods import erpa
 from refprotofl.methods.aggregators.robust import centre
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, Fields, Received, Refused, Scope, class_ids, whole_numbers
+from refprotofl.methods.base.schema import Dense, Fields, Refused, Scope, ValidatedMessage, class_ids, whole_numbers
 from refprotofl.methods.base.screening import longest_row
 from refprotofl.methods.base.training import embed
 from refprotofl.privacy.sample_level import open_samples
@@ -85,7 +85,9 @@ def write_prototypes(prototypes: Prototypes, dtype: torch.dtype = torch.float32)
     return message
 
 
-def read_prototypes(message: Received, public_classes: Sequence[int], num_classes: int, width: int) -> Prototypes:
+def read_prototypes(
+    message: ValidatedMessage, public_classes: Sequence[int], num_classes: int, width: int
+) -> Prototypes:
     """Checks what must fit between the fields: as many rows as classes, no class twice, none that is public."""
     public = message.tensor("public_prototypes").to(torch.float32) if public_classes else torch.zeros(0, width)
     local, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
@@ -98,7 +100,7 @@ def read_prototypes(message: Received, public_classes: Sequence[int], num_classe
     return Prototypes(public, local, counts)
 
 
-def _rows_of(message: Received, name: str, classes: Tensor, counts: Tensor) -> Tensor:
+def _rows_of(message: ValidatedMessage, name: str, classes: Tensor, counts: Tensor) -> Tensor:
     """A row for each class, each class once."""
     rows = message.tensor(name).to(torch.float32)
     if not len(rows) == len(classes) == len(counts) or len(classes.unique()) != len(classes):
@@ -128,7 +130,7 @@ def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False)
     return message
 
 
-def read_means(message: Received, num_classes: int, width: int, *, counted: bool = False) -> ClassMeans:
+def read_means(message: ValidatedMessage, num_classes: int, width: int, *, counted: bool = False) -> ClassMeans:
     """Checks what must fit between the fields; without counts every held class counts 1."""
     classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)
     held = message.tensor("counts").long() if counted else torch.ones_like(classes)
@@ -149,7 +151,7 @@ def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.f
     return message
 
 
-def read_anchors(message: Received, num_classes: int, width: int) -> tuple[Tensor, Tensor]:
+def read_anchors(message: ValidatedMessage, num_classes: int, width: int) -> tuple[Tensor, Tensor]:
     """Anchors (C, m) and which of them are defined (C,)."""
     anchors, defined = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.bool)
     if "anchors" in message:

@@ -12,12 +12,12 @@ from torch import Tensor
 from refprotofl.core import streams
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Upload, fold, moved
+from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.broadcast import held, hold
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, Exchange, Fields, Lost, Received, Scope, Whole, declare
+from refprotofl.methods.base.schema import Dense, Fields, Lost, MessageSchema, Scope, ValidatedMessage, Whole, declare
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.compressors import compressors
 from refprotofl.models import SplitModel
@@ -49,25 +49,27 @@ def change(scope: Scope) -> Fields:
     return {"shared": shared_vector(scope)} if table.name == "none" else compressors.fields(table, scope.shared)
 
 
-def exchanges(scope: Scope) -> dict[str, Exchange]:
+def message_schemas(scope: Scope) -> dict[str, MessageSchema]:
     """Training and evaluation of methods that exchange weights and nothing else."""
-    return declare(scope, evaluate={"shared": shared_vector(scope)}, train=Exchange(broadcast(scope), change(scope)))
+    return declare(
+        scope, evaluate={"shared": shared_vector(scope)}, train=MessageSchema(broadcast(scope), change(scope))
+    )
 
 
 # A client's side
 
 
-def load_shared(client: Client, message: Received) -> Tensor:
+def load_shared(client: Client, message: ValidatedMessage) -> Tensor:
     """Puts the client's private part and the received shared vector (P,) into its model."""
     received = rebuilt(client.state, "shared", message) if "base" in message else message.tensor("shared")
-    if client.seat.feedback == "ef21" and "memory" not in client.state:
+    if client.context.feedback == "ef21" and "memory" not in client.state:
         raise Lost
     client.model.write_private(client.state)
     client.model.write(client.parts, received)
     return received
 
 
-def rebuilt(state: State, name: str, message: Received) -> Tensor:
+def rebuilt(state: State, name: str, message: ValidatedMessage) -> Tensor:
     """The broadcast that a message gives as a step from the one before; a client without that one is lost."""
     before, sent = held(state, name, message["base"]), message.get(name)
     if before is None:
@@ -91,9 +93,9 @@ def write_change(client: Client, round: int, change: Tensor) -> Message:
     """The change (P,) through the compressor, whose memory is private."""
     memory = client.state.get("memory")
     before = memory if isinstance(memory, Tensor) else torch.zeros_like(change)
-    draw = _draw(client.experiment, client.seat.number, round)
+    draw = _draw(client.experiment, client.context.client_id, round)
     message, after = compressors.compress(client.experiment.compress, change, before, draw)
-    if client.seat.feedback != "none":
+    if client.context.feedback != "none":
         client.state["memory"] = after
     return message
 
@@ -127,7 +129,7 @@ def ternary_step(server: Server) -> Message | None:
     return compressors.write_ternary(step) if len(step) else None
 
 
-def read_change(server: Server, round: int, reference: Tensor, client: int, answer: Received) -> Tensor:
+def read_change(server: Server, round: int, reference: Tensor, client: int, answer: ValidatedMessage) -> Tensor:
     """How far a client's shared part moved, (P,)."""
     table = server.experiment.compress
     if table.name == "none":
@@ -141,7 +143,9 @@ def step(server: Server, round: int, reference: Tensor, changes: Iterable[tuple[
         Upload(change.to(torch.float64), float(server.samples[client]))
         for client, change in counted(server, round, changes)
     )
-    return next_broadcast(server, reference, moved(reference, fold(server.rule, len(reference), uploads)))
+    return next_broadcast(
+        server, reference, apply_update(reference, aggregate_uploads(server.aggregator, len(reference), uploads))
+    )
 
 
 def counted(server: Server, round: int, changes: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods import apud
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.schema import Dense, Fields, Received, Refused, SparseVector
+from refprotofl.methods.base.schema import Dense, Fields, Refused, SparseVector, ValidatedMessage
 from refprotofl.methods.declaration import Feedback
 from refprotofl.wire import Message, Sparse, WireError
 from refprotofl.wire.indices import decode_indices, encode_indices
@@ -31,10 +31,12 @@ def compress(table: Compress, change: Tensor, memory: Tensor, draw: Draw) -> tup
     message = FORMS[table.name].write(table, owed, draw)
     if table.feedback == "none":
         return message, memory
-    return message, remembered(table.feedback, owed, expand(table, Received(message), len(change), draw), memory)
+    return message, remembered(
+        table.feedback, owed, expand(table, ValidatedMessage(message), len(change), draw), memory
+    )
 
 
-def expand(table: Compress, message: Received, size: int, draw: Draw) -> Tensor:
+def expand(table: Compress, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
     """What a compressed message says, (P,)."""
     return FORMS[table.name].read(table, message, size, draw)
 
@@ -65,7 +67,7 @@ def step_fields() -> Fields:
 class Form:
     fields: Callable[[Compress, int], Fields]
     write: Callable[[Compress, Tensor, Draw], Message]
-    read: Callable[[Compress, Received, int, Draw], Tensor]
+    read: Callable[[Compress, ValidatedMessage, int, Draw], Tensor]
 
 
 # Top-k, top-k-ef, ef21: the largest values and where they are
@@ -83,7 +85,7 @@ def _write_top(table: Compress, vector: Tensor, draw: Draw) -> Message:
     return {"change": Sparse(places, vector[places], len(vector))}
 
 
-def _read_top(table: Compress, message: Received, size: int, draw: Draw) -> Tensor:
+def _read_top(table: Compress, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
     sent = message.sparse("change")
     return torch.zeros(size).index_copy(0, sent.indices, sent.values)
 
@@ -104,7 +106,7 @@ def _write_random(table: Compress, vector: Tensor, draw: Draw) -> Message:
     return {"change": vector[places] * (len(vector) / len(places))}  # unbiased: each is drawn with k / P
 
 
-def _read_random(table: Compress, message: Received, size: int, draw: Draw) -> Tensor:
+def _read_random(table: Compress, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
     return torch.zeros(size).index_copy(0, _random_places(table, size, draw), message.tensor("change"))
 
 
@@ -134,7 +136,7 @@ def write_ternary(vector: Tensor) -> Message:
     return {"places": torch.from_numpy(code.copy()), "signs": vector[places] > 0, "scale": vector.abs().max()}
 
 
-def read_ternary(message: Received, size: int, most: int) -> Tensor:
+def read_ternary(message: ValidatedMessage, size: int, most: int) -> Tensor:
     reader = Reader(message.tensor("places").numpy().tobytes())
     try:
         places = decode_indices(reader, size, most)
@@ -152,7 +154,7 @@ def _write_stc(table: Compress, vector: Tensor, draw: Draw) -> Message:
     return write_ternary(ternarise(vector, table.keep))
 
 
-def _read_stc(table: Compress, message: Received, size: int, draw: Draw) -> Tensor:
+def _read_stc(table: Compress, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
     return read_ternary(message, size, apud.number_to_send(table.keep, size))
 
 
@@ -206,7 +208,7 @@ def _write_levels(table: Compress, vector: Tensor, draw: Draw) -> Message:
     return {"levels": pack_pairs(signed) if table.bits == 4 else signed, "norms": norms}
 
 
-def _read_levels(table: Compress, message: Received, size: int, draw: Draw) -> Tensor:
+def _read_levels(table: Compress, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
     levels = message.tensor("levels")
     signed = unpack_pairs(levels, size) if table.bits == 4 else levels
     return dequantise(signed, message.tensor("norms"), table.levels, table.bucket)

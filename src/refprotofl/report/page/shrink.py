@@ -18,7 +18,7 @@ FEW_ROWS = 1500  # of any figure
 FIRST_CURVES = ("accuracy-by-round", "accuracy-by-both")
 
 
-def lessened(page: Page) -> Iterator[Page]:
+def shrink_to_fit(page: Page) -> Iterator[Page]:
     """The page itself, then with less and less in it and a note that says so; tables are left as they are."""
     yield page
     steps: list[tuple[str, Callable[[Figure], Figure | None]]] = [
@@ -59,7 +59,7 @@ def _is_first(figure: Figure) -> bool:
 def write_page(page: Page, path: Path) -> None:
     """Whole or not at all, with as much in it as can be mailed."""
     data = b""
-    for one in lessened(page):
+    for one in shrink_to_fit(page):
         data = as_file(one).encode()
         if len(data) <= MOST_BYTES:
             break

@@ -152,8 +152,8 @@ class Request:
         experiment = self._load(method)
         _check_fit(method, experiment)
         found = find_method(experiment.method)
-        closing = experiment.clients if found.closing_epochs(experiment) else 0
-        free, late = found.starts_free(experiment), experiment.cohort_size < experiment.clients
+        closing = experiment.clients if found.finetune_epochs(experiment) else 0
+        free, late = found.seed_start(experiment), experiment.cohort_size < experiment.clients
         length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing, free, late)
         return _FIT.sub(f"={length}", method)
 
@@ -172,7 +172,7 @@ class Request:
         """Passes over its samples of a client that takes part in every round, with those after the last one."""
         whole = self.cell(candidate, candidate.schedule.rounds, self.seeds[0]).experiment
         method = find_method(whole.method)
-        return whole.rounds * method.local_epochs(whole) + method.closing_epochs(whole)
+        return whole.rounds * method.local_epochs(whole) + method.finetune_epochs(whole)
 
     def command(self, candidate: Candidate, data: Path | None) -> list[str]:
         """How the candidate is run by itself, on the test set of what lies in `data`."""
@@ -235,7 +235,7 @@ def _check_fit(method: str, experiment: Experiment) -> None:
     """What is not a message of that length would go beyond what is allowed."""
     if len(_FIT.findall(method)) == 1:
         raise InputError(f"{method}: fit stands for the bytes of a message either way, so both budgets must have it.")
-    if _FIT.search(method) and find_method(experiment.method).hands_out(experiment):
+    if _FIT.search(method) and find_method(experiment.method).join_payload(experiment):
         raise InputError(
             f"{method}: fit does not know the bytes of what a client is sent when it joins, such as the public set "
             "with public.train-on; say bytes."

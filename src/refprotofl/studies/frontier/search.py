@@ -14,7 +14,7 @@ from statistics import fmean
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Watcher, Workers
+from refprotofl.federation.session import Callback, Workers
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.cells import Cell, read_name, read_switches
 from refprotofl.studies.frontier.candidates import Candidate, Request
@@ -25,7 +25,7 @@ from refprotofl.studies.tune.strategies import Budget, rungs
 
 SLACK = 1.25  # a run that was cut short may seem to send as much more than it will
 
-Watch = Callable[[Sequence[Cell]], Callable[[int, Cell], Watcher]]
+Watch = Callable[[Sequence[Cell]], Callable[[int, Cell], Callback]]
 
 
 @dataclass(frozen=True)

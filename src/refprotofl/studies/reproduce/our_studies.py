@@ -20,7 +20,7 @@ _UNTAUGHT = ":thin.distil=0:thin.balance=off"
 _TWENTY = ":rounds=20:train.local-epochs=1"
 _FEDAVG = f"fedavg:share=full{_TWENTY}"
 
-STONES: dict[str, str] = {
+ABLATIONS: dict[str, str] = {
     "no error feedback": ":thin.feedback=off",
     "last upload as the others": ":thin.last-up-bits=1",
     "half a bit": ":thin.up-bits=0.5:thin.down-bits=0.5:thin.last-up-bits=0.5",
@@ -76,7 +76,7 @@ def our_studies(what: str, scope: Scope) -> list[Study]:
     """The same runs scored by two protocols, of which the second is on each client's own mix of classes."""
     if what == "plus":
         return _studies(what, "The most of RefProtoFL", _plus_rows(), ("personal", "own"), scope)
-    others = BESIDE if what == "thin" else {f"thin, {words}": THIN + switches for words, switches in STONES.items()}
+    others = BESIDE if what == "thin" else {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()}
     title = "Thin" if what == "thin" else "Thin without its stones"
     return _studies(what, title, {"thin": THIN, **others}, ("global", "own"), scope, (_ON_WHAT,))
 

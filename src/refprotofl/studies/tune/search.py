@@ -12,7 +12,7 @@ from refprotofl.core.units import counted
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Watcher, Workers
+from refprotofl.federation.session import Callback, Workers
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.cells import Cell, cell_name, cell_of, read_name
 from refprotofl.studies.runner import Done, Failed, beside_longer, run_cells
@@ -22,7 +22,7 @@ from refprotofl.studies.tune.strategies import STRATEGIES, Budget, Search, Trial
 
 SHARE = 0.1  # of their training samples that clients hold out, unless the experiment says otherwise
 
-Watch = Callable[[Sequence[Cell]], Callable[[int, Cell], Watcher]]
+Watch = Callable[[Sequence[Cell]], Callable[[int, Cell], Callback]]
 
 
 @dataclass(frozen=True)

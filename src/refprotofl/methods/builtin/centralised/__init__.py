@@ -15,7 +15,7 @@ class Centralised(Declaration):
     name = "centralised"
     shared = ALL
     pooled = True
-    stays_home = "it trains on all clients' data in one place"
+    simulation_only = "it trains on all clients' data in one place"
     server = "refprotofl.methods.builtin.centralised.centralised:CentralisedServer"
     client = "refprotofl.methods.builtin.centralised.centralised:CentralisedClient"
 

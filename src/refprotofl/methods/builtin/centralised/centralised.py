@@ -10,8 +10,8 @@ from refprotofl.core.parts import Parts
 from refprotofl.core.state import State, tensor_of
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, Exchanges, Received, Refused, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import Dense, MessageSchemas, Refused, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import train
 from refprotofl.methods.common.weights import shared_vector
 from refprotofl.models import SplitModel
@@ -21,15 +21,17 @@ from refprotofl.wire import Message
 class CentralisedServer(Server):
     """Holds all samples itself."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        assert desk.pooled is not None
-        self.pooled = desk.pooled
-        self.shared = desk.model.read(desk.parts)  # (P,)
-        self.statistics: dict[str, Tensor] = desk.model.read_private(desk.parts)  # of batch norm, where there is one
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        assert context.pooled is not None
+        self.pooled = context.pooled
+        self.shared = context.model.read(context.parts)  # (P,)
+        self.statistics: dict[str, Tensor] = context.model.read_private(
+            context.parts
+        )  # of batch norm, where there is one
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         statistics = scope.model.read_private(scope.parts).items()
         kept = {name: Dense(tuple(value.shape), (value.dtype,)) for name, value in statistics}
         return declare(scope, evaluate={"shared": shared_vector(scope), **kept})
@@ -66,10 +68,10 @@ class CentralisedClient(Client):
 
     verbs: ClassVar[tuple[str, ...]] = ("evaluate",)
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         raise Refused("all training is the server's")
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         self.state |= {name: message.tensor(name) for name in message if name in self.state}
         return self.score(round, message.tensor("shared"))
 

@@ -34,7 +34,7 @@ class FAST(Declaration):
     options = Options
     server = "refprotofl.methods.builtin.fast.fast:FASTServer"
     client = "refprotofl.methods.builtin.fast.fast:FASTClient"
-    stays_home = (
+    simulation_only = (
         "it hands every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
         "the PCA"
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from refprotofl.core.errors import InputError
 from refprotofl.core.user_code import is_reference, load_object
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, Fields, Received
+from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
 from refprotofl.methods.builtin.fast import Options
 from refprotofl.wire import Message
 
@@ -66,7 +66,7 @@ def embed_images(name: str, images: Tensor, fitted: Message) -> Tensor:
     """(N, width) float32; `fitted` is what `fit_pca` gave, and empty for the other encoders."""
     if name != "pca":
         return load_encoder(name)(images)
-    known = Received(fitted)
+    known = ValidatedMessage(fitted)
     return (_pixels(images) - known.tensor("centre")) @ known.tensor("components").T
 
 

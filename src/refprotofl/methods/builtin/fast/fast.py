@@ -15,18 +15,18 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import (
     Dense,
-    Exchange,
-    Exchanges,
     Lost,
-    Received,
+    MessageSchema,
+    MessageSchemas,
     Refused,
     Scope,
+    ValidatedMessage,
     Whole,
     class_ids,
     declare,
     whole_numbers,
 )
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fast import Options, labelling
 from refprotofl.methods.builtin.fast.embedders import common_encoder, embed_images, encoder_fields, fit_pca
@@ -49,27 +49,27 @@ class FASTServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        clients = desk.experiment.clients
-        self.encoder = common_encoder(self.options, desk.public)
-        self.shared = desk.model.read(desk.parts)  # (P,)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        clients = context.experiment.clients
+        self.encoder = common_encoder(self.options, context.public)
+        self.shared = context.model.read(context.parts)  # (P,)
         self.counts = torch.zeros(clients, self.num_classes, dtype=torch.int64)
         self.quotas = torch.zeros_like(self.counts)  # of labels made by hand
         self.told = torch.zeros(clients, len(labelling.COUNTS), dtype=torch.int64)
         self.pool, self.pool_labels, self.pool_owners = torch.zeros(0, 0), torch.zeros(0).long(), torch.zeros(0).long()
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         classes, encoder = scope.classes, encoder_fields()
         pool = {"pool": Dense((None, None)), "pool_labels": whole_numbers(None, low=0, high=classes - 1)}
         pooled = scope.options.knn == "pooled"
         return declare(
             scope,
             join={"counts": Dense((classes,), (torch.int32,), low=0)} if pooled else {},
-            seed=Exchange({**encoder, "quotas": whole_numbers(classes, low=0)}, seed_fields(classes)),
-            label=Exchange(pool if pooled else encoder, {name: Whole(low=0) for name in labelling.COUNTS}),
-            train=Exchange(weights.broadcast(scope), weights.change(scope)),
+            seed=MessageSchema({**encoder, "quotas": whole_numbers(classes, low=0)}, seed_fields(classes)),
+            label=MessageSchema(pool if pooled else encoder, {name: Whole(low=0) for name in labelling.COUNTS}),
+            train=MessageSchema(weights.broadcast(scope), weights.change(scope)),
             evaluate={"shared": weights.shared_vector(scope)},
         )
 
@@ -94,12 +94,12 @@ class FASTServer(Server):
         for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_told):
             self.told[client] = told  # pass 1, step c, and pass 2
 
-    def read_joined(self, client: int, answer: Received) -> Received:
+    def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         if self.options.knn == "pooled":
             read_counts(answer)
         return answer
 
-    def welcome(self, client: int, answer: Received) -> None:
+    def welcome(self, client: int, answer: ValidatedMessage) -> None:
         super().welcome(client, answer)
         if self.options.knn == "pooled":
             self.counts[client] = read_counts(answer)
@@ -121,7 +121,7 @@ class FASTServer(Server):
     def seed_request(self, client: int) -> Message:
         return {**self.encoder, "quotas": self.quotas[client].int()}
 
-    def read_seeds(self, client: int, answer: Received) -> tuple[Tensor, Tensor]:
+    def read_seeds(self, client: int, answer: ValidatedMessage) -> tuple[Tensor, Tensor]:
         """The client's hand-labelled samples, (n, width) and (n,); none from who was asked for none."""
         if not self.quotas[client].any():
             return self.pool[:0], self.pool_labels[:0]
@@ -141,7 +141,7 @@ class FASTServer(Server):
         self.pool_labels = torch.cat([self.pool_labels[others], labels])
         self.pool_owners = torch.cat([self.pool_owners[others], torch.full_like(labels, client)])
 
-    def read_told(self, client: int, answer: Received) -> Tensor:
+    def read_told(self, client: int, answer: ValidatedMessage) -> Tensor:
         told = torch.tensor([answer.whole(name) for name in labelling.COUNTS])
         if bool((told > self.samples[client]).any()):
             raise Refused(f"{', '.join(labelling.COUNTS)} are not whole numbers up to the client's samples")
@@ -162,20 +162,20 @@ class FASTClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "seed", "label", "train", "evaluate")
     options: Options
 
-    def join(self, round: int, message: Received) -> Message:
+    def join(self, round: int, message: ValidatedMessage) -> Message:
         answer = super().join(round, message)
         if self.options.knn == "pooled":
             answer["counts"] = self.samples.own_labels.bincount(minlength=self.num_classes).to(torch.int32)
         return answer
 
-    def seed(self, round: int, message: Received) -> Message:
+    def seed(self, round: int, message: ValidatedMessage) -> Message:
         encoder = {name: value for name, value in message.items() if name != "quotas"}
         true = self.samples.own_labels
         seeds = draw_seeds(true, message.tensor("quotas"), self.stream("seeds", 0))
-        self.state["seeds"], self.state["encoder"] = seeds, self.seat.shelf.put(encoder)
+        self.state["seeds"], self.state["encoder"] = seeds, self.context.blobs.put(encoder)
         return write_seeds(self.embed(seeds, encoder), true[seeds], self.num_classes) if len(seeds) else {}
 
-    def label(self, round: int, message: Received) -> Message:
+    def label(self, round: int, message: ValidatedMessage) -> Message:
         true, table = self.samples.own_labels, self.options
         seeds, encoder = self.recall_seeds() if table.knn == "pooled" else (self.draw_own_seeds(), message)
         embeddings = self.embed(torch.arange(len(true)), encoder)
@@ -187,7 +187,7 @@ class FASTClient(Client):
         return dict(counts)
 
     def recall_seeds(self) -> tuple[Tensor, Message]:
-        seeds, encoder = self.state.pop("seeds", None), self.seat.shelf.get(str(self.state.pop("encoder", "")))
+        seeds, encoder = self.state.pop("seeds", None), self.context.blobs.get(str(self.state.pop("encoder", "")))
         if not isinstance(seeds, Tensor) or encoder is None:
             raise Lost
         return seeds, encoder
@@ -202,7 +202,7 @@ class FASTClient(Client):
         images, name = self.samples.images_of(self.samples.rows[places]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         labels = self.state.get("labels")
         if not isinstance(labels, Tensor):
             raise Lost
@@ -211,5 +211,5 @@ class FASTClient(Client):
         train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
         return weights.write_update(self, round, received, self.keep_trained(round))
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))

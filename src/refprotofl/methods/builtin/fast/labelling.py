@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from refprotofl.data.sampling import level
-from refprotofl.methods.base.schema import Dense, Fields, Received, Refused, class_ids, whole_numbers
+from refprotofl.methods.base.schema import Dense, Fields, Refused, ValidatedMessage, class_ids, whole_numbers
 from refprotofl.methods.builtin.fast import Options
 from refprotofl.wire import Message
 
@@ -57,7 +57,7 @@ def seed_fields(num_classes: int) -> Fields:
     return {"embeddings": Dense((None, None), optional=True), "labels": labels}
 
 
-def read_seeds(message: Received, quotas: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def read_seeds(message: ValidatedMessage, quotas: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Embeddings (n, width) and labels (n,) of exactly the classes that the quotas (C,) ask for."""
     rows, labels = message.tensor("embeddings"), message.tensor("labels").long()
     if rows.shape[1] != width:
@@ -68,7 +68,7 @@ def read_seeds(message: Received, quotas: Tensor, width: int) -> tuple[Tensor, T
     return rows, labels
 
 
-def read_counts(message: Received) -> Tensor:
+def read_counts(message: ValidatedMessage) -> Tensor:
     """Samples of each class, (C,)."""
     counts = message.tensor("counts").long()
     if not 0 < int(counts.sum()) <= message.whole("samples"):

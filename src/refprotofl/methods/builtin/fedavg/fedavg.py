@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchanges, Received, Scope
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchemas, Scope, ValidatedMessage
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import train
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
@@ -20,13 +20,13 @@ class FedAvgServer(Server):
     sends_weights: ClassVar[bool] = True
     averages: ClassVar[bool] = True
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.shared = desk.model.read(desk.parts)  # (P,)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.shared = context.model.read(context.parts)  # (P,)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
-        return weights.exchanges(scope)
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
+        return weights.message_schemas(scope)
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -44,11 +44,11 @@ class FedAvgServer(Server):
 
 
 class FedAvgClient(Client):
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         samples, order = self.training_samples(), self.stream("batches", round)
         train(self.model, samples, self.experiment.train, order)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))

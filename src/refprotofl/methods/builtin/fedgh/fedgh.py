@@ -11,8 +11,8 @@ from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import FreshSgd, train
 from refprotofl.methods.builtin.fedgh import Options
 from refprotofl.methods.common import prototype_learning as learning
@@ -25,16 +25,18 @@ CLIP = 50.0  # the authors' bound on the gradient's length
 class FedGHServer(Server):
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.width = desk.experiment.model.embedding
-        self.shared = desk.model.read(desk.parts)  # the header, (m * C + C,); a copy: nobody else's training moves it
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.width = context.experiment.model.embedding
+        self.shared = context.model.read(
+            context.parts
+        )  # the header, (m * C + C,); a copy: nobody else's training moves it
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         header = {"shared": weights.shared_vector(scope)}
         means = prototypes.mean_fields(scope, counted=scope.options.weighting == "count")
-        return declare(scope, evaluate=header, train=Exchange(header, means))
+        return declare(scope, evaluate=header, train=MessageSchema(header, means))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -48,7 +50,7 @@ class FedGHServer(Server):
             before, self.shared = self.shared, self.trained_header(cohort.round, uploads)
             guards.server_moved(before, self.shared, "the header")
 
-    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+    def read(self, client: int, answer: ValidatedMessage) -> prototypes.ClassMeans:
         counted = self.options.weighting == "count"
         return prototypes.read_means(answer, self.num_classes, self.width, counted=counted)
 
@@ -82,7 +84,7 @@ def one_pass(
     """One prototype at a time, in client order, once, with the clients' momentum and weight decay."""
     optimiser = FreshSgd(parameters, table.model_copy(update={"lr": lr}))
     for row in torch.arange(samples).split(1):
-        optimiser.step(loss(row), pull=lambda: _clip(parameters))
+        optimiser.step(loss(row), grad_hook=lambda: _clip(parameters))
 
 
 def _clip(parameters: list[nn.Parameter]) -> None:
@@ -92,7 +94,7 @@ def _clip(parameters: list[nn.Parameter]) -> None:
 class FedGHClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         weights.load_shared(self, message)
         samples, order = self.training_samples(), self.stream("batches", round)
         train(self.model, samples, self.experiment.train, order)
@@ -100,5 +102,5 @@ class FedGHClient(Client):
         counted = self.options.weighting == "count"
         return prototypes.write_means(learning.collect(self, samples), named=True, counted=counted)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods.aggregators.aggregation import Upload, fold, moved
+from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Real, Received, Refused, Scope, Whole
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Real, Refused, Scope, ValidatedMessage, Whole
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fednova import Options
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
@@ -38,32 +38,32 @@ class FedNovaServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.shared = desk.model.read(desk.parts)  # (P,)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.shared = context.model.read(context.parts)  # (P,)
         self.velocity = torch.zeros_like(self.shared)  # server momentum
         # Of each client's latest change: |a_k|, and the steps that it took.
-        self.progress = torch.ones(desk.experiment.clients, dtype=torch.float64)
-        self.steps = torch.zeros(desk.experiment.clients, dtype=torch.int64)
+        self.progress = torch.ones(context.experiment.clients, dtype=torch.float64)
+        self.steps = torch.zeros(context.experiment.clients, dtype=torch.int64)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         steps = {"steps": Whole(low=1)} if scope.options.mu else {}
-        trained = Exchange(weights.broadcast(scope), {**weights.change(scope), "progress": Real(above=0), **steps})
-        return {**weights.exchanges(scope), "train": trained}
+        trained = MessageSchema(weights.broadcast(scope), {**weights.change(scope), "progress": Real(above=0), **steps})
+        return {**weights.message_schemas(scope), "train": trained}
 
     @property
     def state_names(self) -> Sequence[str]:
         names = ["shared", "samples"] + (["velocity"] if self.options.server_momentum else [])
-        return names + (["progress", "steps"] if self.desk.feedback == "ef21" else [])
+        return names + (["progress", "steps"] if self.context.feedback == "ef21" else [])
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
         requests = weights.requests(self, cohort.round, self.shared)
         answers = self.ask(cohort, "train", requests, partial(self.read, cohort.round))
-        self.step(fold(self.rule, len(self.shared), self.uploads(cohort.round, answers)))
+        self.step(aggregate_uploads(self.aggregator, len(self.shared), self.uploads(cohort.round, answers)))
 
-    def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, float, int]:
+    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, float, int]:
         """A client's change, its |a_k| and, with a proximal term, its steps.
 
         The last two follow from the number of samples that it joined with: nobody counts more for having said less.
@@ -89,7 +89,7 @@ class FedNovaServer(Server):
     def step(self, move: Tensor) -> None:
         momentum = self.options.server_momentum
         self.velocity = (momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
-        target = moved(self.shared, self.velocity.to(torch.float64) if momentum else move)
+        target = apply_update(self.shared, self.velocity.to(torch.float64) if momentum else move)
         self.shared = weights.next_broadcast(self, self.shared, target)
 
     def evaluation(self) -> Message:
@@ -102,15 +102,15 @@ class FedNovaServer(Server):
 class FedNovaClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         table, mu = self.experiment.train, self.options.mu
-        pull = proximal_pull(self, mu)
+        grad_hook = proximal_pull(self, mu)
         samples, order = self.training_samples(), self.stream("batches", round)
-        trained = train(self.model, samples, table, order, pull=pull)
+        trained = train(self.model, samples, table, order, grad_hook=grad_hook)
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         answer["progress"] = progress(trained.steps, table.momentum, table.lr, mu)
         return answer | ({"steps": trained.steps} if mu else {})
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))

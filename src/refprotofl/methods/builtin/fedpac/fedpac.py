@@ -22,8 +22,8 @@ from refprotofl.core.state import tensor_of
 from refprotofl.methods import erpa
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, Exchange, Exchanges, Real, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server, set_aside
+from refprotofl.methods.base.schema import Dense, MessageSchema, MessageSchemas, Real, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext, set_aside
 from refprotofl.methods.base.training import check_alignment, cross_entropy, embed, train_part
 from refprotofl.methods.builtin.fedpac import Options
 from refprotofl.methods.common import prototype_learning as learning
@@ -96,13 +96,13 @@ class FedPACServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.shared = desk.model.read(desk.parts)  # the body
-        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.shared = context.model.read(context.parts)  # the body
+        self.anchors, self.defined = prototypes.no_anchors(context.experiment)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors, shared = prototypes.anchor_fields(scope), weights.shared_vector(scope)
         head = {"head": Dense((sum(scope.model.sizes(HEAD)),), kind="parameters")}
         told = {
@@ -112,8 +112,8 @@ class FedPACServer(Server):
             "weighted_means": Dense((scope.classes, scope.width), kind="prototype_values"),
             "spread": Real(low=0),
         }
-        trained = Exchange({**weights.broadcast(scope), **anchors}, told)
-        return declare(scope, evaluate={"shared": shared, **anchors}, train=trained, mixed_head=Exchange(head))
+        trained = MessageSchema({**weights.broadcast(scope), **anchors}, told)
+        return declare(scope, evaluate={"shared": shared, **anchors}, train=trained, mixed_head=MessageSchema(head))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -139,7 +139,7 @@ class FedPACServer(Server):
         for _ in self.ask(cohort, "mixed_head", lambda client: {"head": heads[client]}, lambda _, answer: answer):
             pass
 
-    def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, Beside]:
+    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, Beside]:
         """How far the body moved, and the rest of the answer."""
         statistics = HeadStatistics(answer.tensor("weighted_means"), answer.real("spread"))
         held = prototypes.read_means(answer, *self.anchors.shape, counted=True)
@@ -161,7 +161,7 @@ class FedPACClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "mixed_head", "evaluate")
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         samples, table, options = self.training_samples(), self.experiment.train, self.options
         embeddings = embed(self.model, samples.own_images)
@@ -170,23 +170,23 @@ class FedPACClient(Client):
         head_table = table.model_copy(update={"local_epochs": options.head_epochs, "lr": options.head_lr})
         train_part(self.model, HEAD, samples, head_table, order)
         anchors, defined = self.anchors(message, own)
-        pull = learning.Pull(options.align, "fedpac.align")
-        loss = cross_entropy(self.model, pull.penalty(anchors, defined, self.model.device))
+        grad_hook = learning.Pull(options.align, "fedpac.align")
+        loss = cross_entropy(self.model, grad_hook.penalty(anchors, defined, self.model.device))
         trained = train_part(self.model, BODY, samples, table, order, loss=loss)
-        check_alignment(trained, samples, options.align, defined, pull.key)
+        check_alignment(trained, samples, options.align, defined, grad_hook.key)
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         self.state["trained_head"] = head = self.model.read(HEAD)
         means = prototypes.write_means(learning.collect(self, samples), counted=True)
         return answer | means | {"head": head, "weighted_means": statistics.means, "spread": statistics.spread}
 
-    def anchors(self, message: Received, own: prototypes.ClassMeans) -> tuple[Tensor, Tensor]:
+    def anchors(self, message: ValidatedMessage, own: prototypes.ClassMeans) -> tuple[Tensor, Tensor]:
         """The common prototypes; for a class that has none this client's own. None at all in the first round."""
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
         if not defined.any():
             return anchors, defined
         return torch.where(defined.unsqueeze(1), anchors, own.means), defined | (own.counts > 0)
 
-    def mixed_head(self, round: int, message: Received) -> Message:
+    def mixed_head(self, round: int, message: ValidatedMessage) -> Message:
         self.model.write(HEAD, message.tensor("head"))
         self.state |= {name: value for name, value in self.model.read_private(BODY).items() if name.startswith("head.")}
         return {}
@@ -195,6 +195,6 @@ class FedPACClient(Client):
         super().load_trained()
         self.model.write(HEAD, tensor_of(self.state, "trained_head"))
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         anchors = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
         return self.score(round, message.tensor("shared"), *anchors)

@@ -11,8 +11,16 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ADAPTER
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, Exchange, Exchanges, Received, Refused, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import (
+    Dense,
+    MessageSchema,
+    MessageSchemas,
+    Refused,
+    Scope,
+    ValidatedMessage,
+    declare,
+)
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import Loss, check_alignment, train
 from refprotofl.methods.builtin.fedpcl import Options
 from refprotofl.methods.common import prototype_learning as learning
@@ -25,23 +33,23 @@ class FedPCLServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        check_frozen(desk.model)
-        clients = desk.experiment.clients
-        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)  # rows of length 1
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        check_frozen(context.model)
+        clients = context.experiment.clients
+        self.anchors, self.defined = prototypes.no_anchors(context.experiment)  # rows of length 1
         self.local = torch.zeros(clients, *self.anchors.shape)  # every client's newest prototypes, (clients, C, m)
         self.held = torch.zeros(clients, self.num_classes, dtype=torch.bool)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors, means = prototypes.anchor_fields(scope), prototypes.mean_fields(scope)
         everyones = {
             "prototypes": Dense((None, scope.width), kind="prototype_values"),
             "held": Dense((None, scope.classes), (torch.bool,)),
         }
-        trained = Exchange({**anchors, **everyones}, means)
-        return declare(scope, evaluate=anchors, prototypes=Exchange(up=means), train=trained)
+        trained = MessageSchema({**anchors, **everyones}, means)
+        return declare(scope, evaluate=anchors, prototypes=MessageSchema(up=means), train=trained)
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -54,7 +62,7 @@ class FedPCLServer(Server):
             self.take(self.ask(cohort, "prototypes", {}, self.read))
         self.take(self.ask(cohort, "train", self.broadcast(), self.read))
 
-    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+    def read(self, client: int, answer: ValidatedMessage) -> prototypes.ClassMeans:
         return prototypes.read_means(answer, *self.anchors.shape)
 
     def take(self, uploads: Iterable[tuple[int, prototypes.ClassMeans]]) -> None:
@@ -79,7 +87,7 @@ class FedPCLClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "prototypes", "train", "evaluate")
     options: Options
 
-    def prototypes(self, round: int, message: Received) -> Message:
+    def prototypes(self, round: int, message: ValidatedMessage) -> Message:
         self.load()
         return prototypes.write_means(learning.collect(self, self.training_samples(), unit=True))
 
@@ -87,7 +95,7 @@ class FedPCLClient(Client):
         check_frozen(self.model)  # every client may have a backbone of its own
         self.model.write_private(self.state)
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         self.load()
         anchors, defined = self.read_anchors(message)
         loss = self.contrastive_loss(anchors, defined, read_sets(message, anchors))
@@ -113,10 +121,10 @@ class FedPCLClient(Client):
 
         return loss
 
-    def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
+    def read_anchors(self, message: ValidatedMessage) -> tuple[Tensor, Tensor]:
         return prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, torch.empty(0), *self.read_anchors(message))
 
 
@@ -128,7 +136,7 @@ def check_frozen(model: SplitModel) -> None:
         )
 
 
-def read_sets(message: Received, anchors: Tensor) -> Tensor:
+def read_sets(message: ValidatedMessage, anchors: Tensor) -> Tensor:
     """Each client's prototypes, those that it lacks filled in from the global ones: (clients, C, m)."""
     held, rows = message.tensor("held"), message.tensor("prototypes")
     if len(rows) != int(held.sum()):

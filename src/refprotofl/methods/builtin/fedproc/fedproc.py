@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server, set_aside
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext, set_aside
 from refprotofl.methods.base.training import Loss, check_alignment, train
 from refprotofl.methods.builtin.fedproc import Options
 from refprotofl.methods.common import prototype_learning as learning
@@ -24,16 +24,16 @@ class FedProcServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.shared = desk.model.read(desk.parts)  # (P,)
-        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)  # rows of length 1
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.shared = context.model.read(context.parts)  # (P,)
+        self.anchors, self.defined = prototypes.no_anchors(context.experiment)  # rows of length 1
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors = prototypes.anchor_fields(scope)
         down, up = weights.broadcast(scope), weights.change(scope)
-        trained = Exchange({**down, **anchors}, {**up, **prototypes.mean_fields(scope)})
+        trained = MessageSchema({**down, **anchors}, {**up, **prototypes.mean_fields(scope)})
         return declare(scope, evaluate={"shared": weights.shared_vector(scope), **anchors}, train=trained)
 
     @property
@@ -50,7 +50,7 @@ class FedProcServer(Server):
         means, self.defined = learning.average(self.experiment, uploads.values(), "uniform", self.anchors, self.defined)
         self.anchors = functional.normalize(means)  # so that the nearest is the one of the least angle
 
-    def read(self, round: int, client: int, answer: Received) -> tuple[Tensor, prototypes.ClassMeans]:
+    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, prototypes.ClassMeans]:
         """One client's change, and its prototypes."""
         held = prototypes.read_means(answer, *self.anchors.shape)
         return weights.read_change(self, round, self.shared, client, answer), held
@@ -65,7 +65,7 @@ class FedProcServer(Server):
 class FedProcClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         anchors, defined = self.read_anchors(message)
         share = self.contrast_share(round) if defined.any() else 0.0
@@ -92,8 +92,8 @@ class FedProcClient(Client):
 
         return loss
 
-    def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
+    def read_anchors(self, message: ValidatedMessage) -> tuple[Tensor, Tensor]:
         return prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"), *self.read_anchors(message))

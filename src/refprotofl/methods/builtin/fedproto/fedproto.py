@@ -7,8 +7,8 @@ import torch
 
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.builtin.fedproto import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes
@@ -19,15 +19,15 @@ class FedProtoServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.anchors, self.defined = prototypes.no_anchors(context.experiment)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors = prototypes.anchor_fields(scope)
         means = prototypes.mean_fields(scope, counted=scope.options.weighting == "count")
-        return declare(scope, evaluate=anchors, train=Exchange(anchors, means))
+        return declare(scope, evaluate=anchors, train=MessageSchema(anchors, means))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -42,7 +42,7 @@ class FedProtoServer(Server):
             self.experiment, uploads, self.options.weighting, self.anchors, self.defined, self.options.retain
         )  # Eq. (6)
 
-    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+    def read(self, client: int, answer: ValidatedMessage) -> prototypes.ClassMeans:
         return prototypes.read_means(answer, *self.anchors.shape, counted=self.options.weighting == "count")
 
     def evaluation(self) -> Message:
@@ -52,15 +52,15 @@ class FedProtoServer(Server):
 class FedProtoClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         table = self.options
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
-        pull = learning.Pull(table.weight, "fedproto.weight", table.reduction)  # Eq. (7)
-        running = learning.train_towards(self, round, anchors, defined, pull, running=table.collect == "running")
+        grad_hook = learning.Pull(table.weight, "fedproto.weight", table.reduction)  # Eq. (7)
+        running = learning.train_towards(self, round, anchors, defined, grad_hook, running=table.collect == "running")
         samples = self.training_samples()
         held = running.means(self.num_classes) if running else learning.collect(self, samples)  # Eq. (3)
         return prototypes.write_means(held, counted=table.weighting == "count")
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         anchors = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
         return self.score(round, torch.empty(0), *anchors)

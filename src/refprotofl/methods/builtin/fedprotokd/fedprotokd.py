@@ -22,8 +22,8 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, Exchange, Exchanges, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import Dense, MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import classify, embed, train
 from refprotofl.methods.builtin.fedprotokd import Options
 from refprotofl.methods.common import prototype_learning as learning
@@ -61,7 +61,7 @@ def taught_loss(logits: Tensor, targets: Tensor, weights: Tensor, temperature: f
     return (weights * divergence).mean() * temperature**2
 
 
-def learn_from(client: Client, round: int, images: Tensor, message: Received, table: Options) -> None:
+def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMessage, table: Options) -> None:
     """The client's model follows the received targets on the public images, and is kept."""
     if table.distil == 0:
         return
@@ -84,19 +84,19 @@ def learn_from(client: Client, round: int, images: Tensor, message: Received, ta
 class FedProtoKDServer(Server):
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        if desk.public is None:
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        if context.public is None:
             raise InputError('method = "fedprotokd" teaches over public images: public.per-class must be above 0.')
-        self.images, self.labels = desk.public.own_images.to(desk.model.device), desk.public.own_labels
-        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)
-        self.generator = trained_prototypes.initial(desk.experiment.seed, *self.anchors.shape)
+        self.images, self.labels = context.public.own_images.to(context.model.device), context.public.own_labels
+        self.anchors, self.defined = prototypes.no_anchors(context.experiment)
+        self.generator = trained_prototypes.initial(context.experiment.seed, *self.anchors.shape)
         self.targets = torch.zeros(len(self.labels), self.num_classes)  # the server model's logits, (n, C)
         self.importance = torch.zeros(len(self.labels))  # of each public image, (n,)
-        self.weights = desk.model.read_private(())  # the server model's, by name
+        self.weights = context.model.read_private(())  # the server model's, by name
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         public, anchors = scope.experiment.public, prototypes.anchor_fields(scope)
         images = (public.per_class or 0) * len(public.classes or ())
         taught = {
@@ -107,7 +107,7 @@ class FedProtoKDServer(Server):
             "logits": Dense((images, scope.classes)),
             "features": Dense((images, scope.width), kind="prototype_values"),
         }
-        return declare(scope, evaluate=anchors, train=Exchange({**anchors, **taught}, told))
+        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **taught}, told))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -136,7 +136,7 @@ class FedProtoKDServer(Server):
         self.importance = importance(erpa.external_prototypes(torch.stack(features)), self.labels, self.anchors)
         self.train_model(cohort.round, merged)
 
-    def read(self, client: int, answer: Received) -> tuple[Tensor, Tensor]:
+    def read(self, client: int, answer: ValidatedMessage) -> tuple[Tensor, Tensor]:
         """A client's logits (n, C) and embeddings (n, m) of the public images."""
         return answer.tensor("logits"), answer.tensor("features")
 
@@ -158,14 +158,14 @@ class FedProtoKDServer(Server):
         self.model.write_private(self.weights)
         self.model.train()
         device = self.model.device
-        pull = learning.Pull(self.options.weight, "fedprotokd.weight").penalty(self.anchors, self.defined, device)
+        grad_hook = learning.Pull(self.options.weight, "fedprotokd.weight").penalty(self.anchors, self.defined, device)
         targets, importance, classes = (one.to(device) for one in (merged, self.importance, self.labels))
 
         def loss(rows: Tensor) -> Tensor:
             embeddings = self.model.embed(self.model.prepare(self.images[rows]))
             logits, labels = self.model.head(embeddings), classes[rows]
             taught = taught_loss(logits, targets[rows], importance[rows], self.options.temperature)
-            pulled = pull(embeddings, labels) if pull else torch.zeros(())
+            pulled = grad_hook(embeddings, labels) if grad_hook else torch.zeros(())
             return taught + functional.cross_entropy(logits, labels) + pulled
 
         order = stream(self.experiment.seed, "server-model", round=round)
@@ -185,18 +185,18 @@ class FedProtoKDServer(Server):
 class FedProtoKDClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         images, _ = self.public_set()
         anchors, defined = self.read_anchors(message)
         if "targets" in message:
             learn_from(self, round, images, message, self.options)
-        pull = learning.Pull(self.options.weight, "fedprotokd.weight")
-        learning.train_towards(self, round, anchors, defined, pull)
+        grad_hook = learning.Pull(self.options.weight, "fedprotokd.weight")
+        learning.train_towards(self, round, anchors, defined, grad_hook)
         embeddings = embed(self.model, images)
         return {"logits": classify(self.model, embeddings), "features": embeddings}
 
-    def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
+    def read_anchors(self, message: ValidatedMessage) -> tuple[Tensor, Tensor]:
         return prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, torch.empty(0), *self.read_anchors(message))

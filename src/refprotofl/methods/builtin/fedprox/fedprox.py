@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fedprox import Options
 from refprotofl.methods.common import weights
@@ -20,23 +20,23 @@ def proximal_pull(client: Client, mu: float) -> Callable[[], None] | None:
     parameters = client.model.parameters_of(client.parts)
     received = [parameter.detach().clone() for parameter in parameters]
 
-    def pull() -> None:
+    def grad_hook() -> None:
         for parameter, start in zip(parameters, received, strict=True):
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach() - start, alpha=mu)
 
-    return pull
+    return grad_hook
 
 
 class FedProxClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        pull = proximal_pull(self, self.options.mu)
+        grad_hook = proximal_pull(self, self.options.mu)
         samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order, pull=pull)
+        train(self.model, samples, self.experiment.train, order, grad_hook=grad_hook)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))

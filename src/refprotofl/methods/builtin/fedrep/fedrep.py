@@ -2,7 +2,7 @@
 
 from refprotofl.core.parts import BODY, HEAD
 from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.base.training import train_part
 from refprotofl.methods.builtin.fedrep import Options
 from refprotofl.methods.common import weights
@@ -14,7 +14,7 @@ class FedRepClient(Client):
 
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         samples, order = self.training_samples(), self.stream("batches", round)
         table, options = self.experiment.train, self.options
@@ -24,5 +24,5 @@ class FedRepClient(Client):
         train_part(self.model, BODY, samples, body_table, order)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))

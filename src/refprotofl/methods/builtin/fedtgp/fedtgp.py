@@ -7,8 +7,8 @@ import torch
 from refprotofl.core.streams import stream
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.builtin.fedtgp import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, trained_prototypes
@@ -18,15 +18,17 @@ from refprotofl.wire import Message
 class FedTGPServer(Server):
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.anchors, self.defined = prototypes.no_anchors(desk.experiment)  # defined: classes that a client ever held
-        self.generator = trained_prototypes.initial(desk.experiment.seed, *self.anchors.shape)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.anchors, self.defined = prototypes.no_anchors(
+            context.experiment
+        )  # defined: classes that a client ever held
+        self.generator = trained_prototypes.initial(context.experiment.seed, *self.anchors.shape)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors = prototypes.anchor_fields(scope)
-        return declare(scope, evaluate=anchors, train=Exchange(anchors, prototypes.mean_fields(scope)))
+        return declare(scope, evaluate=anchors, train=MessageSchema(anchors, prototypes.mean_fields(scope)))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -39,7 +41,7 @@ class FedTGPServer(Server):
         uploads = [held for _, held in self.ask(cohort, "train", anchors, self.read)]
         self.train_prototypes(cohort.round, uploads)
 
-    def read(self, client: int, answer: Received) -> prototypes.ClassMeans:
+    def read(self, client: int, answer: ValidatedMessage) -> prototypes.ClassMeans:
         return prototypes.read_means(answer, *self.anchors.shape)
 
     def train_prototypes(self, round: int, uploads: Sequence[prototypes.ClassMeans]) -> None:
@@ -67,13 +69,13 @@ class FedTGPServer(Server):
 class FedTGPClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
-        pull = learning.Pull(self.options.weight, "fedtgp.weight")
-        learning.train_towards(self, round, anchors, defined, pull)
+        grad_hook = learning.Pull(self.options.weight, "fedtgp.weight")
+        learning.train_towards(self, round, anchors, defined, grad_hook)
         held = learning.collect(self, self.training_samples())  # of the model just trained
         return prototypes.write_means(held)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         anchors = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
         return self.score(round, torch.empty(0), *anchors)

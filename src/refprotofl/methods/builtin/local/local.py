@@ -8,7 +8,7 @@ from refprotofl.core.parts import Parts
 from refprotofl.core.state import State
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.base.training import train
 from refprotofl.models import SplitModel
@@ -17,8 +17,8 @@ from refprotofl.wire import Message
 
 class LocalServer(Server):
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
-        return declare(scope, train=Exchange())
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
+        return declare(scope, train=MessageSchema())
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -35,14 +35,14 @@ class LocalServer(Server):
 
 
 class LocalClient(Client):
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         self.model.write_private(self.state)
         samples, order = self.training_samples(), self.stream("batches", round)
         train(self.model, samples, self.experiment.train, order)
         self.keep_trained(round)
         return {}
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, newest=torch.empty(0))
 
     @classmethod

@@ -12,7 +12,7 @@ from refprotofl.core.state import State, tensor_of
 from refprotofl.methods import erpa
 from refprotofl.methods.base.broadcast import held, hold
 from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import LOST, Lost, Received
+from refprotofl.methods.base.schema import LOST, Lost, ValidatedMessage
 from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, embed, fixed, train
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
@@ -33,15 +33,15 @@ class RefProtoClient(Client):
             self.state["spent_round"] = round
         return answer
 
-    def prototypes(self, round: int, message: Received) -> Message:
+    def prototypes(self, round: int, message: ValidatedMessage) -> Message:
         adapter, public = self.receive(round, message), self.public_set()
         self.load(adapter)
         return self.write_prototypes(public)
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         adapter = self.receive(round, message)
         public = self.public_set() if masked.sends_prototypes(self.options, round) else None
-        if self.seat.feedback == "ef21" and "memory" not in self.state:
+        if self.context.feedback == "ef21" and "memory" not in self.state:
             raise Lost
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
         extra = self.write_prototypes(public) if public is not None else {}
@@ -71,7 +71,7 @@ class RefProtoClient(Client):
         """What is drawn of where to send: with clients protected one draw for all, which the server knows."""
         return masked.common_selection(self.experiment, round) or self.stream("select", round)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("adapter"), *self.read_anchors(message))
 
     @classmethod
@@ -82,7 +82,7 @@ class RefProtoClient(Client):
     def spent(self, round: int) -> int:
         return int(self.state["spent"]) if self.state.get("spent_round") == round else 0
 
-    def receive(self, round: int, message: Received) -> Tensor:
+    def receive(self, round: int, message: ValidatedMessage) -> Tensor:
         """The round's adapter, from the message or the store; a store without what the message builds on is lost."""
         if "base" not in message and "adapter" not in message:
             kept = held(self.state, "adapter", round)
@@ -93,7 +93,7 @@ class RefProtoClient(Client):
         hold(self.state, "adapter", sent, round)
         return sent
 
-    def read_anchors(self, message: Received) -> tuple[Tensor, Tensor]:
+    def read_anchors(self, message: ValidatedMessage) -> tuple[Tensor, Tensor]:
         return read_anchors(message, self.num_classes, self.experiment.model.embedding)
 
     def write_prototypes(self, public: tuple[Tensor, Tensor]) -> Message:
@@ -114,9 +114,9 @@ class RefProtoClient(Client):
         self.load(adapter)
         samples, order = self.training_samples(), self.stream("batches", round)
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
-        still = self.model.backbone if self.options.backbone == "frozen" else None
-        with fixed(still.parameters() if still is not None else ()):
-            trained = train(self.model, samples, self.experiment.train, order, loss=loss, still=still)
+        frozen = self.model.backbone if self.options.backbone == "frozen" else None
+        with fixed(frozen.parameters() if frozen is not None else ()):
+            trained = train(self.model, samples, self.experiment.train, order, loss=loss, frozen=frozen)
             check_alignment(trained, samples, self.options.align, defined)
             return self.keep_trained(round)
 

@@ -22,7 +22,7 @@ from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods import apud
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.schema import LOST, Fields, Real, Received, Refused, SparseVector
+from refprotofl.methods.base.schema import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage
 from refprotofl.methods.base.screening import norm
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
@@ -163,7 +163,7 @@ def fields(table: Options, size: int) -> Fields:
     return {"change" if sends_change(table) else "adapter": sent, **scale}
 
 
-def unpack(table: Options, message: Received, reference: Tensor) -> Update:
+def unpack(table: Options, message: ValidatedMessage, reference: Tensor) -> Update:
     sent = message.sparse("change" if sends_change(table) else "adapter")
     before = reference.index_select(0, sent.indices)
     if not sends_change(table):

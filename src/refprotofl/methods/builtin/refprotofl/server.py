@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.state import State
-from refprotofl.methods.aggregators.aggregation import Normalise, Upload, fold, moved
+from refprotofl.methods.aggregators.aggregation import Normalise, Upload, aggregate_uploads, apply_update
 from refprotofl.methods.apud import upload
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.broadcast import nobody
@@ -21,16 +21,16 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import (
     Dense,
     Either,
-    Exchange,
-    Exchanges,
-    Received,
+    MessageSchema,
+    MessageSchemas,
     Refused,
     Scope,
     SparseVector,
+    ValidatedMessage,
     Whole,
     declare,
 )
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.masked import Masks, check_least_budget
 from refprotofl.methods.common import prototypes, weights
@@ -46,17 +46,17 @@ class RefProtoServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.public_classes: list[int] = [] if desk.public is None else desk.public.own_labels.unique().tolist()
-        self.adapter = desk.model.read(desk.parts)  # (d,)
-        self.anchors, self.defined = no_anchors(desk.experiment)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.public_classes: list[int] = [] if context.public is None else context.public.own_labels.unique().tolist()
+        self.adapter = context.model.read(context.parts)  # (d,)
+        self.anchors, self.defined = no_anchors(context.experiment)
         self.previous = self.adapter  # the last broadcast before this one
-        self.remembered.holds = nobody(desk.experiment.clients)
-        self.masks = Masks({part: sum(desk.model.sizes((part,))) for part in desk.parts})
+        self.remembered.holds = nobody(context.experiment.clients)
+        self.masks = Masks({part: sum(context.model.sizes((part,))) for part in context.parts})
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         table, compressed = scope.options, scope.experiment.compress.name != "none"
         check_least_budget(scope.experiment, table, scope.shared)  # a client's own table may allow less
         adapter, narrow = Dense((scope.shared,), kind="parameters"), masked.DTYPES[table.prototype_type]
@@ -68,8 +68,8 @@ class RefProtoServer(Server):
         down = {"adapter": whole_or_step, **step}
         return declare(
             scope,
-            prototypes=Exchange(down, prototypes.prototype_fields(scope, narrow)),
-            train=Exchange({**down, **anchors}, {**update, **along}),
+            prototypes=MessageSchema(down, prototypes.prototype_fields(scope, narrow)),
+            train=MessageSchema({**down, **anchors}, {**update, **along}),
             evaluate={"adapter": adapter, **anchors},
         )
 
@@ -134,7 +134,7 @@ class RefProtoServer(Server):
             update = {"adapter": Sparse(changed, self.adapter[changed], len(self.adapter))}
         return self.remembered.requests(round, extra, {"adapter": self.adapter}, update)
 
-    def read_prototypes(self, cohort: Cohort, client: int, answer: Received) -> Prototypes:
+    def read_prototypes(self, cohort: Cohort, client: int, answer: ValidatedMessage) -> Prototypes:
         self.check_budget(cohort, client)
         return prototypes.read_prototypes(answer, self.public_classes, *self.anchors.shape)
 
@@ -156,7 +156,9 @@ class RefProtoServer(Server):
         kept = self.defined & ~defined if self.options.retain else torch.zeros_like(defined)
         self.anchors, self.defined = torch.where(kept.unsqueeze(1), self.anchors, anchors), defined | kept
 
-    def read_update(self, cohort: Cohort, client: int, answer: Received) -> tuple[masked.Update, Prototypes | None]:
+    def read_update(
+        self, cohort: Cohort, client: int, answer: ValidatedMessage
+    ) -> tuple[masked.Update, Prototypes | None]:
         """One client's update, and the prototypes that came along."""
         self.check_budget(cohort, client)
         along = None
@@ -175,7 +177,7 @@ class RefProtoServer(Server):
         if self.compresses or self.options.error_feedback == "ef21":
             return weights.step(self, round, self.adapter, ((client, update.change) for client, update in taken))
         uploads = (self.upload(client, round, update) for client, update in taken)
-        return moved(self.adapter, fold(self.rule, len(self.adapter), uploads))
+        return apply_update(self.adapter, aggregate_uploads(self.aggregator, len(self.adapter), uploads))
 
     def taken(self, updates: Updates, uploaded: dict[int, Prototypes]) -> Iterator[tuple[int, masked.Update]]:
         for client, (update, along) in updates:

@@ -130,11 +130,11 @@ class Thin(Declaration):
         return uses
 
     @staticmethod
-    def hands_out(experiment: "Experiment") -> bool:
+    def join_payload(experiment: "Experiment") -> bool:
         return experiment.public.train_on or experiment.thin.first_weights == "sent"
 
     @staticmethod
-    def starts_free(experiment: "Experiment") -> bool:
+    def seed_start(experiment: "Experiment") -> bool:
         return not experiment.thin.pretrain
 
     @staticmethod
@@ -142,11 +142,11 @@ class Thin(Declaration):
         return "ef" if experiment.thin.feedback else "none"
 
     @staticmethod
-    def closing_epochs(experiment: "Experiment") -> int:
+    def finetune_epochs(experiment: "Experiment") -> int:
         return int(experiment.thin.tune_epochs)
 
     @staticmethod
-    def closing_steps(experiment: "Experiment", samples: int) -> int:
+    def finetune_steps(experiment: "Experiment", samples: int) -> int:
         table: Options = experiment.thin
         held_out = 0 if experiment.privacy.unit == "sample" else samples // table.tune_validation
         learned = samples - held_out

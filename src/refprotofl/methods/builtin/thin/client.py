@@ -12,7 +12,7 @@ from refprotofl.methods import erpa
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Lost, Received
+from refprotofl.methods.base.schema import Lost, ValidatedMessage
 from refprotofl.methods.base.training import Penalty, check_alignment, classify, cross_entropy, embed, train
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
 from refprotofl.methods.builtin.thin import Options, codes
@@ -33,19 +33,19 @@ class ThinClient(Client):
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "finish", "evaluate")
     options: Options
 
-    def join(self, round: int, message: Received) -> Message:
+    def join(self, round: int, message: ValidatedMessage) -> Message:
         if "initial" in message:
             self.state["initial"] = message.tensor("initial")
         return super().join(round, message)
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         held = self.receive(message)
         samples, order = self.training_samples(), self.stream("batches", round)
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
-        pull = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
+        grad_hook = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
         table = self.options.cooled(self.experiment.train, round)
-        course = train(self.model, samples, table, order, loss=loss, pull=pull)
+        course = train(self.model, samples, table, order, loss=loss, grad_hook=grad_hook)
         if anchors is not None:
             check_alignment(course, samples, self.options.strength, is_defined(anchors), "thin.strength")
         change = self.keep_trained(round) - held
@@ -57,13 +57,13 @@ class ThinClient(Client):
         rest = self.state.get("rest")
         if isinstance(rest, Tensor):
             change = change + rest
-        draw = codes.sign_draw(self.experiment, "change", round, self.seat.number)
-        coded, said = codes.encode_change(self.options, change, codes.up_length(self.seat.scope, round), draw)
+        draw = codes.sign_draw(self.experiment, "change", round, self.context.client_id)
+        coded, said = codes.encode_change(self.options, change, codes.up_length(self.context.scope, round), draw)
         if self.options.feedback:
             self.state["rest"] = change - said
         return codes.write(coded)
 
-    def finish(self, round: int, message: Received) -> Message:
+    def finish(self, round: int, message: ValidatedMessage) -> Message:
         """A model of its own, tuned on its own samples."""
         held = self.receive(message)
         protected = self.experiment.privacy.unit == "sample"
@@ -100,16 +100,16 @@ class ThinClient(Client):
         logits = classify(self.model, embed(self.model, samples.own_images))
         return float(functional.cross_entropy(logits[:, : self.num_classes], samples.own_labels))
 
-    def receive(self, message: Received) -> Tensor:
+    def receive(self, message: ValidatedMessage) -> Tensor:
         """Puts the newest broadcast into the model; a store without what the message builds on is lost."""
         version = message.whole("version")
         if "code" in message and "base" not in message:
-            draw, length = codes.sign_draw(self.experiment, "whole", version), codes.whole_length(self.seat.scope)
-            held = self.initial() + codes.read_change(self.seat.scope, message, length, draw)
+            draw, length = codes.sign_draw(self.experiment, "whole", version), codes.whole_length(self.context.scope)
+            held = self.initial() + codes.read_change(self.context.scope, message, length, draw)
         else:
             held = self.held(message.whole("base") if "base" in message else version)
             if "code" in message:
-                held = codes.read_steps(self.seat.scope, message, held)
+                held = codes.read_steps(self.context.scope, message, held)
         self.state["held"], self.state["held_version"] = held, version
         self.model.write_private(self.state)
         self.model.write(self.parts, held)
@@ -126,10 +126,10 @@ class ThinClient(Client):
         """The weights that everyone began with: those that were sent, or they follow from the seed."""
         if self.options.first_weights == "sent":
             return tensor_of(self.state, "initial").clone()  # which the state holds once
-        if INITIAL not in self.seat.memo:
-            model = build_model(self.experiment, client=self.seat.number)
-            self.seat.memo[INITIAL] = model.read(self.parts)
-        return self.seat.memo[INITIAL]
+        if INITIAL not in self.context.memo:
+            model = build_model(self.experiment, client=self.context.client_id)
+            self.context.memo[INITIAL] = model.read(self.parts)
+        return self.context.memo[INITIAL]
 
     def penalty(self, anchors: Tensor | None) -> Penalty | None:
         if anchors is None:
@@ -138,7 +138,7 @@ class ThinClient(Client):
         anchors, defined = anchors.to(self.model.device), defined.to(self.model.device)
         return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         """With its own model once it has one, else with the common one."""
         own = self.state.get("own") if self.state.get("own_round") == round else None
         return self.score(round, own if isinstance(own, Tensor) else message.tensor("shared"))

@@ -12,7 +12,7 @@ from refprotofl.core.errors import BudgetError
 from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.schema import Dense, Either, Fields, Received, Refused, Scope, Whole
+from refprotofl.methods.base.schema import Dense, Either, Fields, Refused, Scope, ValidatedMessage, Whole
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse
@@ -181,7 +181,7 @@ def write(coded: Coded) -> Message:
 
 
 def read_change(
-    scope: Scope, message: Received, length: int, draw: Draw, unbiased: bool = False, shorter: bool = False
+    scope: Scope, message: ValidatedMessage, length: int, draw: Draw, unbiased: bool = False, shorter: bool = False
 ) -> Tensor:
     """The vector (P,) in a message whose code has this length, or less where that is allowed."""
     code, scales = message.tensor("code"), message.tensor("scales")
@@ -192,7 +192,7 @@ def read_change(
     return decoded(scope.options, Coded(code, scales), scope.shared, draw, unbiased)
 
 
-def read_steps(scope: Scope, message: Received, held: Tensor) -> Tensor:
+def read_steps(scope: Scope, message: ValidatedMessage, held: Tensor) -> Tensor:
     """The newest broadcast: what is held, moved by each of the steps in the message; within a budget there is one."""
     code, scales, version = message.tensor("code"), message.tensor("scales"), message.whole("version")
     length, blocks = down_length(scope, anchored="anchors" in message), number_of_scales(scope)

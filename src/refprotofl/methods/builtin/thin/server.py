@@ -13,11 +13,11 @@ from refprotofl.core.state import State
 from refprotofl.core.streams import stream
 from refprotofl.evaluation.scoring import accuracy
 from refprotofl.methods import erpa
-from refprotofl.methods.aggregators.aggregation import Upload, fold, moved
+from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Exchange, Exchanges, Received, Scope, declare
-from refprotofl.methods.base.server import Desk, Server
+from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
+from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import embed, train
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
@@ -31,20 +31,20 @@ class ThinServer(Server):
     averages: ClassVar[bool] = True
     options: Options
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.exact = desk.model.read(desk.parts)  # (P,), at first the same at every client
-        self.sending = choose_sending(desk.scope, self.exact)
+    def __init__(self, context: ServerContext) -> None:
+        super().__init__(context)
+        self.exact = context.model.read(context.parts)  # (P,), at first the same at every client
+        self.sending = choose_sending(context.scope, self.exact)
 
     @classmethod
-    def exchanges(cls, scope: Scope) -> Exchanges:
+    def message_schemas(cls, scope: Scope) -> MessageSchemas:
         steps = codes.step_fields(scope)
         return declare(
             scope,
             evaluate={"shared": weights.shared_vector(scope)},
             greeting={"initial": weights.shared_vector(scope)} if scope.options.first_weights == "sent" else None,
-            train=Exchange({**steps, **codes.anchor_fields(scope)}, codes.change_fields(scope)),
-            finish=Exchange(steps),
+            train=MessageSchema({**steps, **codes.anchor_fields(scope)}, codes.change_fields(scope)),
+            finish=MessageSchema(steps),
         )
 
     @property
@@ -64,7 +64,7 @@ class ThinServer(Server):
         first = {"initial": self.sending.initial} if self.options.first_weights == "sent" else {}
         return {**super().greeting(), **first}
 
-    def welcome(self, client: int, answer: Received) -> None:
+    def welcome(self, client: int, answer: ValidatedMessage) -> None:
         """Who joins, or lost its store, has the initial weights alone."""
         super().welcome(client, answer)
         self.sending.forget(client)
@@ -77,16 +77,16 @@ class ThinServer(Server):
         requests = self.sending.requests(self.anchors())
         changes = self.ask(cohort, "train", requests, lambda client, answer: self.read(cohort, client, answer))
         lesson = self.lesson(cohort.round)
-        move = fold(self.rule, len(self.exact), self.uploads(changes, lesson))
-        self.exact = moved(self.exact if self.options.feedback else self.sending.shared, move)
+        move = aggregate_uploads(self.aggregator, len(self.exact), self.uploads(changes, lesson))
+        self.exact = apply_update(self.exact if self.options.feedback else self.sending.shared, move)
         self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs, lesson)
 
-    def read(self, cohort: Cohort, client: int, answer: Received) -> Tensor:
+    def read(self, cohort: Cohort, client: int, answer: ValidatedMessage) -> Tensor:
         """Without bias where nothing follows to repay what the code left out; a node's own budget may be less."""
         draw = codes.sign_draw(self.experiment, "change", cohort.round, client)
-        length, last = codes.up_length(self.desk.scope, cohort.round), cohort.round == self.experiment.rounds
+        length, last = codes.up_length(self.context.scope, cohort.round), cohort.round == self.experiment.rounds
         unbiased, shorter = last or not self.options.feedback, self.options.uplink_budget is not None
-        return codes.read_change(self.desk.scope, answer, length, draw, unbiased, shorter)
+        return codes.read_change(self.context.scope, answer, length, draw, unbiased, shorter)
 
     def uploads(self, changes: "Iterator[tuple[int, Tensor]]", lesson: Lesson | None) -> Iterator[Upload]:
         for client, change in changes:
@@ -144,9 +144,9 @@ class ThinServer(Server):
     def facts(self) -> dict[str, float | int | str]:
         """How good what clients hold is, beside `global`, which no code has touched."""
         model = weights.global_model(self, self.sending.shared)
-        if model is None or self.desk.test is None or not len(self.desk.test[1]):
+        if model is None or self.context.test is None or not len(self.context.test[1]):
             return {}
-        return {"accuracy_as_held": accuracy(model, *self.desk.test, self.num_classes)}
+        return {"accuracy_as_held": accuracy(model, *self.context.test, self.num_classes)}
 
     def global_model(self) -> SplitModel | None:
         return weights.global_model(self, self.exact)

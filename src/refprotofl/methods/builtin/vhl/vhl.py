@@ -24,7 +24,7 @@ from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Received
+from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.base.training import FreshSgd, Loss, train
 from refprotofl.methods.builtin.vhl import Options
 from refprotofl.methods.common import weights
@@ -193,7 +193,7 @@ def virtual_loss(
 class VHLClient(Client):
     options: Options
 
-    def train(self, round: int, message: Received) -> Message:
+    def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         samples, order = self.training_samples(), self.stream("batches", round)
         trained = train(self.model, samples, self.experiment.train, order, loss=self.loss(round, samples))
@@ -208,5 +208,5 @@ class VHLClient(Client):
         aligned_steps = table.align_epochs * -(-len(samples) // size)
         return virtual_loss(self.model, table, batches, self.num_classes, aligned_steps)
 
-    def evaluate(self, round: int, message: Received) -> Message:
+    def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("shared"))
