@@ -67,7 +67,7 @@ def _steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-@pytest.mark.parametrize(("variant", "rule"), [case for case in CASES if case[1] in ROBUST])
+@pytest.mark.parametrize(("variant", "aggregator"), [case for case in CASES if case[1] in ROBUST])
 def test_under_a_robust_rule_one_hostile_client_costs_little_and_ends_nothing(
     variant: str, aggregator: str, tmp_path: Path, tried: Tried
 ) -> None:
