@@ -13,7 +13,7 @@ from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Engine
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.evaluation.scoring import accuracies
+from refprotofl.evaluation.scoring import client_metrics, mean_metrics
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.cohort import EngineCohort, Norms
 from refprotofl.federation.divergence import RECENT, Moves, RoundCheck, check_divergence, outliers_of
@@ -299,28 +299,28 @@ class Loop:
     def evaluate(self, round: int, trained: EngineCohort) -> Event:
         """Every protocol's mean over clients, and each client's own numbers."""
         cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
-        scores: dict[int, dict[str, float]] = {}
-        losses: list[float | None] = []
+        scores: dict[int, dict[str, dict[str, float]]] = {}  # by client, protocol and metric
         taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
         for client, counts in self.server.scores(cohort):
-            scores[client] = accuracies(counts)
-            losses.append(counts.real("loss") if "loss" in counts else None)
+            scores[client] = client_metrics(counts)
             taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
         trained.failures.extend(cohort.failures)
         per_client = {
-            protocol: [scores.get(client, {}).get(protocol) for client in range(self.experiment.clients)]
+            protocol: [
+                scores.get(client, {}).get(protocol, {}).get("accuracy") for client in range(self.experiment.clients)
+            ]
             for protocol in PROTOCOLS
             if any(protocol in score for score in scores.values())
         }
-        means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
-        means["global"] = self.side.global_accuracy()
+        metrics = mean_metrics([scores[client] for client in sorted(scores)]) | {"global": self.side.global_metrics()}
         privacy = self.privacy(round)
         return {
             "event": "evaluation",
             "round": round,
-            "accuracy": means,
+            "accuracy": {protocol: metrics.get(protocol, {}).get("accuracy") for protocol in PROTOCOLS},
+            "metrics": {protocol: metrics[protocol] for protocol in PROTOCOLS if metrics.get(protocol)},
             **({} if privacy is None else {"privacy": privacy}),
-            "loss": mean(losses),
+            "loss": metrics.get("personal", {}).get("loss"),
             "clients": sorted(scores),
             "trained_clients": sum("personal_before" in score for score in scores.values()),
             "per_client": per_client,
@@ -342,8 +342,3 @@ def seconds_by_work(waited: dict[str, float], training: float, evaluation: float
     """Where a round's seconds went: waiting for the answers to each verb, the server's own work, evaluation."""
     own = max(0.0, training - sum(waited.values()))
     return {name: round(seconds, 6) for name, seconds in {**waited, "server": own, "evaluation": evaluation}.items()}
-
-
-def mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
