@@ -49,7 +49,7 @@ def asked(engine: Counting, message: Message | Callable[[int], Message]) -> list
     return list(cohort.ask("train", message))
 
 
-@pytest.mark.parametrize(("ahead", "most"), [(None, CLIENTS), (64, 64), (1, 1)])
+@pytest.mark.parametrize(("max_in_flight", "most"), [(None, CLIENTS), (64, 64), (1, 1)])
 def test_as_many_are_asked_at_a_time_as_the_engine_takes(max_in_flight: int | None, most: int) -> None:
     engine = Counting(max_in_flight)
     answers = asked(engine, {"shared": torch.zeros(3)})

@@ -197,7 +197,7 @@ def test_a_node_that_joins_in_mid_run_takes_part_from_the_next_round(
     assert failures(there.folder)[0] == (1, 2, "absent")
 
 
-@pytest.mark.parametrize("ahead", [engine.AHEAD, 1])
+@pytest.mark.parametrize("max_in_flight", [engine.AHEAD, 1])
 def test_a_node_that_lost_its_disk_joins_anew(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_in_flight: int
 ) -> None:

@@ -63,9 +63,9 @@ class Answering(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         known = self.headers.get("X-Key") == "admitted"
         self.send_response_only((204 if known else 401) if self.path == ACTIVATE else 404)
-        max_in_flight = self.server.max_in_flight  # type: ignore[attr-defined]
-        if max_in_flight is not None:
-            self.send_header("Date", formatdate(time.time() + max_in_flight, usegmt=True))
+        ahead = self.server.ahead  # type: ignore[attr-defined]
+        if ahead is not None:
+            self.send_header("Date", formatdate(time.time() + ahead, usegmt=True))
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -73,12 +73,12 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(folder: Path, max_in_flight: float | None) -> Iterator[int]:
+def serving(folder: Path, ahead: float | None) -> Iterator[int]:
     """A server over TLS whose clock is so far ahead of ours; None for one that does not tell."""
     folder.mkdir(exist_ok=True)
     write_certificates(folder, "127.0.0.1")
     made = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    made.max_in_flight = max_in_flight  # type: ignore[attr-defined]
+    made.ahead = ahead  # type: ignore[attr-defined]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.crt", folder / "server.key")
     made.socket = context.wrap_socket(made.socket, server_side=True)
@@ -99,9 +99,9 @@ def serving(folder: Path, max_in_flight: float | None) -> Iterator[int]:
     ],
 )
 def test_a_clock_that_flower_would_refuse_is_found(
-    tmp_path: Path, max_in_flight: float | None, fine: bool | None, words: str
+    tmp_path: Path, ahead: float | None, fine: bool | None, words: str
 ) -> None:
-    with serving(tmp_path / "server", max_in_flight) as port:
+    with serving(tmp_path / "server", ahead) as port:
         server, clock, _ = ask(tmp_path / "server", port)
     assert server.fine is True
     assert (clock.subject, clock.fine) == ("clock", fine)

@@ -58,7 +58,7 @@ MASKED = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected"),
+    ("aggregator", "expected"),
     [
         (Median(), [2, 4, 5.5, 4, 0]),
         (Median("participants"), [2, 3, 2.75, 1, 0]),  # times 4, 3, 2 and 1 of 4

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tiny import tiny_keys
 from torch import Tensor
 from torch.nn import functional
 
@@ -29,17 +30,7 @@ from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import map_state
 from refprotofl.wire import Message, decode
 
-TINY: dict[str, Any] = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 2,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 20},
-}
+TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 
 

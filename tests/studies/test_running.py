@@ -159,7 +159,7 @@ class Kill(Callback):
         os.kill(os.getpid(), signal.SIGKILL)
 
 cell = cell_of(None, "quick", json.loads(sys.argv[2]), "local", 0, Path(sys.argv[1]))
-run(cell.experiment, out=cell.folder, watcher=Kill())
+run(cell.experiment, out=cell.folder, callback=Kill())
 """
 
 
