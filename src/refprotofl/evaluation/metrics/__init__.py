@@ -36,4 +36,3 @@ def compute_all(predictions: Labelled) -> dict[str, float]:
 def sent_by_clients(num_classes: int) -> list[Metric]:
     """Return the metrics that the server cannot derive from a confusion matrix, so that clients send their values."""
     return [metric for metric in METRICS.values() if metric.needs_logits and metric.applies(num_classes)]
-

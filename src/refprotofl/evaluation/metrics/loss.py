@@ -15,6 +15,4 @@ def cross_entropy(predictions: Labelled) -> float | None:
     return float(torch.nn.functional.cross_entropy(logits, labels))
 
 
-METRIC = Metric(
-    "loss", "cross-entropy", 4, cross_entropy, needs_logits=True, high=LARGEST_LOSS, higher_is_better=False
-)
+METRIC = Metric("loss", "cross-entropy", 4, cross_entropy, needs_logits=True, high=LARGEST_LOSS, higher_is_better=False)
