@@ -7,16 +7,13 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
-
 from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Engine
-from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.evaluation.scoring import client_metrics, mean_metrics
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.cohort import EngineCohort, Norms
 from refprotofl.federation.divergence import RECENT, Moves, RoundCheck, check_divergence, outliers_of
+from refprotofl.federation.evaluation import evaluate
 from refprotofl.federation.provenance import resumed
 from refprotofl.federation.sampling import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
@@ -121,7 +118,7 @@ class Loop:
         closing = self.close(cohort) if last else ()
         trained = time.perf_counter()
         evaluated = round % self.experiment.evaluate.every == 0 or last
-        scored = [self.evaluate(round, cohort)] if evaluated else []
+        scored = [self.evaluate(cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
         seconds, steps = self.progress.seconds, self.progress.steps
         more = self.steps(cohort.clients, closing)
@@ -286,6 +283,12 @@ class Loop:
         self.server = self.side.server
         put_back(self.server, self.checkpoint)
 
+    def evaluate(self, trained: EngineCohort) -> Event:
+        cohort = self.cohort(trained.round, draw_evaluated(self.experiment), "evaluation")
+        event = evaluate(self.side, cohort, self.privacy(trained.round))
+        trained.failures += cohort.failures
+        return event
+
     def cohort(
         self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None
     ) -> EngineCohort:
@@ -295,38 +298,6 @@ class Loop:
         tap, least = self.callback.crossed, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
         return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
-
-    def evaluate(self, round: int, trained: EngineCohort) -> Event:
-        """Every protocol's mean over clients, and each client's own numbers."""
-        cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
-        scores: dict[int, dict[str, dict[str, float]]] = {}  # by client, protocol and metric
-        taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
-        for client, counts in self.server.scores(cohort):
-            scores[client] = client_metrics(counts)
-            taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
-        trained.failures.extend(cohort.failures)
-        per_client = {
-            protocol: [
-                scores.get(client, {}).get(protocol, {}).get("accuracy") for client in range(self.experiment.clients)
-            ]
-            for protocol in PROTOCOLS
-            if any(protocol in score for score in scores.values())
-        }
-        metrics = mean_metrics([scores[client] for client in sorted(scores)]) | {"global": self.side.global_metrics()}
-        privacy = self.privacy(round)
-        return {
-            "event": "evaluation",
-            "round": round,
-            "accuracy": {protocol: metrics.get(protocol, {}).get("accuracy") for protocol in PROTOCOLS},
-            "metrics": {protocol: metrics[protocol] for protocol in PROTOCOLS if metrics.get(protocol)},
-            **({} if privacy is None else {"privacy": privacy}),
-            "loss": metrics.get("personal", {}).get("loss"),
-            "clients": sorted(scores),
-            "trained_clients": sum("personal_before" in score for score in scores.values()),
-            "per_client": per_client,
-            "confusion": taken.tolist(),
-            "facts": self.server.facts(),
-        }
 
 
 def put_back(server: Server, checkpoint: Checkpoint) -> None:
