@@ -68,7 +68,7 @@ def test_a_folder_with_a_run_needs_the_word(refprotofl: "Command", tiny: Path, c
     before = (cut_off / "events.jsonl").read_bytes()
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", cut_off)
     assert outcome.code == 2
-    assert f"{cut_off} holds a run already; go on with --resume" in outcome.err
+    assert f"{cut_off} already holds a run: continue it with --resume" in outcome.err
     assert (cut_off / "events.jsonl").read_bytes() == before
 
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.evaluation.confusion import confusion, per_class_accuracy, taken_for
+from refprotofl.evaluation.confusion import confusion, most_confused, per_class_accuracy
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30)
 
@@ -13,7 +13,7 @@ def test_by_hand():
     counts = confusion([0, 1, 1, 2, 0, 1], [0, 0, 1, 1, 0, 0], 4)
     assert counts.tolist() == [[2, 2, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert per_class_accuracy(counts) == [0.5, 0.5, None, None]
-    assert [taken_for(counts, label) for label in range(4)] == [1, 2, None, None]
+    assert [most_confused(counts, label) for label in range(4)] == [1, 2, None, None]
 
 
 @given(PAIRS, PAIRS)

@@ -81,16 +81,16 @@ def test_going_on_reads_the_end_of_the_events_alone(tmp_path: Path) -> None:
         lines = written.chained([{"event": "round", "round": number, "filling": "x" * 5000}])
         size = written.size_with(lines)
         written.append(lines)
-    written.tell({"event": "resume"})
+    written.record({"event": "resume"})
     assert size > 10_000_000
     peaks = []
     for _ in range(3):  # threads that other tests left behind may take memory meanwhile
         tracemalloc.start()
         log = EventLog(written.path)
-        since = log.mend(2000, lines, size)
+        since = log.repair(2000, lines, size)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert [event["event"] for event in since] == ["resume"]
     assert min(peaks) < 1_000_000
-    log.tell({"event": "end"})
+    log.record({"event": "end"})
     assert [event["event"] for event in read_events(tmp_path)[-3:]] == ["round", "resume", "end"]

@@ -31,7 +31,7 @@ def test_a_folder_that_cannot_be_used_is_told_first(
     for out, resume, complaint in (
         (tmp_path / "file", False, "Cannot use"),
         (tmp_path, False, "is not empty and holds no run"),
-        (finished_copy, False, "holds a run already"),
+        (finished_copy, False, "already holds a run"),
         (cut_off, True, "Another process is running"),
     ):
         with pytest.raises(InputError, match=complaint):

@@ -49,7 +49,7 @@ def test_a_linked_folder_is_refused_and_nothing_is_removed_from_it(
     (cut_off / name).symlink_to(precious)
     before, mode = contents(precious), precious.stat().st_mode
     for use in uses(cut_off, tiny):
-        with pytest.raises(DataError, match=f"{name} is a link, which is not followed .* must be a folder"):
+        with pytest.raises(DataError, match=f"{name} is a link, which is not followed .* must be a regular folder"):
             use()
     assert contents(precious) == before
     assert precious.stat().st_mode == mode
@@ -147,7 +147,7 @@ def test_events_of_another_kind_are_a_sentence(cut_off: Path, tiny: Callable[...
     path = cut_off / "events.jsonl"
     path.write_text(f"{text}\n{path.read_text()}")
     for use in (*uses(cut_off, tiny)[:2], lambda: first_difference(cut_off, cut_off)):
-        with pytest.raises(DataError, match=r"events\.jsonl (has a damaged line|is not the one)"):
+        with pytest.raises(DataError, match=r"events\.jsonl (has a damaged line|does not belong)"):
             use()
 
 
@@ -156,7 +156,7 @@ def test_a_round_of_another_kind_is_a_sentence(cut_off: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[-1]["messages"] = ["none"]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    with pytest.raises(DataError, match=r"events\.jsonl: a round's messages is not"):
+    with pytest.raises(DataError, match=r"events\.jsonl: a round's messages is invalid"):
         first_difference(cut_off, cut_off)
 
 

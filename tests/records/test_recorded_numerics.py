@@ -58,17 +58,6 @@ def test_a_grid_computes_anew_what_was_native(tiny: Callable[..., Experiment], f
     assert current_folder(finished_copy, tiny(), None) == finished_copy.with_name("finished-2")
 
 
-def test_what_older_versions_left_is_read_and_stays_unrecorded_when_resumed(
-    tiny: Callable[..., Experiment], finished_copy: Path, cut_off: Path
-) -> None:
-    rewrite(finished_copy, None)
-    assert run(tiny(), out=finished_copy, resume=True).reused
-    rewrite(cut_off, None)
-    run(tiny(), out=cut_off, resume=True)
-    assert "numerics" not in read_manifest(cut_off / "checkpoint")["origin"]
-    assert recorded_numerics(cut_off) == "native"  # older versions had nothing else
-
-
 def test_before_a_round_is_committed_nothing_is_recorded(tmp_path: Path) -> None:
     assert recorded_numerics(tmp_path) is None
 

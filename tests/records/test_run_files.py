@@ -194,7 +194,7 @@ def test_one_folder_is_for_one_process(tmp_path: Path) -> None:
 
 
 def test_a_refused_folder_is_free_again(finished_copy: Path, tiny: Callable[..., Experiment]) -> None:
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already holds a run"):
         run(tiny(), out=finished_copy)
     assert run(tiny(), out=finished_copy, resume=True).summary["rounds_done"] == 2
 

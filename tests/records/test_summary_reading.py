@@ -29,7 +29,7 @@ def test_what_is_read_is_what_was_written_in_that_order(undisturbed: RunResult) 
     assert summary == undisturbed.summary
     assert json.dumps(summary, indent=2) + "\n" == path.read_text()
     assert list(summary) == [
-        *("schema", "experiment", "experiment_hash", "rounds_done", "accuracy", "accuracy_per_client"),
+        *("schema", "experiment", "experiment_hash", "rounds_done", "accuracy", "metrics", "accuracy_per_client"),
         *("evaluated_clients", "trained_clients", "confusion", "accuracy_per_class", "facts", "communication"),
         *("full_model", "steps", "seconds", "state_digest"),
     ]
@@ -39,7 +39,6 @@ def test_what_is_read_is_what_was_written_in_that_order(undisturbed: RunResult) 
 
 def test_other_versions_are_read(finished_copy: Path) -> None:
     def edit(plain: Plain) -> None:
-        del plain["facts"]
         del plain["accuracy"]["own_prototype"]
         plain["communication"]["relay"] = {"payload_bytes": 1}
         plain["novelty"] = [1, 2]

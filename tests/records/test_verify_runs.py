@@ -75,7 +75,7 @@ def test_a_state_that_was_changed_with_all_hashes_is_found(finished_copy: Path, 
     save_state(path, state)
     record["digest"] = digest_state(state)
     (checkpoint / "manifest.json").write_text(json.dumps(sign(manifest)))
-    with pytest.raises(DataError, match=r"states of round 2 give .* but its manifest says"):
+    with pytest.raises(DataError, match=r"states of round 2 have digest .* but its manifest has"):
         verify_run(finished_copy, initial, read_state)
 
 
@@ -83,7 +83,7 @@ def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, i
     path = finished_copy / "events.jsonl"
     digest = json.loads((finished_copy / "summary.json").read_text())["state_digest"]
     path.write_text(path.read_text().replace(digest, "f" * 64))
-    with pytest.raises(DataError, match=r"events\.jsonl says ffff"):
+    with pytest.raises(DataError, match=r"events\.jsonl has ffff"):
         verify_run(finished_copy, initial, read_state)
 
 

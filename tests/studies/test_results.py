@@ -77,7 +77,7 @@ EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
     "missing": (lambda one: one["summary"].pop("communication"), "summary.communication: Field required"),
     "accuracy": (lambda one: one["summary"]["accuracy"].update(personal=1.5), "not between 0 and 1"),
     "no number": (lambda one: one["curve"][0]["accuracy"].update(personal=float("nan")), "not between 0 and 1"),
-    "client": (lambda one: one["summary"]["accuracy_per_client"]["own"].pop(), "not tell of all 2 clients"),
+    "client": (lambda one: one["summary"]["accuracy_per_client"]["own"].pop(), "not have all 2 clients"),
     "seconds": (lambda one: one["summary"]["seconds"].update(train=float("inf")), "seconds are no numbers"),
     "hash": (lambda one: one["summary"]["experiment"].update(alpha=0.1), "does not have the hash"),
     "rounds": (lambda one: one["summary"].update(rounds_done=1), "tells of 1 rounds, its experiment of 2"),

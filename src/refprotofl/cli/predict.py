@@ -82,14 +82,14 @@ def predict(
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
     """A row a class: how often it was recognised, and what it was taken for."""
-    from refprotofl.evaluation.confusion import per_class_accuracy, taken_for
+    from refprotofl.evaluation.confusion import most_confused, per_class_accuracy
 
     small = len(names) <= MOST_COLUMNS
     others = [Column(name, numbers=True) for name in names] if small else [Column("most often taken for", wraps=20)]
     columns = (Column("class", wraps=20), Column("images", numbers=True), Column("recognised", numbers=True), *others)
     rows = []
     for label, share in enumerate(per_class_accuracy(counts)):
-        wrong = taken_for(counts, label)
+        wrong = most_confused(counts, label)
         taken = counts[label].tolist() if small else ["-" if wrong is None else names[wrong]]
         rows.append((names[label], int(counts[label].sum()), percent(share), *taken))
     show(columns, rows, "By class, and what was taken for what", console=notes)

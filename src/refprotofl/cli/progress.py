@@ -13,7 +13,7 @@ from rich.text import Text
 from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import duration, percent, size
-from refprotofl.evaluation.confusion import taken_for
+from refprotofl.evaluation.confusion import most_confused
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
@@ -210,7 +210,7 @@ def _tell_weakest(console: Console, summary: Summary, names: Sequence[str]) -> N
     shares = {label: share for label, share in enumerate(summary.get("accuracy_per_class", [])) if share is not None}
     counts, told = np.array(summary.get("confusion", [])), []
     for label in sorted(shares, key=lambda label: shares[label])[:WEAKEST]:
-        wrong = taken_for(counts, label)
+        wrong = most_confused(counts, label)
         taken = "" if wrong is None else f" (taken for {for_terminal(names[wrong])})"
         told.append(f"class {for_terminal(names[label])}: {percent(shares[label])}{taken}")
     if told:

@@ -1,1 +1,1 @@
-"""The protocols that accuracies are named by, and how a client's model is scored."""
+"""Evaluation protocols, metrics, and the scoring of models."""

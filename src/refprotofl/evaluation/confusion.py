@@ -1,15 +1,15 @@
-"""What was taken for what: pure functions over predicted classes and labels."""
+"""Confusion matrices: pure functions over predicted classes and labels."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Confusion = NDArray[np.int64]  # (C, C): of the samples with the row's label, how many were taken for the column's class
+Confusion = NDArray[np.int64]  # (C, C): samples by label (row) and predicted class (column)
 
 
 def confusion(predicted: ArrayLike, labels: ArrayLike, num_classes: int) -> Confusion:
-    """Counts that add: those of several clients or batches are summed."""
+    """Return the confusion matrix; those of several clients or batches can be added."""
     rows, columns = np.asarray(labels, np.int64), np.asarray(predicted, np.int64)
     if rows.shape != columns.shape or rows.ndim != 1:
         raise ValueError(f"{columns.shape} predictions do not fit {rows.shape} labels")
@@ -21,14 +21,14 @@ def confusion(predicted: ArrayLike, labels: ArrayLike, num_classes: int) -> Conf
 
 
 def per_class_accuracy(counts: Confusion) -> list[float | None]:
-    """The share of every class's samples that was recognised; None for a class without samples."""
+    """Return the share of correct predictions for each class; None for a class without samples."""
     totals: Sequence[int] = counts.sum(axis=1).tolist()
     correct: Sequence[int] = counts.diagonal().tolist()
     return [right / total if total else None for right, total in zip(correct, totals, strict=True)]
 
 
-def taken_for(counts: Confusion, label: int) -> int | None:
-    """The wrong class that samples of `label` were most often taken for, the lower number of equals."""
+def most_confused(counts: Confusion, label: int) -> int | None:
+    """Return the wrong class most often predicted for samples of `label`, the first of equals."""
     wrong = counts[label].copy()
     wrong[label] = 0
     return int(wrong.argmax()) if wrong.any() else None

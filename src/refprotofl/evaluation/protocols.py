@@ -1,4 +1,4 @@
-"""The protocols that accuracies are named by: each is declared here, and whatever shows or records them reads this."""
+"""The evaluation protocols: each is declared here, and everything that shows or records them reads this."""
 
 import difflib
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from refprotofl.core.errors import InputError
 @dataclass(frozen=True)
 class Protocol:
     name: str
-    meaning: str  # for people, on the screen and in a model card
+    meaning: str  # shown on the screen and in a model card
     out_of: Literal["tested", "own_tested"]  # the whole test set, or the part with the client's own class mix
-    per_client: bool = True  # else one number, of the one model that a method has
+    per_client: bool = True  # else one value, of the aggregated model
 
 
 # In the order in which they are shown and recorded. "…_prototype" is the nearest-prototype rule.
@@ -29,8 +29,8 @@ PROTOCOLS = {protocol.name: protocol for protocol in _DECLARED}
 
 
 def check_protocol(name: str) -> None:
-    """Of the option that names one."""
+    """Raise InputError if --protocol does not name a protocol."""
     if name not in PROTOCOLS:
         close = difflib.get_close_matches(name, PROTOCOLS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(PROTOCOLS)}."
-        raise InputError(f"--protocol {name} is not known; {hint}")
+        raise InputError(f"--protocol {name} is unknown; {hint}")

@@ -14,7 +14,6 @@ from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.cohort import EngineCohort, Norms
 from refprotofl.federation.divergence import RECENT, Moves, RoundCheck, check_divergence, outliers_of
 from refprotofl.federation.evaluation import evaluate
-from refprotofl.federation.provenance import resumed
 from refprotofl.federation.sampling import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.methods.base.screening import SUSPECT, Standing
@@ -62,10 +61,10 @@ class Loop:
 
     def begin(self, origin: Origin, planned: int, workers: int, device: str, partition: dict[str, Any]) -> None:
         """`planned` is the number of rounds that the run in the folder had before."""
-        told = self.folder.events.mend(self.progress.round, self.checkpoint.events, self.checkpoint.told)
+        told = self.folder.events.repair(self.progress.round, self.checkpoint.events, self.checkpoint.events_size)
         before = self.checkpoint.marks.get("run")
         run = before["id"] if before else next((str(event["run"]) for event in told if "run" in event), uuid4().hex)
-        self.folder.events.tell(
+        self.folder.events.record(
             {
                 "event": "resume" if self.progress.round else "start",
                 "run": run,
@@ -81,7 +80,7 @@ class Loop:
         experiment, names = self.experiment, self.experiment.backbones
         self.checkpoint.marks |= {
             "run": {"id": run, "experiment": experiment.hash, "rounds": experiment.rounds},
-            "origin": resumed(origin, self.checkpoint.marks.get("origin")) if self.progress.round else origin,
+            "origin": origin,
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
         self.callback.started(experiment, self.folder.path, workers, self.progress.round)
@@ -90,13 +89,13 @@ class Loop:
         """Once, though a crash may come before the next commit."""
         rollback = self.checkpoint.rollback
         if rollback is not None and not any(one["event"] == "rollback" for one in told):
-            self.folder.events.tell({"event": "rollback", **rollback})
+            self.folder.events.record({"event": "rollback", **rollback})
 
     def _tell_extension(self, planned: int, told: list[Event]) -> None:
         """Once, though a crash may come between the telling and the next commit."""
         rounds = self.experiment.rounds
         if planned < rounds and not any(one["event"] == "extend" and one.get("rounds") == rounds for one in told):
-            self.folder.events.tell({"event": "extend", "rounds": rounds, "rounds_before": planned})
+            self.folder.events.record({"event": "extend", "rounds": rounds, "rounds_before": planned})
 
     def run(self, started: float) -> Summary:
         """All rounds that are not committed yet, then the summary."""
@@ -106,7 +105,7 @@ class Loop:
         digest, privacy = self.checkpoint.state_digest, self.privacy(self.progress.round)
         summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, privacy)
         sealed = sha256(summary_bytes(summary))
-        self.folder.events.tell({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
+        self.folder.events.record({"event": "end", "state_digest": summary["state_digest"], "summary": sealed})
         self.folder.write_summary(summary)
         return summary
 

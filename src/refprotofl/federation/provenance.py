@@ -35,14 +35,6 @@ def origin_of(
     return origin
 
 
-def resumed(origin: Origin, before: Origin | None) -> Origin:
-    """Return the origin of a run with committed rounds: the numerics of older ones stay unrecorded."""
-    if before is not None and "numerics" not in before:
-        origin = origin.copy()
-        origin.pop("numerics", None)
-    return origin
-
-
 def _digest_all(experiment: Experiment, data_dir: Path | None, seen_from: Path | None) -> str | None:
     """Of the data set; with a public set or a test set of its own, of all of them together."""
     names = [experiment.dataset, *filter(None, (experiment.public.dataset, experiment.test.dataset))]

@@ -1,6 +1,6 @@
-"""A checkpoint: the server's state, clients' records and a manifest. A round exists only if `manifest.json` says so.
+"""A checkpoint: the server's state, clients' records and a manifest. A round is committed once `manifest.json` has it.
 
-Those of the last few rounds are kept, each under a manifest of its own.
+The checkpoints of the last rounds are kept, each with a manifest of its own.
 """
 
 import re
@@ -34,32 +34,34 @@ __all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"
 
 _STATES = re.compile(r"(server|observed)-\d+\.safetensors")
 
-Records = dict[int, dict[str, Any]]  # of each client that has a state of its own: what the engine finds it by
+Records = dict[int, dict[str, Any]]  # by client with a state of its own: the engine's record of where that is
 
 
 @dataclass
 class Progress:
-    """What a run has besides states: where it stands, what it has sent, how good it was last."""
+    """Progress of a run besides its states: rounds, traffic, the last evaluation, seconds."""
 
     round: int = 0
     communication: dict[str, Any] = field(default_factory=dict)
     accuracy: dict[str, Any] = field(default_factory=dict)  # the latest evaluation event
     participations: int = 0  # how often a client took part in a round
-    steps: int | None = 0  # of the clients' optimisers; None if the run was begun by a version that did not count
-    moves: dict[str, list[float]] = field(default_factory=dict)  # of the server's tensors in the last rounds
-    # Clients that stood out in the last rounds, within max-step: the round, and how many times the usual size.
+    steps: int | None = 0  # of the clients' optimisers; None where the server does not know them
+    moves: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # norms of the server's steps in the last rounds, by tensor
+    # Clients with unusually large answers in the last rounds, within max-step: the round, and the ratio to the median.
     suspects: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"total": 0.0, "train": 0.0, "evaluate": 0.0})
 
     @classmethod
     def recorded(cls, manifest: dict[str, Any]) -> "Progress":
-        passed = {"steps": None, "moves": {}, "suspects": {}, **manifest["progress"]}
-        return cls(**{name: passed[name] for name in cls.__dataclass_fields__})
+        """Return the progress that a manifest holds."""
+        return cls(**{name: manifest["progress"][name] for name in cls.__dataclass_fields__})
 
 
 class Checkpoint:
     def __init__(self, folder: Path, initial_digests: Sequence[str], keep: int = 1) -> None:
-        """`keep`: how many committed rounds can be gone back to, the last one among them."""
+        """Open the checkpoint in `folder`; `keep` is the number of committed rounds that are kept, with the last."""
         self.folder = ensure_folder(folder)
         self._keep = keep
         self._initial_digests = initial_digests  # of each client before it ever trained
@@ -72,7 +74,7 @@ class Checkpoint:
         self._remove_others()
 
     def _read_kept(self) -> dict[int, dict[str, Any]]:
-        """Manifests by round, up to the current one; one that cannot be read is not kept any longer."""
+        """Return manifests by round, up to the current one; one that cannot be read is no longer kept."""
         kept = {}
         last = self._manifest["progress"]["round"] if self._manifest else 0
         for round in kept_rounds(self.folder):
@@ -85,12 +87,12 @@ class Checkpoint:
 
     @property
     def oldest(self) -> int:
-        """The oldest round that is kept, 0 before the first."""
+        """Return the oldest round that is kept, 0 before the first."""
         return min(self._kept, default=0)
 
     @property
     def kept_records(self) -> dict[int, Records]:
-        """The clients' records by round, of every round that can be gone back to."""
+        """Return the clients' records by round, for every round that is kept."""
         return {
             round: {int(client): record for client, record in one["clients"].items()}
             for round, one in self._kept.items()
@@ -101,9 +103,9 @@ class Checkpoint:
         return self._manifest.get("rollback")
 
     @property
-    def told(self) -> int | None:
-        """The size of events.jsonl with the round's events; None in a manifest of an older version."""
-        return self._manifest.get("told") if self._manifest else 0
+    def events_size(self) -> int:
+        """Return the size of events.jsonl including the events of the committed round."""
+        return int(self._manifest["told"]) if self._manifest else 0
 
     @property
     def progress(self) -> Progress:
@@ -111,7 +113,7 @@ class Checkpoint:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The events of the committed round, so that a crash right after the commit loses none."""
+        """Return the events of the committed round, so that a crash right after the commit loses none."""
         events: list[dict[str, Any]] = self._manifest.get("events", [])
         return events
 
@@ -126,7 +128,7 @@ class Checkpoint:
         return self._load(self._manifest["server"])
 
     def observations(self) -> State | None:
-        """What the server had observed by then; None if nothing was kept."""
+        """Return the server's observations up to that round; None if none were kept."""
         return self._load(self._manifest["observed"]) if "observed" in self._manifest else None
 
     def _load(self, named: dict[str, str]) -> State:
@@ -138,7 +140,7 @@ class Checkpoint:
         return {"file": file, "digest": digest_state(state)}
 
     def digest(self, server: State, moved: Records) -> str:
-        """The state digest with these states in place of the committed ones."""
+        """Return the state digest with these states in place of the committed ones."""
         digests = place_digests(self.folder, self._initial_digests, self.records | moved)
         return digest_run(digest_state(server), digests)
 
@@ -150,11 +152,11 @@ class Checkpoint:
         state_digest: str,
         progress: Progress,
         events: list[dict[str, Any]],
-        told: int,
+        events_size: int,
     ) -> None:
-        """Makes the round exist: the manifest is replaced last, in one step, when all that it names is safe.
+        """Commit the round: the manifest is replaced last, in one step, when everything that it names is on disk.
 
-        `told` is the size that events.jsonl will have with these events in it.
+        `events_size` is the size of events.jsonl once these events are appended.
         """
         files = {"server": self._save(f"server-{progress.round}.safetensors", server)}
         if observations:
@@ -168,7 +170,7 @@ class Checkpoint:
             **files,
             "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
-            "told": told,
+            "told": events_size,
             **self.marks,
         }
         data = signed(manifest)
@@ -181,19 +183,19 @@ class Checkpoint:
         self._remove_others()
 
     def _remove_others(self) -> None:
-        """Manifests and the server's states of rounds that are no longer kept, or that never became one."""
+        """Remove manifests and server states of rounds that are no longer kept or were never committed."""
         remove_named(self.folder, KEPT, {kept_name(round) for round in self._kept} if self._keep > 1 else ())
         states = {one[name]["file"] for one in self._kept.values() for name in SERVER_FILES if name in one}
         remove_named(self.folder, _STATES, states)
 
 
 def _kept_part(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What of a manifest names files."""
+    """Return the entries of a manifest that name files."""
     return {name: manifest[name] for name in (*SERVER_FILES, "clients") if name in manifest}
 
 
 def place_digests(folder: Path, initial: Sequence[str], records: Records) -> list[str]:
-    """The digest of every client: that of its record, else of its initial state."""
+    """Return the digest of every client: that of its record, else of its initial state."""
     digests = list(initial)
     for client, record in records.items():
         if client >= len(digests):

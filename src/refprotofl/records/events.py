@@ -1,7 +1,7 @@
-"""events.jsonl: what happened, line by line, each line chained to those before it.
+"""events.jsonl: the events of a run, one JSON object per line, each chained to the line before it.
 
-`chain` of a line is the SHA-256 over the chain before it and the line without its `chain`. It starts with the SHA-256
-of all that stands before the first such line: of nothing, or of what an older version wrote.
+The `chain` of a line is the SHA-256 over the chain of the line before and the line without its `chain`. The first line
+builds on the SHA-256 of nothing.
 """
 
 import json
@@ -17,17 +17,19 @@ from refprotofl.records.safe_io import CHECKPOINT, open_file, parse_json, read_f
 
 Event = dict[str, Any]
 
+START = sha256(b"")  # the chain before the first line
+
 
 class EventLog:
-    """Whoever goes on with a run mends it first; then it grows, and is never read again."""
+    """The open events.jsonl of a run: repaired once when the run is resumed, then only appended to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._head = sha256(b"")
+        self._head = START
         self._size = 0
 
     def chained(self, events: Sequence[Event]) -> list[Event]:
-        """The events as the next lines; nothing is written yet."""
+        """Return the events as the next lines; nothing is written yet."""
         lines, head = [], self._head
         for event in events:
             head = _link(head, event)
@@ -35,11 +37,11 @@ class EventLog:
         return lines
 
     def size_with(self, lines: Sequence[Event]) -> int:
-        """Of the file once these lines, which were chained before, are in it."""
+        """Return the size of the file once these chained lines are in it."""
         return self._size + len(as_text(lines))
 
     def append(self, lines: Sequence[Event]) -> None:
-        """Lines that were chained before, so that a manifest can hold the very same."""
+        """Append lines from `chained`, so that a manifest can hold the very same lines."""
         text = as_text(lines)
         try:
             with open_file(self.path, "ab") as file:
@@ -53,38 +55,38 @@ class EventLog:
         self._head = lines[-1]["chain"]
         self._size += len(text)
 
-    def tell(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
+        """Chain and append one event."""
         self.append(self.chained([event]))
 
-    def mend(self, committed: int, lines: Sequence[Event], size: int | None) -> list[Event]:
-        """After a crash: what the last committed round had to tell is there once, and nothing of a later round is.
+    def repair(self, committed: int, lines: Sequence[Event], size: int) -> list[Event]:
+        """Make the file end with the last committed round after a crash; return the events since that round.
 
-        `lines` are the round's own, which the manifest holds; `size` is the file's with them in it, None in a manifest
-        of an older version. Only what follows is read, however long the run. Gives what was told since that round.
-
-        DataError if the lines before are not those that the manifest goes with: such a file is left as it is.
+        `lines` are the events of the round as the manifest holds them, and `size` is that of the file including them.
+        Only what follows is read, however long the run. Raise DataError, and leave the file as it is, if the lines
+        before do not belong to the manifest.
         """
         text = as_text(lines)
-        start = self._find(committed) if size is None else size - len(text)
+        start = size - len(text)
         tail = self._read_from(start)
         if lines:
             self._check_before(start, lines[0])
-        since = _told_since(tail[len(text) :], committed) if tail.startswith(text) else []
+        since = _events_since(tail[len(text) :], committed) if tail.startswith(text) else []
         if not lines and any(event["event"] == "round" for event in whole_lines(tail)):
             raise DataError(
-                f"{self.path} tells of committed rounds, but there is no manifest in {CHECKPOINT}: it was removed. "
-                "Bring it back, or use another --out."
+                f"{self.path} has committed rounds, but there is no manifest in {CHECKPOINT}: it was removed. "
+                "Restore it, or use another --out."
             )
         kept = text + as_text(since)
         if tail != kept:
             self._replace_from(start, kept)
         self._size = start + len(kept)
         last = [*lines, *since][-1:]
-        self._head = str(last[0].get("chain") or sha256(read_file(self.path))) if last else sha256(b"")
+        self._head = str(last[0].get("chain")) if last else START
         return since
 
     def later(self, size: int) -> bytes:
-        """The whole lines after the first `size` bytes; none where there are not as many."""
+        """Return the complete lines after the first `size` bytes; none where the file is shorter."""
         try:
             with open_file(self.path) as file:
                 file.seek(size)
@@ -98,7 +100,7 @@ class EventLog:
             with open_file(self.path) as file:
                 if os.fstat(file.fileno()).st_size < start:
                     raise DataError(
-                        f"{self.path} is shorter than the checkpoint's manifest knows it: it was truncated. Bring back "
+                        f"{self.path} is shorter than the checkpoint's manifest records: it was truncated. Restore "
                         "the whole file, or use another --out."
                     )
                 file.seek(start)
@@ -106,23 +108,17 @@ class EventLog:
         except FileNotFoundError:
             if start == 0:
                 return b""
-            raise DataError(f"{self.path} is missing; the checkpoint's manifest goes with it.") from None
+            raise DataError(f"{self.path} is missing, but the checkpoint's manifest refers to it.") from None
 
     def _check_before(self, start: int, line: Event) -> None:
-        """The line, which is the manifest's, follows from what stands before it."""
+        """Raise DataError unless the line, which is the manifest's, follows from the line before it."""
         before = self._last_line(start)
-        if before is None:
-            head: object = sha256(b"")
-        else:
-            head = before.get("chain")
-            if head is None:  # lines of an older version
-                with open_file(self.path) as file:
-                    head = sha256(file.read(start))
-        if "chain" in line and _link(str(head), line) != line["chain"]:
-            raise self._not_ours()
+        head = START if before is None else before.get("chain")
+        if _link(str(head), line) != line.get("chain"):
+            raise self._mismatch()
 
     def _last_line(self, end: int) -> Event | None:
-        """The line that ends at byte `end`."""
+        """Return the line that ends at byte `end`; None at the beginning of the file."""
         if end == 0:
             return None
         length = 1 << 16
@@ -138,35 +134,17 @@ class EventLog:
                         return _event(part[cut + 1 :])
                 except ValueError:
                     pass
-                raise self._not_ours()
+                raise self._mismatch()
             length *= 4
 
-    def _not_ours(self) -> DataError:
+    def _mismatch(self) -> DataError:
         return DataError(
-            f"{self.path} is not the one that the checkpoint's manifest goes with: a line was changed, added or "
-            "removed, or one of the two is another run's. Bring back what belongs together, or use another --out."
+            f"{self.path} does not belong to the checkpoint's manifest: a line was changed, added or removed, or one "
+            "of the two is from another run. Restore the matching files, or use another --out."
         )
 
-    def _find(self, committed: int) -> int:
-        """Where the lines of the last committed round begin, or would: of a run that an older version wrote."""
-        start, rounds = 0, 0
-        try:
-            for line in self._read_from(0).splitlines(keepends=True):
-                if not line.endswith(b"\n"):
-                    break
-                event = _event(line)
-                if event.get("round", 0) >= committed > 0:
-                    break
-                rounds += event["event"] == "round"
-                start += len(line)
-        except ValueError:
-            raise DataError(f"{self.path} has a damaged line before its last one; remove that line to go on.") from None
-        if rounds < committed - 1:
-            raise DataError(f"{self.path} tells of {rounds} rounds before round {committed}: it was truncated.")
-        return start if committed else 0
-
     def _replace_from(self, start: int, text: bytes) -> None:
-        """What stands before `start` is not touched: a crash in between leaves what can be mended again."""
+        """Replace everything after `start`; the lines before stay, so that a crash in between can be repaired again."""
         try:
             with open_file(self.path, "ab") as file:
                 file.truncate(start)
@@ -179,12 +157,12 @@ class EventLog:
 
 
 def as_text(lines: Sequence[Event]) -> bytes:
-    """As they stand in the file."""
+    """Return lines as they are in the file."""
     return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
 
 def whole_lines(text: bytes) -> Iterator[Event]:
-    """Up to the first that is no event."""
+    """Yield the events of complete lines, up to the first that is not an event."""
     for line in text[: text.rfind(b"\n") + 1].splitlines():
         try:
             yield _event(line)
@@ -192,37 +170,36 @@ def whole_lines(text: bytes) -> Iterator[Event]:
             return
 
 
-def _told_since(text: bytes, committed: int) -> list[Event]:
-    """What was told after a committed round, up to its end or to a round that was not committed."""
+def _events_since(text: bytes, committed: int) -> list[Event]:
+    """Return the events after a committed round, up to the end of the run or a round that was not committed."""
 
-    def goes_on(event: Event) -> bool:
+    def is_committed(event: Event) -> bool:
         return event["event"] != "end" and int(event.get("round", 0)) <= committed
 
-    return list(takewhile(goes_on, whole_lines(text)))
+    return list(takewhile(is_committed, whole_lines(text)))
 
 
 def read_events(folder: Path) -> list[Event]:
+    """Return the events of a run folder."""
     path = folder / "events.jsonl"
     try:
         return [_event(line) for line in read_file(path).splitlines()]
     except OSError:
         raise InputError(f"{folder} is not a run folder: it has no events.jsonl.") from None
     except ValueError:
-        raise DataError(f"{path} has a damaged line; a run that was cut off is mended by --resume.") from None
+        raise DataError(f"{path} has a damaged line; --resume repairs a run that was interrupted.") from None
 
 
-def check_chain(folder: Path, events: Sequence[Event]) -> int:
-    """The number of chained lines; DataError at the first that does not follow from those before it."""
-    first = next((number for number, event in enumerate(events) if "chain" in event), len(events))
-    head = sha256("".join(f"{json.dumps(event)}\n" for event in events[:first]).encode())
-    for number, event in enumerate(events[first:], first + 1):
+def check_chain(folder: Path, events: Sequence[Event]) -> None:
+    """Raise DataError at the first line that does not follow from the line before it."""
+    head = START
+    for number, event in enumerate(events, 1):
         head = _link(head, event)
         if event.get("chain") != head:
             raise DataError(
                 f"{folder / 'events.jsonl'}: line {number} does not follow from the lines before it; "
                 "one of them was changed, added or removed."
             )
-    return len(events) - first
 
 
 def _link(head: str, event: Event) -> str:
@@ -231,10 +208,10 @@ def _link(head: str, event: Event) -> str:
 
 
 def _event(line: bytes) -> Event:
-    """ValueError if the line is no event."""
+    """Return the event in a line; raise ValueError if it is not one."""
     event = parse_json(line)
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        raise ValueError("it is no event")
+        raise ValueError("it is not an event")
     if type(event.get("round", 0)) is not int:
-        raise ValueError("its round is no number")
+        raise ValueError("its round is not a number")
     return event

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic files: a file is either complete or absent."""
 
 import errno
 import hashlib
@@ -13,16 +13,16 @@ from refprotofl.records.safe_io import check_folder, remove_named
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-PARTS = re.compile(r"\..+\.-?\d+\.part|\.tmp\w+")  # ours, and what safetensors has begun
+PARTS = re.compile(r"\..+\.-?\d+\.part|\.tmp\w+")  # unfinished files of ours and of safetensors
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replaces `path` in one step; a crash leaves the old file or the new one, never a part."""
+    """Replace `path` in one step; a crash leaves the old file or the new one, never a part."""
     put_whole(path, lambda part: _write_new(part, data), sync=True)
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Never into what is there already: it may be a link."""
+    """Write a new file, never into an existing one, which may be a link."""
     path.unlink(missing_ok=True)
     with path.open("xb") as file:
         file.write(data)
@@ -39,7 +39,7 @@ def create_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> None:
-    """`write_whole` for a file that `write` makes; without `sync` a power cut may spoil it until `sync_files`."""
+    """Replace `path` by the file that `write` makes; without `sync` a power cut may damage it until `sync_files`."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(part)
@@ -56,25 +56,26 @@ def put_whole(path: Path, write: Callable[[Path], object], *, sync: bool) -> Non
 
 
 def _close_to_others(path: Path) -> None:
-    """Whatever the umask says, only the owner writes to what a run is gone on with from."""
+    """Take write permission from group and others, whatever the umask: the run is resumed from this file."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & OTHERS_WRITE and os.name != "nt":
         path.chmod(mode & ~OTHERS_WRITE)
 
 
 def remove_parts(folder: Path) -> None:
-    """What a process that was killed had begun to write here."""
+    """Remove the unfinished files of a process that was killed."""
     remove_named(folder, PARTS)
 
 
 def write_error(path: Path, problem: OSError) -> MachineError:
+    """Return the error to raise when `path` could not be written."""
     if problem.errno in FULL:
         return DiskFull(path)
     return MachineError(f"Cannot write {path}: {problem.strerror or problem}.")
 
 
 def sync_files(folder: Path, names: Iterable[str]) -> None:
-    """Makes files that were written to `folder` survive a power cut."""
+    """Make files in `folder` survive a power cut."""
     path = folder
     try:
         for path in (folder / name for name in names):
@@ -90,7 +91,7 @@ def _sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` survive a power cut, where the system can."""
+    """Make a rename in `folder` survive a power cut, where the system supports that."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -101,7 +102,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Makes a run folder that can be written to, and gives those that were not there before, the outermost first."""
+    """Create a writable run folder, and return the folders that did not exist before, the outermost first."""
     try:
         made = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Removes folders, the innermost first, as far as nothing is in them."""
+    """Remove folders, the innermost first, as far as they are empty."""
     for folder in reversed(folders):
         try:
             folder.rmdir()
@@ -126,13 +127,13 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 def ensure_folder(folder: Path, *, private: bool = False) -> Path:
-    """A folder for files of ours; only its owner can look into a private one."""
-    there = check_folder(folder)
+    """Create a folder for files of ours; a private one is accessible to its owner alone."""
+    existed = check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if private and os.name != "nt":
             folder.chmod(0o700)
-        if not there:
+        if not existed:
             sync_folder(folder.parent)
     except OSError as problem:
         raise write_error(folder, problem) from None

@@ -1,4 +1,4 @@
-"""The run folder as a whole: who may write to it, what the run is, what happened."""
+"""The run folder as a whole: its lock, its experiment, its events and its summary."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from refprotofl.records.summary import Summary, read_summary, summary_bytes
 __all__ = ["Busy", "RunFolder", "is_longer", "read_events", "read_experiment"]
 
 SEEN_FROM = "seen-from"  # in experiment.json, no key of the experiment
-NODES = "nodes.json"  # which node of a deployment is which client
+NODES = "nodes.json"  # the clients of the nodes of a deployment
 
 
 class Busy(InputError):
@@ -27,20 +27,20 @@ class Busy(InputError):
 
 
 class RunFolder:
-    """`experiment.json`, `events.jsonl`, `checkpoint/`, `summary.json`, and a lock that dies with its holder."""
+    """`experiment.json`, `events.jsonl`, `checkpoint/`, `summary.json`, and a lock that ends with its holder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = filelock.FileLock(path / ".lock", mode=0o644, blocking=False)
         self.events = EventLog(path / "events.jsonl")
-        self._made: list[Path] = []  # folders that were not there before
+        self._made: list[Path] = []  # folders that did not exist before
 
     @property
     def checkpoint(self) -> Path:
         return self.path / CHECKPOINT
 
     def open(self, resume: bool) -> Experiment | None:
-        """Takes the folder for this process and gives the experiment of the run in it, if there is one."""
+        """Lock the folder for this process, and return the experiment of the run in it, if there is one."""
         self._made = make_folders(self.path)
         self._refuse_foreign()
         check_run_folder(self.path)  # the lock is opened for writing, too
@@ -53,7 +53,7 @@ class RunFolder:
         if not self._holds_run:
             return None
         if not resume:
-            raise InputError(f"{self.path} holds a run already; go on with --resume, or use another --out.")
+            raise InputError(f"{self.path} already holds a run: continue it with --resume, or use another --out.")
         return read_experiment(self.path)
 
     @property
@@ -61,24 +61,24 @@ class RunFolder:
         return os.path.lexists(self.path / "experiment.json")
 
     def _refuse_foreign(self) -> None:
-        """Before anything is put into it, the lock too. A relay may have begun to count in it before the run."""
+        """Refuse a folder with other files before anything is written; the counts of a relay may be there."""
         names = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".") and entry.name != WIRE]
         if names and "experiment.json" not in names:
             raise InputError(f"{self.path} is not empty and holds no run ({names[0]}, …); use another --out.")
 
     def refuse_other(self, stored: Experiment, experiment: Experiment) -> None:
-        """Refuses to go on with an experiment that is not the stored one; both are resolved."""
+        """Refuse an experiment that is not the stored one; both are resolved."""
         changed = differences(stored.plain(), experiment.plain())
         if changed:
             raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
 
     def take(self, experiment: Experiment) -> int:
-        """From now on the folder holds a run of this experiment, which is resolved; gives how long it was before."""
+        """Store this resolved experiment as that of the folder; return the number of rounds it had before."""
         remove_parts(self.path.resolve())  # the path to it may be a link
         stored = read_experiment(self.path) if self._holds_run else experiment
         longer = is_longer(stored, experiment)
         if longer:
-            self.drop_summary()  # first, as it would be that of a run which is not finished
+            self.drop_summary()  # first, because the run is not finished any more
         else:
             self.refuse_other(stored, experiment)
         if longer or not self._holds_run:
@@ -87,7 +87,7 @@ class RunFolder:
         return stored.rounds
 
     def _place(self, experiment: Experiment) -> dict[str, str]:
-        """Where a relative path was seen from: beside the experiment, as its hash must not depend on that."""
+        """Return the folder that relative paths start from, as an entry that the experiment's hash does not cover."""
         names = (experiment.dataset, experiment.public.dataset, experiment.test.dataset)
         if not any(is_relative(name) for name in names if name):
             return {}
@@ -98,10 +98,10 @@ class RunFolder:
         sync_folder(self.path)
 
     def close(self) -> None:
-        """A folder in which no run has begun is left as it was found."""
+        """Release the folder; one in which no run has begun is left as it was found."""
         try:
             if self._lock.is_locked and not self._holds_run:
-                with suppress(OSError):  # not every system lets it go while it is held
+                with suppress(OSError):  # some systems do not remove a file that is locked
                     (self.path / ".lock").unlink()
         finally:
             self._lock.release()
@@ -117,7 +117,7 @@ class RunFolder:
 
 
 def refuse_deployed(folder: Path) -> None:
-    """Only over its nodes can a deployment go on."""
+    """Raise InputError if the run is that of a deployment, which resumes over its nodes alone."""
     if os.path.lexists(folder / NODES):
         raise InputError(
             f"{folder} holds the run of a deployment, whose clients' states are on its nodes: continue with refprotofl "
@@ -126,12 +126,12 @@ def refuse_deployed(folder: Path) -> None:
 
 
 def is_longer(stored: Experiment, experiment: Experiment) -> bool:
-    """Whether the experiment, which is resolved, is the stored one with more rounds."""
+    """Return whether the resolved experiment is the stored one with more rounds."""
     return experiment.rounds > stored.rounds and differences(stored.plain(), experiment.plain()) == ["rounds"]
 
 
 def read_experiment(folder: Path) -> Experiment:
-    """The experiment of a run folder."""
+    """Return the experiment of a run folder."""
     try:
         return read_experiment_file(folder / "experiment.json")
     except OSError:
@@ -139,7 +139,7 @@ def read_experiment(folder: Path) -> Experiment:
 
 
 def read_experiment_file(path: Path) -> Experiment:
-    """The experiment of a run, from its experiment.json or a copy of it; OSError if there is no such file."""
+    """Return the experiment in an experiment.json or a copy of it; raise OSError if there is no such file."""
     try:
         plain = read_json(path)
     except (ValueError, RecursionError):
@@ -151,12 +151,12 @@ def read_experiment_file(path: Path) -> Experiment:
         if experiment.hash == stored and experiment.input is not None:
             return experiment
     except (AttributeError, TypeError, InputError):
-        pass  # it is not even an experiment any more
+        pass  # it is no longer an experiment
     raise DataError(f"{path} was changed after the run began: its hash does not match.")
 
 
 def seen_from(folder: Path) -> Path | None:
-    """The folder in which the run was begun, from which a relative path of its data starts; None where it has none."""
+    """Return the folder that relative data paths of the run start from; None where it has none."""
     try:
         place = read_json(folder / "experiment.json").get(SEEN_FROM)
     except (DataError, OSError, ValueError, AttributeError):

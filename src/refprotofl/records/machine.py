@@ -1,4 +1,4 @@
-"""The machine and the versions that a run's numbers come from."""
+"""The machine and the versions that computed a run."""
 
 import os
 import platform
@@ -26,13 +26,13 @@ def describe_machine() -> dict[str, str | int]:
 
 @cache
 def source_commit() -> str | None:
-    """The commit of the source tree, with a + where files differ from it; None for an installed package.
+    """Return the commit of the source tree, with a + where files differ from it; None for an installed package.
 
-    Asked once: what runs is what was imported, though somebody may commit meanwhile.
+    Cached, because the running code is what was imported, whatever is committed later.
     """
     here = Path(__file__)
     try:
-        said = [
+        outputs = [
             subprocess.run(
                 ["git", "--no-optional-locks", *command], cwd=here.parent, capture_output=True, check=True, text=True
             ).stdout.strip()
@@ -44,11 +44,11 @@ def source_commit() -> str | None:
         ]
     except (OSError, subprocess.CalledProcessError):
         return None
-    return said[1] + ("+" if said[2] else "")
+    return outputs[1] + ("+" if outputs[2] else "")
 
 
 def _processor() -> str:
-    """The model's name, which Python itself does not know on Linux."""
+    """Return the name of the processor's model, which Python itself does not know on Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""What a checkpoint's manifest holds, and the one reader that checks it.
+"""The manifest of a checkpoint: its schema, and the one reader that checks it.
 
-The checkpoints that are kept: each has a `manifest-N.json`, beside `manifest.json` for where the run stands.
+`manifest.json` is the committed state of the run; each round that is kept has a `manifest-N.json` as well.
 """
 
 import json
@@ -18,7 +18,7 @@ from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, rea
 from refprotofl.wire.ledger import Totals
 
 SCHEMA = 2
-SERVER_FILES = ("server", "observed")  # what a manifest names them by
+SERVER_FILES = ("server", "observed")  # keys of the manifest
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -32,7 +32,8 @@ class Evaluated(TypedDict):
     per_client: dict[str, list[float | None]]
     clients: list[Count]
     trained_clients: Count
-    facts: NotRequired[dict[str, Any]]
+    facts: dict[str, Any]
+    confusion: list[list[Count]]
 
 
 class Seconds(TypedDict):
@@ -41,15 +42,16 @@ class Seconds(TypedDict):
     evaluate: float
 
 
-class Passed(TypedDict):
-    """`Progress` as it is written."""
+class StoredProgress(TypedDict):
+    """`Progress` as it is stored."""
 
     round: Annotated[int, Field(ge=1)]
     communication: Totals
     accuracy: Evaluated | Annotated[dict[str, Any], Field(max_length=0)]  # none before the first evaluation
     participations: Count
-    steps: NotRequired[Count | None]
-    moves: NotRequired[dict[str, list[float]]]
+    steps: Count | None
+    moves: dict[str, list[float]]
+    suspects: dict[str, dict[str, float]]
     seconds: Seconds
 
 
@@ -64,17 +66,17 @@ class ObservedFile(TypedDict):
 
 
 class ClientRecord(TypedDict):
-    """The engine's own, but for the digest."""
+    """The engine's record of a client; only the digest has a meaning outside the engine."""
 
     digest: Digest
 
 
-class Told(TypedDict):
+class StoredEvent(TypedDict):
     event: str
 
 
 class RunMark(TypedDict):
-    """Which run this is, and what it was planned as when the round was committed."""
+    """The identity of the run, and its experiment when the round was committed."""
 
     id: str
     experiment: Digest
@@ -82,16 +84,16 @@ class RunMark(TypedDict):
 
 
 class Origin(TypedDict):
-    """What beside the experiment decides the numbers; None where it is not known."""
+    """What determines the results in addition to the experiment; None where it is not known."""
 
     results: int
     data: str | None
     code: dict[str, str]  # by module:attribute
-    numerics: NotRequired[Literal["portable", "native"]]  # as computed; older versions did not record it
+    numerics: NotRequired[Literal["portable", "native"]]  # absent in kept results that do not record it
 
 
 class Marks(TypedDict, total=False):
-    """What a manifest of an older version lacks."""
+    """The entries of a manifest that each commit takes over from the one before."""
 
     run: RunMark
     origin: Origin
@@ -100,23 +102,27 @@ class Marks(TypedDict, total=False):
 
 
 class Rollback(TypedDict):
-    """That the run went back to this round: said by its manifest until the next one is committed."""
+    """A return to this round: recorded in its manifest until the next one is committed."""
 
     round: Annotated[int, Field(ge=1)]
-    before: Annotated[int, Field(ge=1)]  # the round that it stood at
-    events: Annotated[str, Field(pattern=r"^events\.\d{1,9}\.jsonl$")]  # where what was told since then is now
+    before: Annotated[int, Field(ge=1)]  # the last committed round before the rollback
+    events: Annotated[str, Field(pattern=r"^events\.\d{1,9}\.jsonl$")]  # the file that later events were moved to
     reason: str
 
 
-class Manifest(Marks):
+class Manifest(TypedDict):
     schema: int
-    progress: Passed
+    progress: StoredProgress
     state_digest: Digest
     server: ServerFile
     observed: NotRequired[ObservedFile]
     clients: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], ClientRecord]
-    events: Annotated[list[Told], Field(min_length=1)]
-    told: NotRequired[Count]  # size of events.jsonl with the round's own events in it
+    events: Annotated[list[StoredEvent], Field(min_length=1)]
+    told: Count  # size of events.jsonl including the events of the round
+    run: RunMark
+    origin: Origin
+    initial: dict[str, Digest]
+    chain: Digest
     rollback: NotRequired[Rollback]
 
 
@@ -127,12 +133,12 @@ CURRENT = "manifest.json"
 
 
 def kept_name(round: int) -> str:
-    """Of the same manifest, beside later ones."""
+    """Return the name of the manifest of a round that is kept."""
     return f"manifest-{round}.json"
 
 
 def read_manifest(folder: Path, name: str = CURRENT) -> dict[str, Any]:
-    """The manifest in this checkpoint, or nothing before the first committed round."""
+    """Return the manifest of this checkpoint; empty before the first committed round."""
     check_folder(folder)
     path = folder / name
     try:
@@ -143,20 +149,20 @@ def read_manifest(folder: Path, name: str = CURRENT) -> dict[str, Any]:
     except (OSError, ValueError, AttributeError, TypeError) as problem:
         raise DataError(f"The checkpoint's {path} is damaged: {problem}.") from None
     if not intact:
-        raise DataError(f"The checkpoint's {path} is damaged: its contents do not have the hash that it names.")
+        raise DataError(f"The checkpoint's {path} is damaged: its contents do not match the hash in it.")
     if manifest.get("schema") != SCHEMA:
         raise DataError(f"The checkpoint's {path} has schema {manifest.get('schema')!r}; this version reads {SCHEMA}.")
     try:
-        _MANIFEST.validate_python(manifest, strict=True)  # checked only: what it returns lacks the engine's own keys
+        _MANIFEST.validate_python(manifest, strict=True)  # the validated copy would lack the engine's own keys
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise DataError(f"The checkpoint's {path} is no manifest: {where}: {first['msg']}.") from None
+        raise DataError(f"The checkpoint's {path} is not a manifest: {where}: {first['msg']}.") from None
     return manifest
 
 
 def signed(manifest: dict[str, Any]) -> bytes:
-    """The manifest's file, with the hash of all the rest."""
+    """Return the contents of a manifest file, with the hash of everything else in it."""
     body = json.dumps(manifest)
     return f'{{"sha256": "{sha256(body.encode())}", {body[1:]}'.encode()
 
@@ -165,7 +171,7 @@ KEPT = re.compile(r"manifest-(0|[1-9]\d{0,8})\.json")
 
 
 def kept_rounds(folder: Path) -> list[int]:
-    """Those with a manifest of their own, the newest first."""
+    """Return the rounds that have a manifest of their own, the newest first."""
     if not check_folder(folder):
         return []
     found = [KEPT.fullmatch(path.name) for path in folder.iterdir()]
@@ -173,7 +179,7 @@ def kept_rounds(folder: Path) -> list[int]:
 
 
 def readable_manifest(folder: Path) -> dict[str, Any]:
-    """The newest that can be read, for what all manifests of a run agree in; nothing where there is none."""
+    """Return the newest manifest that can be read, for entries that all of a run share; empty where there is none."""
     try:
         return read_manifest(folder)
     except DataError:
@@ -186,13 +192,10 @@ def readable_manifest(folder: Path) -> dict[str, Any]:
 
 
 def recorded_numerics(folder: Path) -> numerics.Mode | None:
-    """Return the numerics that the run in this folder was computed with; None before its first committed round.
-
-    Versions that recorded none computed natively.
-    """
+    """Return the numerics that the run in this folder was computed with; None before its first committed round."""
     try:
         manifest = readable_manifest(folder / CHECKPOINT)
     except DataError:
         return None  # reported when the run is opened
-    mode: numerics.Mode | None = manifest.get("origin", {}).get("numerics", "native") if manifest else None
+    mode: numerics.Mode | None = manifest["origin"].get("numerics") if manifest else None
     return mode

@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from, and how it goes back to one that is not the newest."""
+"""The checkpoint that a run resumes from, and the rollback to one that is not the newest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,30 +24,30 @@ from refprotofl.records.states import load_state
 
 MOVED = "events.{}.jsonl"
 
-CheckClient = Callable[[Path, dict[str, Any]], object]  # of a checkpoint's folder, by its record; DataError if damaged
+CheckClient = Callable[[Path, dict[str, Any]], object]  # by checkpoint folder and record; DataError if damaged
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The checkpoint to go on from, nothing where no round is committed; and why, if it is not the newest."""
+    """The checkpoint to resume from, empty where no round is committed; and the reason if it is not the newest."""
 
     manifest: dict[str, Any]
     reason: str = ""
 
 
 def choose(run: RunFolder, wanted: int | None, check_client: CheckClient) -> Chosen:
-    """The newest checkpoint that is whole, or that of round `wanted`; DataError if there is none."""
+    """Return the newest intact checkpoint, or that of round `wanted`; raise DataError if there is none."""
     folder = run.checkpoint
     if wanted is not None:
-        return Chosen(_wanted(folder, wanted, check_client), "asked for by --from-round")
+        return Chosen(_wanted(folder, wanted, check_client), "requested by --from-round")
     rounds, first = kept_rounds(folder), None
     try:
         current = read_manifest(folder)
-        if not current and not _tells_rounds(run):
+        if not current and not _has_rounds(run):
             return Chosen({})
         if not current:
             raise DataError(
-                f"The checkpoint's {folder / CURRENT} is missing, though {run.events.path} tells of rounds."
+                f"The checkpoint's {folder / CURRENT} is missing, but {run.events.path} has committed rounds."
             )
         rounds = [round for round in rounds if round < current["progress"]["round"]]  # later ones were never committed
         check_whole(folder, current, check_client)
@@ -64,7 +64,7 @@ def choose(run: RunFolder, wanted: int | None, check_client: CheckClient) -> Cho
     raise first
 
 
-def _tells_rounds(run: RunFolder) -> bool:
+def _has_rounds(run: RunFolder) -> bool:
     return any(event["event"] == "round" for event in whole_lines(run.events.later(0)))
 
 
@@ -73,15 +73,15 @@ def _wanted(folder: Path, wanted: int, check_client: CheckClient) -> dict[str, A
     last = newest["progress"]["round"] if newest else wanted
     rounds = [round for round in kept_rounds(folder) if round <= last]  # later ones were never committed
     if wanted not in rounds:
-        there = f"kept are {', '.join(map(str, sorted(rounds)))}" if rounds else "none is kept"
-        raise InputError(f"--from-round {wanted}: there is no checkpoint of that round to go back to; {there}.")
+        available = f"kept are {', '.join(map(str, sorted(rounds)))}" if rounds else "none is kept"
+        raise InputError(f"--from-round {wanted}: there is no checkpoint of that round; {available}.")
     manifest = read_manifest(folder, kept_name(wanted))
     check_whole(folder, manifest, check_client)
     return manifest
 
 
 def check_whole(folder: Path, manifest: dict[str, Any], check_client: CheckClient) -> None:
-    """DataError if a state that the manifest names is missing or damaged."""
+    """Raise DataError if a state that the manifest names is missing or damaged."""
     for named in (manifest[name] for name in SERVER_FILES if name in manifest):
         load_state(folder / named["file"], named["digest"])
     for record in manifest["clients"].values():
@@ -89,13 +89,13 @@ def check_whole(folder: Path, manifest: dict[str, Any], check_client: CheckClien
 
 
 def go_back(run: RunFolder, chosen: Chosen) -> Rollback | None:
-    """Makes the chosen checkpoint the one that the run stands at; gives what was left behind, if it was anything.
+    """Make the chosen checkpoint the current one; return the rollback, if later rounds are left behind.
 
-    What was told since goes into a file of its own first, so that a crash at any time loses nothing.
+    Later events are moved to a file of their own first, so that a crash at any time loses nothing.
     """
     manifest = chosen.manifest
     round = manifest["progress"]["round"]
-    later = _told_after(run, manifest)
+    later = _later_events(run, manifest)
     left = [event["round"] for event in whole_lines(later) if event["event"] == "round"]
     rollback: Rollback | None = None
     if left:
@@ -109,9 +109,9 @@ def go_back(run: RunFolder, chosen: Chosen) -> Rollback | None:
     return rollback
 
 
-def _told_after(run: RunFolder, manifest: dict[str, Any]) -> bytes:
-    """What later rounds told, that of a round which was committed and not told yet too."""
-    later = run.events.later(manifest["told"]) if "told" in manifest else b""
+def _later_events(run: RunFolder, manifest: dict[str, Any]) -> bytes:
+    """Return the lines of later rounds, including a round that was committed but not yet appended."""
+    later = run.events.later(manifest["told"])
     try:
         newest = read_manifest(run.checkpoint)
     except DataError:
@@ -123,7 +123,7 @@ def _told_after(run: RunFolder, manifest: dict[str, Any]) -> bytes:
 
 
 def _put_aside(folder: Path, later: bytes) -> str:
-    """The name of the file that it is in now; the same one again after a crash."""
+    """Write the lines to a file of their own and return its name; after a crash it is the same file."""
     number = 1
     while check_file(folder / MOVED.format(number)):
         if read_file(folder / MOVED.format(number)) == later:

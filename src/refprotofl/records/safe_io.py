@@ -1,6 +1,6 @@
-"""A run folder may come from anyone: its plain files and folders are used, nothing in it that leads elsewhere.
+"""Safe access to run folders of unknown origin: plain files and folders are used, links and pipes are refused.
 
-The path to the folder is the user's own and may go through links.
+The path to the folder itself is the user's own and may contain links.
 """
 
 import json
@@ -20,7 +20,7 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a sock
 
 
 def check_run_folder(folder: Path) -> None:
-    """DataError if one of a run's own names is taken by a link, a pipe or the like."""
+    """Raise DataError if a file of the run is a link, a pipe or the like."""
     for name in FILES:
         check_file(folder / name)
     checkpoint = folder / CHECKPOINT
@@ -36,12 +36,12 @@ def _is_odd(entry: os.DirEntry[str]) -> bool:
 
 
 def check_file(path: Path) -> bool:
-    """Whether there is a file; DataError if what is there is none."""
+    """Return whether the file exists; raise DataError if the path is something else."""
     return _check(path, stat.S_IFREG, "file")
 
 
 def check_folder(path: Path) -> bool:
-    """Whether there is a folder; DataError if what is there is none."""
+    """Return whether the folder exists; raise DataError if the path is something else."""
     return _check(path, stat.S_IFDIR, "folder")
 
 
@@ -52,12 +52,12 @@ def _check(path: Path, kind: int, wanted: str) -> bool:
         return False
     if found != kind:
         seen = _KINDS.get(found, "a file" if found == stat.S_IFREG else "a device")
-        raise DataError(f"{path} is {seen}, which is not followed in a run folder; it must be a {wanted} of its own.")
+        raise DataError(f"{path} is {seen}, which is not followed in a run folder; it must be a regular {wanted}.")
     return True
 
 
 def open_file(path: Path, mode: Literal["rb", "ab"] = "rb") -> BinaryIO:
-    """Follows no link, and waits for nobody at the other end of a pipe. DataError if it is no file of its own."""
+    """Open a file without following links or blocking on a pipe; raise DataError if it is not a regular file."""
     check_file(path)
     return open(path, mode, opener=_open)
 
@@ -67,17 +67,18 @@ def _open(path: str, flags: int) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """OSError if it cannot be read, DataError if it is no file of its own."""
+    """Return the contents; raise OSError if the file cannot be read, DataError if it is not a regular file."""
     with open_file(path) as file:
         return file.read()
 
 
 def read_json(path: Path) -> Any:
-    """ValueError if it is not JSON; else as `read_file`."""
+    """Return the parsed file; raise ValueError if it is not JSON, else as `read_file`."""
     return parse_json(read_file(path))
 
 
 def parse_json(text: bytes | str) -> Any:
+    """Return parsed JSON; raise ValueError also where it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -85,7 +86,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def remove_named(folder: Path, form: re.Pattern[str], keep: Collection[str] = ()) -> None:
-    """Removes what has a name of this form, but folders; what a link points to stays."""
+    """Remove files and links with a name of this form; what a link points to stays."""
     check_folder(folder)
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]

@@ -33,7 +33,7 @@ _TYPES = {
 
 
 def save_state(path: Path, state: State, notes: Mapping[str, str] | None = None, *, sync: bool = True) -> None:
-    """Writes the state; `notes` go into the file's header beside it."""
+    """Write the state; `notes` go into the header of the file."""
     tensors = {name: value.contiguous() for name, value in state.items() if isinstance(value, Tensor)}
     scalars = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
     header = {**(notes or {}), "scalars": json.dumps(scalars, sort_keys=True)}
@@ -49,7 +49,7 @@ def save_state(path: Path, state: State, notes: Mapping[str, str] | None = None,
 
 
 def load_state(path: Path, digest: str) -> State:
-    """A state that must have the digest that the manifest names."""
+    """Return a state; raise DataError unless it has the digest in the manifest."""
     state, _ = map_state(path)
     if digest_state(state) != digest:
         raise DataError(f"The checkpoint file {path} is truncated or was changed: its digest is not the manifest's.")
@@ -57,7 +57,7 @@ def load_state(path: Path, digest: str) -> State:
 
 
 def map_state(path: Path) -> tuple[State, dict[str, str]]:
-    """A state, mapped into memory instead of read, and the notes beside it."""
+    """Return a state, mapped into memory instead of read, and the notes in its header."""
     try:
         with open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
@@ -72,16 +72,16 @@ def map_state(path: Path) -> tuple[State, dict[str, str]]:
 
 
 def _map_tensors(path: Path, header: dict[str, Any], start: int, size: int) -> dict[str, Tensor]:
-    """The tensors of a safetensors file as views of one mapping.
+    """Return the tensors of a safetensors file as views of one mapping.
 
-    safetensors can map, too, but takes Ctrl-C at the wrong moment for a damaged file, and the interrupt is lost.
+    safetensors can map as well, but reports Ctrl-C at the wrong moment as a damaged file, and the interrupt is lost.
     """
     if size != start + max((entry["data_offsets"][1] for entry in header.values()), default=0):
-        raise ValueError("its length is not what its header says")
+        raise ValueError("its length does not match its header")
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         if not 0 <= begin <= end or math.prod(entry["shape"]) * _TYPES[entry["dtype"]].itemsize != end - begin:
-            raise ValueError(f"{name} has another length than its shape")
+            raise ValueError(f"{name} has a length that does not match its shape")
     if size == start:
         return {name: torch.empty(entry["shape"], dtype=_TYPES[entry["dtype"]]) for name, entry in header.items()}
     mapped = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Recomputes a run's digest from its checkpoint, checks what is told of it, and finds where two runs part.
+"""Verification of a run: recompute its digest, check its records, and find where two runs diverge.
 
 Nothing here imports the user's own code.
 """
@@ -18,7 +18,7 @@ from refprotofl.core.state import State, digest_run, digest_state
 from refprotofl.core.units import counted
 from refprotofl.experiment import differences
 from refprotofl.records.checkpoint import place_digests
-from refprotofl.records.consistency import check_told
+from refprotofl.records.consistency import LIMIT, check_records
 from refprotofl.records.events import read_events
 from refprotofl.records.files import sha256
 from refprotofl.records.folder import read_experiment
@@ -34,7 +34,7 @@ class Verified:
     state_digest: str
     clients_with_state: int
     recomputed: bool  # False: the states of clients that never trained are not known
-    notes: tuple[str, ...]  # what this rests on, and what it cannot prove
+    notes: tuple[str, ...]  # the limits of this result
     kept: tuple[int, ...] = ()  # the rounds whose states were checked
 
 
@@ -42,25 +42,25 @@ class _Round(TypedDict):
     round: Annotated[int, Field(ge=1)]
     state_digest: str
     asked: list[int]
-    messages: dict[str, dict[str, dict[str, Any]]]  # by phase and direction, what `read_messages` reads
+    messages: dict[str, dict[str, dict[str, Any]]]  # by phase and direction, as `read_messages` takes them
     server: dict[str, str]
     clients: dict[str, str]
 
 
 _ROUND = TypeAdapter(_Round)
 
-GIVEN = re.compile(r"[0-9a-f]{64}")  # the name of a message that clients were given
-MOST_NAMED = 20  # damaged files in one sentence
+GIVEN = re.compile(r"[0-9a-f]{64}")  # the file name of a message that clients were sent
+MOST_NAMED = 20  # damaged files in one error message
 
 
 ReadClient = Callable[[Path, dict[str, Any]], State | None]
 
 
 def verify_run(folder: Path, initial_digests: Sequence[str] | None, read_client: ReadClient) -> Verified:
-    """Check every state of every kept round against manifests and events; DataError names what is damaged.
+    """Check every state of every kept round against manifests and events; raise DataError with what is damaged.
 
-    `initial_digests` are those of the clients before they trained, None if nobody knows. `read_client` finds a client's
-    state in the checkpoint by its record; None if it lies elsewhere, where it cannot be looked at.
+    `initial_digests` are those of the clients before they trained, None if they are unknown. `read_client` returns a
+    client's state in the checkpoint by its record, and None if the state is stored elsewhere.
     """
     check_run_folder(folder)
     checkpoint = folder / "checkpoint"
@@ -71,32 +71,32 @@ def verify_run(folder: Path, initial_digests: Sequence[str] | None, read_client:
     check = _StateCheck(checkpoint, initial_digests or [""] * experiment.clients, read_client)
     rounds_kept = {last: manifest, **check.kept_manifests(last)}
     digests = {round: check.run_digest(one) for round, one in rounds_kept.items()}
-    check.given_messages()
+    check.sent_messages()
     check.raise_damaged(folder)
-    told = {event["round"]: event["state_digest"] for event in rounds(folder)}
-    if last not in told:
-        raise DataError(f"{folder}: events.jsonl lacks round {last}; a run that was cut off is mended by --resume.")
+    recorded = {event["round"]: event["state_digest"] for event in rounds(folder)}
+    if last not in recorded:
+        raise DataError(f"{folder}: events.jsonl lacks round {last}; --resume repairs a run that was interrupted.")
     for round, one in rounds_kept.items():
         digest = digests[round] or one["state_digest"]
         sources = {
             "manifest": one["state_digest"],
-            "events.jsonl": told.get(round, digest),
-        }  # `check_told` looks for gaps
+            "events.jsonl": recorded.get(round, digest),
+        }  # `check_records` looks for gaps
         for source, expected in sources.items():
             if digest != expected:
                 raise DataError(
-                    f"{folder}: the states of round {round} give {digest}, but its {source} says {expected}."
+                    f"{folder}: the states of round {round} have digest {digest}, but its {source} has {expected}."
                 )
-    notes = check_told(folder, experiment, manifest, read_events(folder))
-    away = sum(read_client(checkpoint, record) is None for record in manifest["clients"].values())
-    if away:
-        notes.insert(0, f"The states of {away} clients lie on their nodes; their digests are as the nodes told them.")
+    check_records(folder, experiment, manifest, read_events(folder))
+    remote = sum(read_client(checkpoint, record) is None for record in manifest["clients"].values())
+    on_nodes = f"The states of {remote} clients are on their nodes; their digests are as the nodes reported them."
+    notes = (on_nodes, LIMIT) if remote else (LIMIT,)
     kept = tuple(sorted(rounds_kept))
-    return Verified(last, told[last], len(manifest["clients"]), bool(digests[last]), tuple(notes), kept)
+    return Verified(last, recorded[last], len(manifest["clients"]), bool(digests[last]), notes, kept)
 
 
 class _StateCheck:
-    """Reads all states that manifests name, each once, and remembers what is damaged."""
+    """Reads all states that manifests name, each once, and collects what is damaged."""
 
     def __init__(self, checkpoint: Path, initial_digests: Sequence[str], read_client: ReadClient) -> None:
         self._checkpoint = checkpoint
@@ -106,7 +106,7 @@ class _StateCheck:
         self._damaged: dict[str, None] = {}  # in the order in which it was found
 
     def kept_manifests(self, last: int) -> dict[int, dict[str, Any]]:
-        """Those of earlier rounds that can be gone back to; later ones were never committed."""
+        """Return the manifests of earlier rounds that are kept; later ones were never committed."""
         found = {}
         for round in kept_rounds(self._checkpoint):
             if round > last:
@@ -121,7 +121,7 @@ class _StateCheck:
         return {round: one for round, one in found.items() if round < last}
 
     def run_digest(self, manifest: dict[str, Any]) -> str:
-        """The state digest of a round, recomputed; empty if a state of it is not known."""
+        """Recompute the state digest of a round; empty if a state of it is not known."""
         for name in SERVER_FILES:
             if name in manifest:
                 named = manifest[name]
@@ -135,7 +135,7 @@ class _StateCheck:
         return "" if "" in (server, *clients) else digest_run(server, clients)
 
     def _digest(self, record: dict[str, Any], read: Callable[[dict[str, Any]], State | None]) -> str:
-        """Of the state that a record names: of one that is elsewhere as the record says, of a damaged one empty."""
+        """Return the digest of a record's state: as recorded if it is stored elsewhere, empty if it is damaged."""
         key = json.dumps(record, sort_keys=True, default=str)
         if key not in self._read:
             try:
@@ -146,8 +146,8 @@ class _StateCheck:
                 self._read[key] = ""
         return self._read[key]
 
-    def given_messages(self) -> None:
-        """What clients were given when they joined lies in files that are called by their digest."""
+    def sent_messages(self) -> None:
+        """Check the messages that clients were sent when they joined: their files are named by digest."""
         folder = self._checkpoint / "shelf"
         if not check_folder(folder):
             return
@@ -165,7 +165,7 @@ class _StateCheck:
 
 
 def first_difference(one: Path, other: Path) -> str | None:
-    """The first round, phase and tensor in which two runs differ; None if they agree as far as both go."""
+    """Return the first round, phase and tensor in which two runs differ; None if all common rounds agree."""
     changed = differences(read_experiment(one).plain(), read_experiment(other).plain())
     if changed:
         return f"The experiments differ in {', '.join(changed)}."
@@ -180,22 +180,23 @@ def first_difference(one: Path, other: Path) -> str | None:
 
 
 def rounds(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the checked `round` events of a run, with messages row by row."""
     for event in read_events(folder):
         if event["event"] == "round":
             try:
                 _ROUND.validate_python(event, strict=True)
             except ValidationError as error:
                 where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-                raise DataError(f"{folder / 'events.jsonl'}: a round's {where} is not what it must be.") from None
+                raise DataError(f"{folder / 'events.jsonl'}: a round's {where} is invalid.") from None
             try:
                 messages = read_messages(event)
-            except (ValueError, TypeError, AttributeError):
-                raise DataError(f"{folder / 'events.jsonl'}: a round's messages are not what they must be.") from None
+            except (LookupError, ValueError, TypeError, AttributeError):
+                raise DataError(f"{folder / 'events.jsonl'}: a round's messages is invalid.") from None
             yield {**event, "messages": messages}
 
 
 def _paired(left: dict[str, Any], right: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Pairs of digests in the order in which a round computes them."""
+    """Yield pairs of digests in the order in which a round computes them."""
     yield "cohort", left["asked"], right["asked"]
     for phase, directions in left["messages"].items():
         for direction in ("down", "up"):

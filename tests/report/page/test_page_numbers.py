@@ -74,7 +74,7 @@ def test_traffic_is_told_at_three_levels(finished: Path, summary: dict[str, Any]
     (finished / "wire.json").write_text(json.dumps(counted))
     assert [row[3] for row in levels().rows] == [size(2_500_000), size(7_000)]
     (finished / "wire.json").write_text('{"up": -1}')
-    with pytest.raises(DataError, match="is not what refprotofl relay writes"):
+    with pytest.raises(DataError, match="is not a file of refprotofl relay"):
         gather([finished])
 
 
