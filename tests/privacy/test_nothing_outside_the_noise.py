@@ -323,7 +323,7 @@ def test_what_clients_tune_for_themselves_stays_with_them(tmp_path: Path) -> Non
     sent: dict[str, set[str]] = {}
 
     class Seen(Callback):
-        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             if direction == "up" and purpose == "training":
                 sent.setdefault(phase, set()).update(decode(data))
 

@@ -32,7 +32,7 @@ class Uplink(Callback):
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int, int], dict[str, Any]] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "up" and purpose == "training":
             self.messages[phase, client, round] = dict(decode(data))
 
