@@ -50,7 +50,7 @@ class Tap(Callback):
     def __init__(self) -> None:
         self.crossings: list[Crossing] = []
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.crossings.append(Crossing(direction, phase, client, round, data))
 
     def select(self, direction: str, *phases: str) -> list[Crossing]:

@@ -17,6 +17,8 @@ from refprotofl.methods.compressors import compressors
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg", "share": "full"},
@@ -226,7 +228,7 @@ class Stop(Exception):
 
 
 class Stopping(Callback):
-    def committed(self, event, accuracy):
+    def on_round(self, event, accuracy):
         if event["round"] == 2:
             raise Stop
 

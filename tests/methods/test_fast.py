@@ -12,6 +12,8 @@ from refprotofl.federation import simulation
 from refprotofl.federation.session import Callback, run
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 ADAPTER = 128 * 8 + 8 + 80 + 10
 
 
@@ -144,7 +146,7 @@ def test_late_clients_add_to_the_pool_and_a_break_changes_nothing(simulated, tmp
     assert list(sizes.values()) == sorted(sizes.values())
 
     class Breaker(Callback):
-        def committed(self, event, accuracy):
+        def on_round(self, event, accuracy):
             if event["round"] == 1:
                 raise KeyboardInterrupt
 

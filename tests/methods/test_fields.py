@@ -39,6 +39,8 @@ from refprotofl.records.folder import read_experiment
 from refprotofl.wire import Message, Sparse, decode
 from refprotofl.wire.ledger import Counted
 
+pytestmark = pytest.mark.slow
+
 WHOLE_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -357,7 +359,7 @@ class Collected(Callback):
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, Message]] = []
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.messages.append((direction, phase, decode(data)))
 
 

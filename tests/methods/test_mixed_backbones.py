@@ -12,6 +12,8 @@ from refprotofl.export import export, load_exported, load_trained, predict
 from refprotofl.federation.session import Callback, run
 from refprotofl.models import build_model
 
+pytestmark = pytest.mark.slow
+
 MIX = {"cnn": 1, "mlp": 3}
 
 
@@ -126,7 +128,7 @@ def test_verified_also_where_clients_never_trained(simulate):
 
 
 class CutOff(Callback):
-    def committed(self, event, accuracy):
+    def on_round(self, event, accuracy):
         raise KeyboardInterrupt
 
 

@@ -25,6 +25,8 @@ from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
 from refprotofl.wire import Ledger, Message, WireError, decode, encode
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl", "fedprotokd")
 
 FROZEN = """
@@ -228,7 +230,7 @@ def test_three_rounds_run_and_are_the_same_again_and_after_an_interruption(
     assert whole.finished.summary["accuracy"]["personal"] is not None
 
     class Impatient(Callback):
-        def committed(self, event: Any, accuracy: Any) -> None:
+        def on_round(self, event: Any, accuracy: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -11,6 +11,8 @@ from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.teaching import Lesson, balanced, mixtures
 from refprotofl.models import SplitModel
 
+pytestmark = pytest.mark.slow
+
 IMAGES = torch.tensor([[[[0, 100]]], [[[200, 40]]]], dtype=torch.uint8)  # (2, 1, 1, 2)
 
 
@@ -134,7 +136,7 @@ def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
 
 
 class Killed(Callback):
-    def committed(self, event, accuracy) -> None:
+    def on_round(self, event, accuracy) -> None:
         raise KeyboardInterrupt
 
 

@@ -30,6 +30,8 @@ from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import map_state
 from refprotofl.wire import Message, decode
 
+pytestmark = pytest.mark.slow
+
 TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 
@@ -323,7 +325,7 @@ def test_what_clients_tune_for_themselves_stays_with_them(tmp_path: Path) -> Non
     sent: dict[str, set[str]] = {}
 
     class Seen(Callback):
-        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             if direction == "up" and purpose == "training":
                 sent.setdefault(phase, set()).update(decode(data))
 

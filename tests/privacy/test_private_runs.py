@@ -19,6 +19,8 @@ from refprotofl.methods.catalogue import METHODS
 from refprotofl.records.folder import read_events
 from refprotofl.wire import decode
 
+pytestmark = pytest.mark.slow
+
 TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 CLIENT = {"unit": "client", "noise": 1.0}
@@ -32,7 +34,7 @@ class Uplink(Callback):
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int, int], dict[str, Any]] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "up" and purpose == "training":
             self.messages[phase, client, round] = dict(decode(data))
 

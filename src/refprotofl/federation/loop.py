@@ -83,7 +83,7 @@ class Loop:
             "origin": origin,
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
-        self.callback.started(experiment, self.folder.path, workers, self.progress.round)
+        self.callback.on_start(experiment, self.folder.path, workers, self.progress.round)
 
     def _tell_rollback(self, told: list[Event]) -> None:
         """Once, though a crash may come before the next commit."""
@@ -159,7 +159,7 @@ class Loop:
         self.checkpoint.commit(state, self.server.observations, moved, digest, self.progress, lines, told)
         self.engine.committed(round, self.checkpoint.oldest)
         self.folder.events.append(lines)
-        self.callback.committed(event, self.progress.accuracy if evaluated else None)
+        self.callback.on_round(event, self.progress.accuracy if evaluated else None)
 
     def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
         """Run a round until it may be committed: one that fails is repeated without the client that stands out."""
@@ -294,7 +294,7 @@ class Loop:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
-        tap, least = self.callback.crossed, least or (self.experiment.min_replies if purpose == "training" else 1)
+        tap, least = self.callback.on_message, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
         return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
 

@@ -37,7 +37,7 @@ class Tap(Callback):
     def __init__(self) -> None:
         self.seen: dict[tuple[str, str, int, int], ValidatedMessage] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.seen[direction, phase, round, client] = ValidatedMessage(decode(data))
 
     def up(self, phase: str, client: int, round: int = 1) -> ValidatedMessage:
