@@ -84,11 +84,11 @@ def test_a_watcher_is_told_that_the_run_is_over(tmp_path: Path, fails: bool) -> 
     class Watching(refprotofl.Callback):
         closed = 0
 
-        def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+        def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
             if fails:
                 raise KeyboardInterrupt
 
-        def close(self) -> None:
+        def on_close(self) -> None:
             self.closed += 1
 
     callback = Watching()

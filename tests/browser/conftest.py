@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
 from refprotofl.report.live.follow import Following
@@ -20,16 +21,7 @@ QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run", "--hide-scrollbars"),
 )
-TINY: dict[str, Any] = {
-    "dataset": "digits",
-    "train-limit": 300,
-    "clients": 4,
-    "rounds": 4,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "model": {"name": "mlp", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 60},
-}
+TINY = tiny_keys(train_limit=300, rounds=4, evaluate={"every": 2, "test-limit": 60})
 
 
 def _missing() -> str:

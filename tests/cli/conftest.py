@@ -112,7 +112,7 @@ def finished_copy(undisturbed: RunResult, tmp_path: Path) -> Path:
 
 
 class _CutOff(Callback):
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         raise KeyboardInterrupt
 
 

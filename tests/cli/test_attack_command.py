@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from tests.tiny import tiny_options
 
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.attacks import draw_hostile
@@ -13,10 +14,7 @@ from refprotofl.export.trained import load_trained
 from refprotofl.federation.attackers import stamped
 from refprotofl.federation.simulation import load_federation
 
-TINY = [
-    *("--set", "train-limit=200", "--set", "clients=5", "--set", "rounds=2", "--set", "model.embedding=8"),
-    *("--set", "public.per-class=2", "--set", "evaluate.test-limit=100", "--workers", "1", "--fraction", "0.4"),
-]
+TINY = [*tiny_options(clients=5, train_limit=200), "--workers", "1", "--fraction", "0.4"]
 HONEST = [client for client in range(5) if client not in draw_hostile(0, 5, 2)]
 
 

@@ -3,10 +3,9 @@
 import json
 from typing import Any
 
-TINY = (
-    *("--preset", "quick", "--workers", 1),
-    *("--set", "clients=3", "--set", "rounds=1", "--set", "train-limit=150", "--set", "min-size=20"),
-)
+from tests.tiny import tiny_options
+
+TINY = (*tiny_options(clients=3, rounds=1, min_size=20), "--workers", 1)
 
 
 def test_two_runs_under_attack(refprotofl: Any) -> None:

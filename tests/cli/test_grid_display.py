@@ -23,7 +23,7 @@ def shown(cells: list[Cell], kept: Path | None = None, terminal: bool = False) -
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
     callback = GridWatcher(console, [cell.experiment.rounds for cell in cells])
     list(run_cells(cells, None, 1, callback.watch, kept=kept))
-    callback.close()
+    callback.on_close()
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

@@ -24,8 +24,8 @@ class Adding(FedAvg.server):
         torch.zeros(2) + torch.zeros(3)  # torch raises, but not by itself
 
 class Starting(FedAvg.server):
-    def __init__(self, desk):
-        super().__init__(desk)
+    def __init__(self, context):
+        super().__init__(context)
         self.table = {}["nothing"]
 
 class Dividing(FedAvg.client):

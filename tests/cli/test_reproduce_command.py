@@ -8,13 +8,11 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_options
 
 from refprotofl.federation import session as simulation
 
-TINY = [
-    *("--set", "train-limit=300", "--set", "clients=3", "--set", "rounds=2", "--set", "model.embedding=8"),
-    *("--set", "public.per-class=2", "--set", "evaluate.every=1", "--workers", "1"),
-]
+TINY = [*tiny_options(clients=3, evaluate={"every": 1}), "--workers", "1"]
 GRID = [*TINY, "--methods", "refprotofl,local,fedavg", "--seeds", "0,1", "--alpha", "0.5"]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.cells import cell_len
+from tests.tiny import tiny_options
 
 from refprotofl.cli.output import Column, out, show
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Command
 
 COMMAND = [sys.executable, "-c", "from refprotofl.cli import main; main()"]
-SETTING = ("train-limit=300", "clients=3", "rounds=2", "model.embedding=8", "public.per-class=2")
-TINY = [*(word for setting in SETTING for word in ("--set", setting)), "--workers", "1"]
+TINY = [*tiny_options(clients=3), "--workers", "1"]
 
 
 def widest(text: str) -> int:

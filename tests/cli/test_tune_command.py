@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_options
 
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation import session as simulation
 from refprotofl.studies.tune.trials import read_tuned
 
-TINY = [
-    *("--set", "train-limit=100", "--set", "clients=2", "--set", "rounds=2", "--set", "model.embedding=8"),
-    *("--set", "public.per-class=2", "--seeds", "7", "--workers", "1"),
-]
+TINY = [*tiny_options(clients=2), "--seeds", "7", "--workers", "1"]
 
 
 def test_one_method_from_the_search_to_a_run_of_its_own(refprotofl: Any, tmp_path: Path) -> None:

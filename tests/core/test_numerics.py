@@ -33,14 +33,14 @@ def test_importing_does_not_import_torch(module: str) -> None:
 @needs_avx2
 @pytest.mark.parametrize("first", ["", "import torch; "])
 def test_torch_obeys_before_it_is_imported_and_before_it_computes(first: str) -> None:
-    code = f"from refprotofl.compute import numerics; numerics.apply('portable'); import torch; print({CAPABILITY})"
+    code = f"from refprotofl.core import numerics; numerics.apply('portable'); import torch; print({CAPABILITY})"
     assert in_new_process(first + code) == "AVX2"
 
 
 @needs_avx2
 def test_onednn_obeys_as_well_after_torch_is_imported() -> None:
     convolve = "torch.nn.functional.conv2d(torch.ones(8, 3, 32, 32), torch.ones(16, 3, 3, 3))"
-    code = f"import torch; from refprotofl.compute import numerics; numerics.apply('portable'); {convolve}"
+    code = f"import torch; from refprotofl.core import numerics; numerics.apply('portable'); {convolve}"
     (line,) = (line for line in in_new_process(code, ONEDNN_VERBOSE="1").splitlines() if ",isa:" in line)
     assert line.endswith("isa:Intel AVX2")
 
@@ -48,7 +48,7 @@ def test_onednn_obeys_as_well_after_torch_is_imported() -> None:
 LATE = """
 import os, torch
 torch.ones(100).exp()
-from refprotofl.compute import numerics
+from refprotofl.core import numerics
 from refprotofl.core.errors import InputError
 before = dict(os.environ)
 try:
@@ -81,9 +81,9 @@ def test_native_after_portable_is_still_portable_and_called_so() -> None:
 
 
 def test_native_sets_nothing() -> None:
-    code = "import os; from refprotofl.compute import numerics; numerics.apply('native'); print(numerics.is_limited())"
+    code = "import os; from refprotofl.core import numerics; numerics.apply('native'); print(numerics.is_limited())"
     assert in_new_process(code) == "False"
-    assert in_new_process("from refprotofl.compute import numerics; print(numerics.resolve('native'))") == "native"
+    assert in_new_process("from refprotofl.core import numerics; print(numerics.resolve('native'))") == "native"
 
 
 def test_without_avx2_nothing_is_set_and_the_run_is_called_native(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from refprotofl.core.errors import DataError
 from refprotofl.data import fetch, load_dataset
-from refprotofl.data.download import download, download_set
+from refprotofl.data.download import download
+from refprotofl.data.locations import download_set
 from refprotofl.data.standard import CIFAR100, MNIST, STANDARD
 
 CONTENT = np.random.Generator(np.random.Philox(1)).bytes(300_000)

@@ -45,7 +45,7 @@ class Counting:
 
 
 def asked(engine: Counting, message: Message | Callable[[int], Message]) -> list[tuple[int, Message]]:
-    cohort = EngineCohort(engine, Ledger(), {}, 1, range(CLIENTS), Callback().crossed)
+    cohort = EngineCohort(engine, Ledger(), {}, 1, range(CLIENTS), Callback().on_message)
     return list(cohort.ask("train", message))
 
 

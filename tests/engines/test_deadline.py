@@ -22,7 +22,7 @@ class Stopper(Callback):
     def __init__(self) -> None:
         self.stopped: list[multiprocessing.Process] = []
 
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         self.stopped = multiprocessing.active_children()  # type: ignore[assignment]
         for process in self.stopped:
             os.kill(process.pid, signal.SIGSTOP)  # type: ignore[arg-type]

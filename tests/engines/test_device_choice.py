@@ -114,7 +114,7 @@ def test_the_device_has_no_say_in_the_experiment(uneven: Callable[..., Experimen
 
 
 class CutOff(Callback):
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         raise KeyboardInterrupt
 
 
@@ -135,8 +135,8 @@ def test_a_watching_person_is_told_of_a_gpu(uneven: Callable[..., Experiment], t
     def line(device: str, workers: int) -> str:
         console = Console(file=io.StringIO(), width=200)
         callback = ProgressCallback(console)
-        callback.started(uneven(device=device), tmp_path, workers, 0)
-        callback.close()
+        callback.on_start(uneven(device=device), tmp_path, workers, 0)
+        callback.on_close()
         return console.file.getvalue().splitlines()[0]  # type: ignore[attr-defined, no-any-return]
 
     assert line("cuda", 1).endswith("clients run in this process on cuda")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
@@ -14,16 +15,7 @@ from refprotofl.federation.simulation import OpenEngine
 from refprotofl.methods import METHODS
 from refprotofl.records.folder import read_events
 
-TINY: dict[str, Any] = {
-    "train-limit": 150,
-    "clients": 5,
-    "rounds": 3,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 3, "test-limit": 20},
-}
+TINY = tiny_keys(clients=5, rounds=3, evaluate={"every": 3, "test-limit": 20})
 
 
 def tiny(**changed: Any) -> Experiment:

@@ -124,7 +124,7 @@ def test_another_seed_is_another_result(alone: RunResult, uneven: Callable[..., 
 class Killer(Callback):
     """Kills one worker after the first round."""
 
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         if event["round"] == 1:
             process = multiprocessing.active_children()[0]
             assert process.pid is not None

@@ -1,24 +1,16 @@
 """`min-replies`: a round in which too few clients are left is no round, and the run can be gone on with."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import run
 from refprotofl.records.folder import read_events
 
-TINY: dict[str, Any] = {
-    "train-limit": 150,
-    "clients": 4,
-    "rounds": 2,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 20},
-}
+TINY = tiny_keys()
 
 
 def test_below_it_the_run_stops_and_goes_on_when_it_may(tmp_path: Path) -> None:

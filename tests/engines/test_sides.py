@@ -36,7 +36,7 @@ class Answers(Callback):
         self.asked: list[Request] = []
         self.answered: list[bytes] = []
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if client == self.client and direction == "down":
             self.asked.append(Request(client, phase, round, data, purpose != "evaluation"))
         elif client == self.client:
@@ -147,5 +147,5 @@ def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_st
     told = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]
     for number, expected in enumerate(told, 1):
         clients = draw_cohort(experiment, number)
-        side.server.round(EngineCohort(engine, Ledger(), side.server.kinds, number, clients, Callback().crossed))
+        side.server.round(EngineCohort(engine, Ledger(), side.server.kinds, number, clients, Callback().on_message))
         assert {name: digest_value(value)[:16] for name, value in side.server.state.items()} == expected

@@ -43,7 +43,7 @@ class Notes(Callback):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def noted(self, sentence: str) -> None:
+    def on_note(self, sentence: str) -> None:
         self.told.append(sentence)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import State
@@ -25,11 +26,7 @@ from refprotofl.records.folder import read_events
 from refprotofl.wire import Message, Sparse
 
 CULPRIT = 1
-TINY: dict[str, Any] = {
-    **{"dataset": "digits", "train-limit": 150, "clients": 5, "rounds": 3, "min-size": 10},
-    **{"public": {"per-class": 2}, "train": {"batch-size": 16}, "evaluate": {"every": 3, "test-limit": 20}},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-}
+TINY = tiny_keys(clients=5, rounds=3, evaluate={"every": 3, "test-limit": 20})
 
 
 def enlarged(message: Message, name: str, factor: float) -> Message:

@@ -51,7 +51,7 @@ class Gauge(Callback):
         self.memory: list[int] = []
         self.handles: list[int] = []
 
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         processes = [Path(f"/proc/{number}") for number in family()]
         self.memory.append(sum(int((one / "statm").read_text().split()[1]) for one in processes) * PAGE)
         self.handles.append(sum(len(os.listdir(one / "fd")) for one in processes))

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.conftest import Tried
 from tests.methods.test_every_method import FROZEN
+from tests.tiny import tiny_keys
 from torch import Tensor
 
 from refprotofl.core.errors import RunError
@@ -27,11 +28,7 @@ from refprotofl.records.folder import read_events
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 
 CULPRIT = 1
-TINY: dict[str, Any] = {
-    **{"dataset": "digits", "train-limit": 150, "clients": 4, "rounds": 2, "min-size": 10},
-    **{"public": {"per-class": 2}, "train": {"batch-size": 16}, "evaluate": {"every": 2, "test-limit": 20}},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-}
+TINY = tiny_keys()
 EVERYTHING = os.environ.get("REFPROTOFL_FAULTS") == "full"
 ELSEWHERE = {"centralised"}  # no client trains
 FIELDLESS: dict[str, Callable[[Message], Message]] = {

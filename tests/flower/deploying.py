@@ -91,6 +91,6 @@ class Stop(Progress):
         super().__init__()
         self.after = after
 
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         if event["round"] == self.after:
             raise KeyboardInterrupt

@@ -51,17 +51,17 @@ def test_nodes_that_are_waited_for_are_shown_once_with_the_time(
 def test_absent_nodes_are_shown_with_the_reason_until_they_take_part_again(
     progress: Progress, lines: list[str], tmp_path: Path
 ) -> None:
-    progress.started(Experiment(clients=3, rounds=4), tmp_path / "out", 3, 0)
+    progress.on_start(Experiment(clients=3, rounds=4), tmp_path / "out", 3, 0)
     progress.absent(1, "node-1 (client 1)", 1, "late")
     progress.absent(1, "node-1 (client 1)", 1, "late")
     progress.absent(2, "node-2 (client 2)", 1, "data")
-    progress.committed(event(1, [0]), None)
+    progress.on_round(event(1, [0]), None)
     absent = [Absence(**one) for one in state(tmp_path)["absent"]]
     assert absent == [
         Absence("node-1 (client 1)", 1, "it did not answer in time"),
         Absence("node-2 (client 2)", 1, "its data are missing or damaged"),
     ]
-    progress.committed(event(2, [0, 1]), {"accuracy": {"personal": 0.5, "own": None}})
+    progress.on_round(event(2, [0, 1]), {"accuracy": {"personal": 0.5, "own": None}})
     assert [one["client"] for one in state(tmp_path)["absent"]] == ["node-2 (client 2)"]
     assert lines[1:] == [
         "Absent from round 1: node-1 (client 1): it did not answer in time",
@@ -72,7 +72,7 @@ def test_absent_nodes_are_shown_with_the_reason_until_they_take_part_again(
 
 
 def test_the_state_file_says_how_far_the_run_is(progress: Progress, lines: list[str], tmp_path: Path) -> None:
-    progress.started(Experiment(clients=3, rounds=4), tmp_path / "out", 3, 2)
+    progress.on_start(Experiment(clients=3, rounds=4), tmp_path / "out", 3, 2)
     assert state(tmp_path) == {
         "round": 2,
         "rounds": 4,
@@ -82,7 +82,7 @@ def test_the_state_file_says_how_far_the_run_is(progress: Progress, lines: list[
     }
     assert ", resumed after round 2; run folder" in lines[0]
     progress.waiting([Wait("node-1 (client 1)", "train", NOON)])
-    progress.committed(event(3, [0, 1, 2]), None)
+    progress.on_round(event(3, [0, 1, 2]), None)
     assert (state(tmp_path)["round"], state(tmp_path)["waiting"]) == (3, [])
     assert lines[-1] == "round 3 of 4, 1.2 s"
 

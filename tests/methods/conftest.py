@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.tiny import tiny_keys
 
 from refprotofl.core.state import State
 from refprotofl.engines.engine import Engine, Request, Result
@@ -28,17 +29,7 @@ from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.wire import decode
 
-TINY: dict[str, Any] = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 4,
-    "rounds": 3,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 3, "test-limit": 20},
-}
+TINY = tiny_keys(rounds=3, evaluate={"every": 3, "test-limit": 20})
 
 
 class Crossing(NamedTuple):
@@ -59,7 +50,7 @@ class Tap(Callback):
     def __init__(self) -> None:
         self.crossings: list[Crossing] = []
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.crossings.append(Crossing(direction, phase, client, round, data))
 
     def select(self, direction: str, *phases: str) -> list[Crossing]:

@@ -74,7 +74,7 @@ def test_batch_statistics_travel_with_the_model_and_survive_a_break(simulated, t
     assert accuracy["global"] == accuracy["personal"] > 0.3
 
     class Breaker(Callback):
-        def committed(self, event, accuracy):
+        def on_round(self, event, accuracy):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -226,7 +226,7 @@ class Stop(Exception):
 
 
 class Stopping(Callback):
-    def committed(self, event, accuracy):
+    def on_round(self, event, accuracy):
         if event["round"] == 2:
             raise Stop
 

@@ -144,7 +144,7 @@ def test_late_clients_add_to_the_pool_and_a_break_changes_nothing(simulated, tmp
     assert list(sizes.values()) == sorted(sizes.values())
 
     class Breaker(Callback):
-        def committed(self, event, accuracy):
+        def on_round(self, event, accuracy):
             if event["round"] == 1:
                 raise KeyboardInterrupt
 

@@ -357,7 +357,7 @@ class Collected(Callback):
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, Message]] = []
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.messages.append((direction, phase, decode(data)))
 
 

@@ -126,7 +126,7 @@ def test_verified_also_where_clients_never_trained(simulate):
 
 
 class CutOff(Callback):
-    def committed(self, event, accuracy):
+    def on_round(self, event, accuracy):
         raise KeyboardInterrupt
 
 

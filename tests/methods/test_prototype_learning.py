@@ -228,7 +228,7 @@ def test_three_rounds_run_and_are_the_same_again_and_after_an_interruption(
     assert whole.finished.summary["accuracy"]["personal"] is not None
 
     class Impatient(Callback):
-        def committed(self, event: Any, accuracy: Any) -> None:
+        def on_round(self, event: Any, accuracy: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

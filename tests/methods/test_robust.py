@@ -475,9 +475,9 @@ def test_a_method_with_a_rule_of_its_own_refuses_the_key(
     (tmp_path / "ruled.py").write_text(
         "from refprotofl.methods import FedAvgClient, FedAvgServer, Mean\n"
         "class Ruled(FedAvgServer):\n"
-        "    def __init__(self, desk):\n"
-        "        super().__init__(desk)\n"
-        "        self.rule = Mean('participants')\n"
+        "    def __init__(self, context):\n"
+        "        super().__init__(context)\n"
+        "        self.aggregator = Mean('participants')\n"
         "class Method:\n"
         "    server, client = Ruled, FedAvgClient\n"
         "class Plain:\n"

@@ -436,7 +436,7 @@ def test_the_proximal_pull_makes_changes_smaller(simulate_thin):
 @pytest.mark.parametrize("options", [{}, {"downlink-budget": 2001, "drift": "anchors"}], ids=["steps", "differences"])
 def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path, options):
     class Kill(Callback):
-        def committed(self, event, accuracy):
+        def on_round(self, event, accuracy):
             if event["round"] == 2:
                 raise KeyboardInterrupt
 

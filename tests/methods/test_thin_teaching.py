@@ -134,7 +134,7 @@ def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
 
 
 class Killed(Callback):
-    def committed(self, event, accuracy) -> None:
+    def on_round(self, event, accuracy) -> None:
         raise KeyboardInterrupt
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import GuardError
 from refprotofl.evaluation.scoring import backbone_features
@@ -21,16 +22,14 @@ from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.costs import cost_rows
 from refprotofl.wire.tensors import same_bits
 
-TINY: dict[str, Any] = {
-    "train-limit": 400,
-    "clients": 3,
-    "rounds": 3,
-    "min-size": 10,
-    "model": {"name": "mlp", "embedding": 16},
-    "public": {"per-class": 2},
-    "train": {"batch-size": 32},
-    "evaluate": {"every": 3},
-}
+TINY = tiny_keys(
+    train_limit=400,
+    clients=3,
+    rounds=3,
+    model={"name": "mlp", "embedding": 16},
+    train={"batch-size": 32},
+    evaluate={"every": 3},
+)
 
 
 def finish(folder: Path, **changed: Any) -> tuple[Any, dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]:

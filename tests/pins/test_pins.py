@@ -103,7 +103,7 @@ class Fields(Callback):
     def __init__(self) -> None:
         self.seen: dict[str, dict[str, set[str]]] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.seen.setdefault(phase, {}).setdefault(direction, set()).update(decode(data))
 
     def plain(self) -> dict[str, dict[str, list[str]]]:

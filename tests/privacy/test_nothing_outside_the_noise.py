@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tiny import tiny_keys
 from torch import Tensor
 from torch.nn import functional
 
@@ -29,17 +30,7 @@ from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import map_state
 from refprotofl.wire import Message, decode
 
-TINY: dict[str, Any] = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 2,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 20},
-}
+TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 
 
@@ -332,7 +323,7 @@ def test_what_clients_tune_for_themselves_stays_with_them(tmp_path: Path) -> Non
     sent: dict[str, set[str]] = {}
 
     class Seen(Callback):
-        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             if direction == "up" and purpose == "training":
                 sent.setdefault(phase, set()).update(decode(data))
 

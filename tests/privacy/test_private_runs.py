@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
 from refprotofl.core.errors import InputError, RunError
@@ -18,17 +19,7 @@ from refprotofl.methods.catalogue import METHODS
 from refprotofl.records.folder import read_events
 from refprotofl.wire import decode
 
-TINY: dict[str, Any] = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 2,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 20},
-}
+TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 CLIENT = {"unit": "client", "noise": 1.0}
 
@@ -41,7 +32,7 @@ class Uplink(Callback):
     def __init__(self) -> None:
         self.messages: dict[tuple[str, int, int], dict[str, Any]] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "up" and purpose == "training":
             self.messages[phase, client, round] = dict(decode(data))
 

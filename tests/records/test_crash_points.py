@@ -171,7 +171,7 @@ def test_a_committed_round_is_not_trained_again(cut_off: Path, tiny: Callable[..
     seen: list[int] = []
 
     class Listener(Callback):
-        def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+        def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
             seen.append(round)
 
     finished = run(tiny(), out=cut_off, resume=True, callback=Listener())

@@ -27,7 +27,7 @@ class Notes(Callback):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def noted(self, note: str) -> None:
+    def on_note(self, note: str) -> None:
         self.told.append(note)
 
 

@@ -44,7 +44,7 @@ class Disk(Callback):
     _contents: dict[int, bytes] = field(default_factory=dict)  # synced, by inode
     _names: dict[str, dict[str, int | bytes | None]] = field(default_factory=dict)  # synced, by folder
 
-    def committed(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
         self.told += 1
 
     def sync(self, descriptor: int) -> None:

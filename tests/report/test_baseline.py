@@ -3,21 +3,14 @@
 from pathlib import Path
 
 import pytest
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import run
 from refprotofl.report.baseline import baseline_of, finished_run
 
-TINY = {
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 1,
-    "min-size": 10,
-    "model": {"name": "mlp", "embedding": 8},
-    "public": {"per-class": 2},
-    "refprotofl": {"keep": 0.3},
-}
+TINY = tiny_keys(clients=3, rounds=1, refprotofl={"keep": 0.3})
 
 
 def test_only_what_belongs_to_the_method_differs() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.data import load_dataset
@@ -18,15 +19,7 @@ from refprotofl.methods.base.training import embed
 from refprotofl.report.embeddings import Embedded, embed_run, map_of
 from refprotofl.report.pictures.embedding import COLOURS, MARKERS, draw_embeddings
 
-TINY = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 3,
-    "rounds": 2,
-    "min-size": 10,
-    "model": {"name": "mlp", "embedding": 8},
-    "public": {"per-class": 2},
-}
+TINY = tiny_keys(clients=3)
 RUNS: dict[str, dict[str, str | int]] = {
     "refprotofl": {},
     "local": {"method": "local", "seed": 3},

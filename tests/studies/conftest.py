@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_settings
 
 from refprotofl.federation.session import Callback
 from refprotofl.studies.cells import Cell, cell_of
 
-TINY = (
-    *("train-limit=100", "clients=2", "rounds=2", "evaluate.every=1", "min-size=10"),
-    *("model.embedding=8", "public.per-class=2"),
-)
+TINY = tiny_settings(train_limit=100, clients=2, evaluate={"every": 1})
 
 MakeCell = Callable[..., Cell]
 

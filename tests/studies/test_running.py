@@ -155,11 +155,11 @@ from refprotofl.studies.cells import cell_of
 from refprotofl.federation.session import Callback, run
 
 class Kill(Callback):
-    def committed(self, event, accuracy):
+    def on_round(self, event, accuracy):
         os.kill(os.getpid(), signal.SIGKILL)
 
 cell = cell_of(None, "quick", json.loads(sys.argv[2]), "local", 0, Path(sys.argv[1]))
-run(cell.experiment, out=cell.folder, watcher=Kill())
+run(cell.experiment, out=cell.folder, callback=Kill())
 """
 
 

@@ -29,7 +29,7 @@ class ChangeWatcher(Callback):
         self.changes: dict[int, list[Tensor]] = {client: [] for client in range(CLIENTS)}
         self._begun: dict[int, Tensor] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if phase != "train" or client not in self.changes:
             return
         told = decode(data)["shared"]

@@ -19,7 +19,7 @@ class MaskWatcher(Callback):
     def __init__(self) -> None:
         self.masks: dict[int, Mask] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "up" and phase == "train":
             sent = next(value for value in decode(data).values() if isinstance(value, Sparse))
             self.masks[client] = np.zeros(sent.size, bool)

@@ -38,11 +38,11 @@ class RoundClock(Callback):
         self.wall: list[float] = []
         self.cpu: list[float] = []
 
-    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+    def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         self._begun()
         self._read()
 
-    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         self._read()
 
     def _read(self) -> None:

@@ -37,7 +37,7 @@ class ValueWatcher(Callback):
     def __init__(self) -> None:
         self.values: dict[str, Tensor] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if (direction, client, purpose) != ("up", 0, "training"):
             return
         for name, value in decode(data).items():

@@ -30,7 +30,7 @@ def watched_search(out: Path) -> "Iterator[Watch]":
         def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Callback]":
             bars.close()  # that of the batch before
             callback = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
-            bars.callback(callback.close)
+            bars.callback(callback.on_close)
             return callback.watch
 
         try:
@@ -66,12 +66,12 @@ def run_grid(
             for one in run_cells(cells, data, workers, callback.watch, kept=kept, failed=failed):
                 done.append(one)
     except KeyboardInterrupt:
-        callback.close()
+        callback.on_close()
         there = f"{for_terminal(out_dir)}: {len(done)} of {counted(len(cells), 'run')}"
         complain(f"Interrupted. Finished and kept in {there}; the same command goes on from here.")
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        callback.close()
+        callback.on_close()
     return done
 
 

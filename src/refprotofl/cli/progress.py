@@ -46,7 +46,7 @@ class ProgressCallback(Callback):
         self._rounds = 0
         self._since = ""
 
-    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+    def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
         where += "" if experiment.device == "cpu" else f" on {experiment.device}"
         _head(self._console, title(experiment), f", clients run {where}")
@@ -59,10 +59,10 @@ class ProgressCallback(Callback):
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
         self._bar.start()
 
-    def noted(self, sentence: str) -> None:
+    def on_note(self, sentence: str) -> None:
         say(sentence, self._console)
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if direction == "down":
             self._answers = 0
             return
@@ -71,7 +71,7 @@ class ProgressCallback(Callback):
             self._uplink += len(data)
         self._show(f"{phase}: {self._answers} answered")
 
-    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         if accuracy is not None:
             reached = percent(accuracy["accuracy"]["personal"])
             self._accuracy = f"personal {reached}, "
@@ -84,7 +84,7 @@ class ProgressCallback(Callback):
         self._bar.update(self._task, completed=event["round"])
         self._show("")
 
-    def close(self) -> None:
+    def on_close(self) -> None:
         self._bar.stop()
 
     def _show(self, phase: str) -> None:
@@ -124,13 +124,13 @@ class GridWatcher:
         if not self._console.is_terminal:
             say(line, self._console)
 
-    def noted(self, sentence: str) -> None:
+    def on_note(self, sentence: str) -> None:
         """All runs of a grid share their data: what is to be told of them is told once."""
         if sentence not in self._told:
             self._told.add(sentence)
             say(sentence, self._console)
 
-    def close(self) -> None:
+    def on_close(self) -> None:
         self._bar.stop()
 
 
@@ -139,17 +139,17 @@ class _CellWatcher(Callback):
         self._grid, self._number, self._rounds, self._label = grid, number, rounds, label
         self._since = time.perf_counter()
 
-    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+    def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         self._grid.began(self._label)
         self._grid.reached(self._number, rounds_done)
 
-    def reused(self) -> None:
+    def on_reuse(self) -> None:
         self._grid.reached(self._number, self._rounds)
 
-    def noted(self, sentence: str) -> None:
-        self._grid.noted(sentence)
+    def on_note(self, sentence: str) -> None:
+        self._grid.on_note(sentence)
 
-    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         self._grid.reached(self._number, event["round"])
         if event["round"] == self._rounds and accuracy is not None:
             took = duration(time.perf_counter() - self._since)

@@ -7,9 +7,8 @@ import numpy as np
 
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.download import copy_set, download_set, wrong_files
 from refprotofl.data.loading import NAMES, PLAIN_READING, load_dataset
-from refprotofl.data.locations import cache_folder, find, find_below
+from refprotofl.data.locations import cache_folder, copy_set, download_set, find, find_below, wrong_files
 from refprotofl.data.reading import Reading
 from refprotofl.data.standard import STANDARD
 

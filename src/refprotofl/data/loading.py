@@ -9,9 +9,9 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.user_code import is_reference
 from refprotofl.data.dataset import Dataset, channel_statistics
 from refprotofl.data.digits import load_digits
-from refprotofl.data.download import load_standard
 from refprotofl.data.huggingface import load_huggingface
 from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
+from refprotofl.data.locations import load_standard
 from refprotofl.data.reading import Reading
 from refprotofl.data.resizing import Sizing
 from refprotofl.data.standard import STANDARD

@@ -111,7 +111,7 @@ class Fleet:
     def _leave_out(self, node: Node, complaint: str) -> None:
         """Leave a node alone for a while; a complaint is shown once."""
         if self._left_out.get(node, ("", 0.0))[0] != complaint:
-            self._progress.noted(complaint)
+            self._progress.on_note(complaint)
         self._left_out[node] = complaint, time.monotonic() + ALONE
 
     def _inform(self) -> None:

@@ -51,14 +51,14 @@ class Progress(Callback):
         self._waits: list[Wait] = []
         self._absent: dict[int, Absence] = {}
 
-    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+    def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         self._state |= {"rounds": experiment.rounds, "round": rounds_done, "out": str(folder)}
         resumed = f", resumed after round {rounds_done}" if rounds_done else ""
         planned = f"{experiment.clients} clients, {experiment.rounds} rounds"
         self._say(f"{experiment.method}, {planned}{resumed}; run folder {folder}")
         self._write()
 
-    def noted(self, sentence: str) -> None:
+    def on_note(self, sentence: str) -> None:
         self._say(sentence)
 
     def waiting(self, waits: list[Wait]) -> None:
@@ -79,7 +79,7 @@ class Progress(Callback):
             self._absent[client] = absence
             self._write()
 
-    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+    def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
         lacking = len(event["asked"]) - len(event["participants"])
         parts = [f"round {event['round']} of {self._state['rounds']}", f"{event['seconds']:.1f} s"]
         if lacking:

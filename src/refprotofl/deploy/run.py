@@ -53,7 +53,7 @@ def deploy(transport: Transport, settings: Settings, place: Place, progress: Pro
     folder = RunFolder(out)
     keep_freed_memory()
     with ExitStack() as cleanup, one_compute_thread():
-        cleanup.callback(progress.close)
+        cleanup.callback(progress.on_close)
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         cleanup.callback(folder.close)
@@ -62,7 +62,7 @@ def deploy(transport: Transport, settings: Settings, place: Place, progress: Pro
             return finished
         apart = load_apart(experiment, settings.data, seen_from(out))
         for note in overlaps(apart):
-            progress.noted(note)
+            progress.on_note(note)
         experiment, side = server_side(experiment, apart, device)
         planned = folder.take(experiment)
         stand(folder, experiment, None, progress)

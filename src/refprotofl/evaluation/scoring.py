@@ -1,17 +1,16 @@
-"""How a client's model is scored: by its head and, where there are prototypes, by the nearest of them."""
+"""Scoring of a client's model: by its head and, where there are prototypes, by the nearest of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
+from refprotofl.evaluation.confusion import confusion
+from refprotofl.evaluation.metrics import METRICS, Labelled, compute, compute_all, sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.wire import Message
-
-LARGEST_LOSS = 1e9  # a model that has diverged has no loss that means anything
 
 
 @dataclass(frozen=True)
@@ -21,20 +20,20 @@ class TestSet:
     images: Tensor  # (T, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (T,)
     own: Tensor  # positions in 0..T-1
-    shared: Tensor | None = None  # positions of those that all clients are tested on; None if that is all of them
+    shared: Tensor | None = None  # positions of the images that all clients are tested on; None for all of them
 
     def of_all(self, values: Tensor) -> Tensor:
-        """Of values (T, …) for each image those of the images that all clients are tested on."""
+        """Return the values (T, …) of the images that all clients are tested on."""
         return values if self.shared is None else values[self.shared]
 
     def emptied(self) -> "TestSet":
-        """The same without any image."""
+        """Return a test set without images."""
         return TestSet(self.images[:0], self.labels[:0], self.own[:0], None)
 
 
 @torch.no_grad()
 def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
-    """(T, width), on the device: the costly part, shared by all adapters that are tried on one backbone."""
+    """Return features (T, width) on the device: the costly part, shared by all adapters tried on one backbone."""
     model.eval()
     batches = images.to(model.device).split(FORWARD_BATCH)
     return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
@@ -42,7 +41,7 @@ def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def adapter_outputs(model: SplitModel, features: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Embeddings (T, m), and the head's logits (T, C): its outputs beyond the classes are not predictions."""
+    """Return embeddings (T, m) and the head's logits (T, C); its outputs beyond the classes are not predictions."""
     embeddings = model.embed_features(features)
     return embeddings, model.head(embeddings)[:, :num_classes]
 
@@ -54,7 +53,7 @@ def adapter_predictions(
     anchors: Tensor | None = None,
     defined: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """`predictions` of the adapter that is in the model."""
+    """Return the `predictions` of the adapter that is loaded in the model."""
     return predictions(model, *adapter_outputs(model, features, num_classes), anchors, defined)
 
 
@@ -66,7 +65,7 @@ def predictions(
     anchors: Tensor | None = None,
     defined: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`)."""
+    """Return predicted classes (T,) by the head (`""`) and by the nearest anchor (`"_prototype"`)."""
     predicted = {"": logits.argmax(dim=1)}
     if anchors is not None and defined is not None and defined.any():
         anchors, defined = anchors.to(model.device), defined.to(model.device)
@@ -75,22 +74,20 @@ def predictions(
     return {rule: classes.cpu() for rule, classes in predicted.items()}
 
 
-def mean_loss(logits: Tensor, labels: Tensor) -> float | None:
-    """Cross-entropy, the mean over samples; None where there are none, or where it is no number that can be shown."""
-    if not len(labels):
-        return None
-    loss = float(cross_entropy(logits.cpu().double(), labels.long()))
-    return loss if 0 <= loss <= LARGEST_LOSS else None
+def labelled(predicted: Tensor, logits: Tensor, labels: Tensor) -> Labelled:
+    """Return predicted classes (T,) and logits (T, C) with their labels (T,) as metrics take them."""
+    counts = confusion(predicted.cpu(), labels.cpu(), logits.shape[1])
+    return Labelled(counts, labels.cpu().long().numpy(), logits.detach().cpu().numpy())
 
 
-def accuracy(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> float:
-    """Of one model as it is loaded, by its head."""
-    predicted = adapter_predictions(model, backbone_features(model, images), num_classes)[""]
-    return float((predicted == labels).to(torch.float64).mean())
+def model_metrics(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
+    """Return every metric of one model as it is loaded, by its head."""
+    _, logits = adapter_outputs(model, backbone_features(model, images), num_classes)
+    return compute_all(labelled(logits.argmax(dim=1), logits, labels))
 
 
 def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, int]:
-    """Correct predictions by protocol; with `own` beside it how many samples it is out of."""
+    """Return correct predictions by protocol, and the numbers of samples that they are out of."""
     counts: dict[str, int] = {"tested": len(test.of_all(test.labels)), "own_tested": len(test.own)}
     for rule, classes in predicted.items():
         hits = classes == test.labels  # (T,)
@@ -99,11 +96,45 @@ def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, i
     return counts
 
 
+def personal_scores(predicted: Tensor, logits: Tensor, test: TestSet) -> Message:
+    """Return what a client sends of protocol `personal` for metrics other than accuracy.
+
+    The server derives metrics from the confusion matrix where it can; the others are sent by name.
+    """
+    personal = labelled(test.of_all(predicted), test.of_all(logits), test.of_all(test.labels))
+    values = {metric.name: compute(metric.name, personal) for metric in sent_by_clients(personal.num_classes)}
+    known: Message = {name: value for name, value in values.items() if value is not None}
+    return {"confusion": torch.from_numpy(personal.confusion).to(torch.int32), **known}
+
+
 def accuracies(answer: Message) -> dict[str, float]:
-    """One client's accuracies from the counts it answered; a protocol without samples is absent."""
+    """Return one client's accuracies from the counts it sent; a protocol without samples is absent."""
     counts = {name: count for name, count in answer.items() if isinstance(count, int)}
     return {
         protocol.name: counts[protocol.name] / counts[protocol.out_of]
         for protocol in PROTOCOLS.values()
         if protocol.per_client and protocol.name in counts and counts.get(protocol.out_of, 0) > 0
     }
+
+
+def client_metrics(answer: Message) -> dict[str, dict[str, float]]:
+    """Return one client's metrics by protocol, from what `count_correct` and `personal_scores` gave."""
+    found = {protocol: {"accuracy": share} for protocol, share in accuracies(answer).items()}
+    matrix = answer.get("confusion")
+    if "personal" in found and isinstance(matrix, Tensor):
+        derived = compute_all(Labelled(matrix.numpy().astype("int64")))
+        sent = {metric.name: answer[metric.name] for metric in sent_by_clients(len(matrix)) if metric.name in answer}
+        values = {**derived, **{name: value for name, value in sent.items() if isinstance(value, float)}}
+        found["personal"] |= {name: values[name] for name in METRICS if name in values}
+    return found
+
+
+def mean_metrics(scores: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the means over clients by protocol and metric; a client without a value is left out of that mean."""
+    means: dict[str, dict[str, float]] = {}
+    for protocol in PROTOCOLS:
+        for metric in METRICS:
+            values = [one[protocol][metric] for one in scores if metric in one.get(protocol, {})]
+            if values:
+                means.setdefault(protocol, {})[metric] = sum(values) / len(values)
+    return means

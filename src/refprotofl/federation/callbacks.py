@@ -1,4 +1,4 @@
-"""Whoever wants to see a run as it goes on."""
+"""Callbacks: objects that observe a run."""
 
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,24 @@ Event = dict[str, Any]
 
 
 class Callback:
-    """Told of what happens in a run. The base is told and says nothing."""
+    """Called at each step of a run. The methods of this base class do nothing."""
 
-    def started(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None: ...
+    def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+        """Called before the first round of this process; `rounds_done` rounds are committed already."""
 
-    def reused(self) -> None:
-        """The run was finished before, so nothing is begun."""
+    def on_reuse(self) -> None:
+        """Called instead of `on_start` if the run was finished before."""
 
-    def noted(self, sentence: str) -> None:
-        """Something about the data that a person should know."""
+    def on_note(self, sentence: str) -> None:
+        """Called with a sentence that the user should read, for example about the data."""
 
-    def crossed(self, direction: Direction, phase: str, client: int, round: int, data: bytes, purpose: Purpose) -> None:
-        """A message crossed between server and client."""
+    def on_message(
+        self, direction: Direction, phase: str, client: int, round: int, data: bytes, purpose: Purpose
+    ) -> None:
+        """Called with each encoded message between server and client."""
 
-    def committed(self, event: Event, accuracy: dict[str, Any] | None) -> None:
-        """A round is on disk; `accuracy` if it was evaluated."""
+    def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        """Called after a round is committed, with its event; `accuracy` is its evaluation, if there was one."""
 
-    def close(self) -> None:
-        """The run is over, or has failed."""
+    def on_close(self) -> None:
+        """Called when the run ends, whether it finished or failed."""

@@ -7,16 +7,13 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
-
 from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Engine
-from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.evaluation.scoring import accuracies
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.cohort import EngineCohort, Norms
 from refprotofl.federation.divergence import RECENT, Moves, RoundCheck, check_divergence, outliers_of
+from refprotofl.federation.evaluation import evaluate
 from refprotofl.federation.provenance import resumed
 from refprotofl.federation.sampling import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
@@ -87,7 +84,7 @@ class Loop:
             "origin": resumed(origin, self.checkpoint.marks.get("origin")) if self.progress.round else origin,
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
-        self.callback.started(experiment, self.folder.path, workers, self.progress.round)
+        self.callback.on_start(experiment, self.folder.path, workers, self.progress.round)
 
     def _tell_rollback(self, told: list[Event]) -> None:
         """Once, though a crash may come before the next commit."""
@@ -121,7 +118,7 @@ class Loop:
         closing = self.close(cohort) if last else ()
         trained = time.perf_counter()
         evaluated = round % self.experiment.evaluate.every == 0 or last
-        scored = [self.evaluate(round, cohort)] if evaluated else []
+        scored = [self.evaluate(cohort)] if evaluated else []
         events = [*cohort.failures, *scored]
         seconds, steps = self.progress.seconds, self.progress.steps
         more = self.steps(cohort.clients, closing)
@@ -163,7 +160,7 @@ class Loop:
         self.checkpoint.commit(state, self.server.observations, moved, digest, self.progress, lines, told)
         self.engine.committed(round, self.checkpoint.oldest)
         self.folder.events.append(lines)
-        self.callback.committed(event, self.progress.accuracy if evaluated else None)
+        self.callback.on_round(event, self.progress.accuracy if evaluated else None)
 
     def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
         """Run a round until it may be committed: one that fails is repeated without the client that stands out."""
@@ -286,47 +283,21 @@ class Loop:
         self.server = self.side.server
         put_back(self.server, self.checkpoint)
 
+    def evaluate(self, trained: EngineCohort) -> Event:
+        cohort = self.cohort(trained.round, draw_evaluated(self.experiment), "evaluation")
+        event = evaluate(self.side, cohort, self.privacy(trained.round))
+        trained.failures += cohort.failures
+        return event
+
     def cohort(
         self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None
     ) -> EngineCohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
-        tap, least = self.callback.crossed, least or (self.experiment.min_replies if purpose == "training" else 1)
+        tap, least = self.callback.on_message, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
         return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
-
-    def evaluate(self, round: int, trained: EngineCohort) -> Event:
-        """Every protocol's mean over clients, and each client's own numbers."""
-        cohort = self.cohort(round, draw_evaluated(self.experiment), "evaluation")
-        scores: dict[int, dict[str, float]] = {}
-        losses: list[float | None] = []
-        taken = np.zeros((self.server.num_classes, self.server.num_classes), np.int64)
-        for client, counts in self.server.scores(cohort):
-            scores[client] = accuracies(counts)
-            losses.append(counts.real("loss") if "loss" in counts else None)
-            taken += counts.tensor("confusion").numpy() if "confusion" in counts else 0
-        trained.failures.extend(cohort.failures)
-        per_client = {
-            protocol: [scores.get(client, {}).get(protocol) for client in range(self.experiment.clients)]
-            for protocol in PROTOCOLS
-            if any(protocol in score for score in scores.values())
-        }
-        means = {protocol: mean(per_client.get(protocol, [])) for protocol in PROTOCOLS}
-        means["global"] = self.side.global_accuracy()
-        privacy = self.privacy(round)
-        return {
-            "event": "evaluation",
-            "round": round,
-            "accuracy": means,
-            **({} if privacy is None else {"privacy": privacy}),
-            "loss": mean(losses),
-            "clients": sorted(scores),
-            "trained_clients": sum("personal_before" in score for score in scores.values()),
-            "per_client": per_client,
-            "confusion": taken.tolist(),
-            "facts": self.server.facts(),
-        }
 
 
 def put_back(server: Server, checkpoint: Checkpoint) -> None:
@@ -342,8 +313,3 @@ def seconds_by_work(waited: dict[str, float], training: float, evaluation: float
     """Where a round's seconds went: waiting for the answers to each verb, the server's own work, evaluation."""
     own = max(0.0, training - sum(waited.values()))
     return {name: round(seconds, 6) for name, seconds in {**waited, "server": own, "evaluation": evaluation}.items()}
-
-
-def mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from refprotofl.core.errors import InputError
-from refprotofl.evaluation.scoring import accuracy
+from refprotofl.evaluation.scoring import model_metrics
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models, initial_digests
 from refprotofl.methods.base.samples import Samples
@@ -39,12 +39,12 @@ class ServerSide:
         sizes = {name: sum(model.sizes(ALL)) for name, model in self.models.by_name.items()}
         return round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
 
-    def global_accuracy(self) -> float | None:
-        """Of the one aggregated model, where the method has one."""
+    def global_metrics(self) -> dict[str, float]:
+        """Return the metrics of the one aggregated model; none where the method has no such model."""
         model = self.server.global_model()
         if model is None or not len(self.test[1]):
-            return None
-        return accuracy(model, *self.test, self.experiment.known_input.num_classes)
+            return {}
+        return model_metrics(model, *self.test, self.experiment.known_input.num_classes)
 
 
 def build_server_side(

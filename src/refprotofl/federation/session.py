@@ -72,7 +72,7 @@ def run(
     folder = RunFolder(Path(out).expanduser() if out is not None else default_folder(experiment))
     keep_freed_memory()
     with ExitStack() as cleanup, one_compute_thread(), _full_disks_explained():
-        cleanup.callback(callback.close)
+        cleanup.callback(callback.on_close)
         device = devices.choose(experiment.device)
         cleanup.callback(devices.make_repeatable(device))
         experiment = prepare(experiment)
@@ -80,16 +80,16 @@ def run(
         cleanup.callback(folder.close)
         finished = enter(folder, experiment, resume, data_dir, from_round)
         if finished is not None:
-            callback.reused()
+            callback.on_reuse()
             return finished
         if too_late is not None:
             raise too_late
         note = numerics.caveat(experiment.numerics)
         if note:
-            callback.noted(note)
+            callback.on_note(note)
         federation = simulation.load_federation(experiment, data_dir, device, seen_from(folder.path))
         for note in federation.data.notes:
-            callback.noted(note)
+            callback.on_note(note)
         side = simulation.server_side(federation)
         planned = folder.take(federation.experiment)
         stand(folder, federation.experiment, from_round, callback)
@@ -165,12 +165,12 @@ def stand(folder: RunFolder, experiment: Experiment, from_round: int | None, cal
     round = chosen.manifest["progress"]["round"]
     if rollback is not None:
         why = "" if from_round is not None else f"{chosen.reason} "
-        callback.noted(
+        callback.on_note(
             f"{why}The run goes on from round {round}, not {rollback['before']}; what was told of later "
             f"rounds is in {rollback['events']}."
         )
     elif from_round is None:
-        callback.noted(f"{chosen.reason} Its copy, {kept_name(round)}, is whole and was put in its place.")
+        callback.on_note(f"{chosen.reason} Its copy, {kept_name(round)}, is whole and was put in its place.")
 
 
 def restore(side: ServerSide, checkpoint: Checkpoint) -> None:

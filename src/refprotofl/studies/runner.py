@@ -65,7 +65,7 @@ def run_cells(
             continue
         put_off = 0
         if found is not None:
-            watch(number, planned).reused()
+            watch(number, planned).on_reuse()
         elif kept is not None:
             keep(kept, *done)
         yield done

@@ -5,20 +5,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
 from refprotofl.report.live.process import Beside
 
-TINY = {
-    "dataset": "digits",
-    "train-limit": 150,
-    "clients": 2,
-    "rounds": 2,
-    "min-size": 10,
-    "public": {"per-class": 1},
-    "model": {"name": "mlp", "embedding": 8},
-    "evaluate": {"test-limit": 20},
-}
+TINY = tiny_keys(clients=2, public={"per-class": 1}, evaluate={"test-limit": 20})
 
 
 def test_a_watched_run_ends_at_the_same_digest_and_the_watcher_ends_with_it(tmp_path: Path) -> None:

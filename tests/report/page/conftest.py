@@ -2,23 +2,13 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
 
-TINY: dict[str, Any] = {
-    "dataset": "digits",
-    "train-limit": 300,
-    "clients": 4,
-    "rounds": 4,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 60},
-}
+TINY = tiny_keys(train_limit=300, rounds=4, evaluate={"every": 2, "test-limit": 60})
 
 
 @pytest.fixture(scope="session")

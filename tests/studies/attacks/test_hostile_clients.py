@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
@@ -20,16 +21,7 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.wire import decode
 from refprotofl.wire.tensors import same_bits
 
-TINY: dict[str, Any] = {
-    "train-limit": 150,
-    "clients": 5,
-    "rounds": 2,
-    "min-size": 10,
-    "public": {"per-class": 2},
-    "train": {"batch-size": 16},
-    "model": {"name": "mlp", "norm": "none", "embedding": 8},
-    "evaluate": {"every": 2, "test-limit": 20},
-}
+TINY = tiny_keys(clients=5)
 
 
 def tiny(kind: str = "none", **changed: Any) -> Experiment:
@@ -45,7 +37,7 @@ class Tap(Callback):
     def __init__(self) -> None:
         self.seen: dict[tuple[str, str, int, int], ValidatedMessage] = {}
 
-    def crossed(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
+    def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         self.seen[direction, phase, round, client] = ValidatedMessage(decode(data))
 
     def up(self, phase: str, client: int, round: int = 1) -> ValidatedMessage:

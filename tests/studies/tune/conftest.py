@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiny import tiny_settings
 
 from refprotofl.federation.session import Callback
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.tune.search import Request
 from refprotofl.studies.tune.space import read_dimension
 
-TINY = (
-    *("train-limit=100", "clients=2", "rounds=3", "evaluate.every=10", "min-size=10"),
-    *("model.embedding=8", "public.per-class=2"),
-)
+TINY = tiny_settings(train_limit=100, clients=2, rounds=3, evaluate={"every": 10})
 
 Ask = Callable[..., Request]
 

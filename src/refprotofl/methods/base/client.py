@@ -12,14 +12,13 @@ from torch import Tensor
 from refprotofl.core import streams
 from refprotofl.core.parts import Parts
 from refprotofl.core.state import State, digest_value, tensor_of
-from refprotofl.evaluation.confusion import confusion
 from refprotofl.evaluation.scoring import (
     TestSet,
     adapter_outputs,
     adapter_predictions,
     backbone_features,
     count_correct,
-    mean_loss,
+    personal_scores,
     predictions,
 )
 from refprotofl.experiment import Experiment
@@ -191,14 +190,11 @@ class Client(ABC):
         features = self.test_features(newest)
         embeddings, logits = adapter_outputs(self.model, features, self.num_classes)
         predicted = predictions(self.model, embeddings, logits, anchors, defined)
-        counts, labels = count_correct(predicted, test), test.of_all(test.labels)
-        taken = confusion(test.of_all(predicted[""]), labels, self.num_classes)
-        loss = mean_loss(test.of_all(logits), labels)
+        counts = count_correct(predicted, test)
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:
                 features = backbone_features(self.model, test.images)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
-        told: Message = {**counts, "confusion": torch.from_numpy(taken).to(torch.int32)}
-        return told if loss is None else {**told, "loss": loss}
+        return {**counts, **personal_scores(predicted[""], logits, test)}

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.parts import Parts
+from refprotofl.evaluation.metrics import sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.evaluation.scoring import LARGEST_LOSS
 from refprotofl.experiment import Experiment
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
@@ -318,8 +318,8 @@ def declare(
     number, score = Whole(low=0, high=MOST_TESTED), Whole(low=0, high=MOST_TESTED, optional=True)
     counted: Fields = {one.name: score for one in PROTOCOLS.values() if one.per_client}
     matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
-    loss = Real(low=0, high=LARGEST_LOSS, optional=True)  # of `personal`
-    scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, "loss": loss}
+    metrics = {one.name: Real(one.low, one.high, optional=True) for one in sent_by_clients(scope.classes)}
+    scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, **metrics}
     return {
         "join": MessageSchema(
             {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from refprotofl.core.state import State
 from refprotofl.core.streams import stream
-from refprotofl.evaluation.scoring import accuracy
+from refprotofl.evaluation.scoring import model_metrics
 from refprotofl.methods import erpa
 from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base import guards
@@ -146,7 +146,7 @@ class ThinServer(Server):
         model = weights.global_model(self, self.sending.shared)
         if model is None or self.context.test is None or not len(self.context.test[1]):
             return {}
-        return {"accuracy_as_held": accuracy(model, *self.context.test, self.num_classes)}
+        return {"accuracy_as_held": model_metrics(model, *self.context.test, self.num_classes)["accuracy"]}
 
     def global_model(self) -> SplitModel | None:
         return weights.global_model(self, self.exact)
