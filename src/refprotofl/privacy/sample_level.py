@@ -25,8 +25,6 @@ from refprotofl.privacy.mechanism import Mechanism, setting
 from refprotofl.privacy.sealed_samples import PrivateSamples
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
     from refprotofl.methods.base.training import Loss
 
 RELATION: Relation = "zero-out-one"
