@@ -10,6 +10,8 @@ import pytest
 from refprotofl.core import numerics
 from refprotofl.core.numerics import VARIABLES
 
+pytestmark = pytest.mark.slow
+
 CAPABILITY = "torch.backends.cpu.get_cpu_capability()"
 WIDER = bool(numerics._cpu_features().get("AVX512F"))
 

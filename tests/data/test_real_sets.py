@@ -7,6 +7,8 @@ from refprotofl.data import check, federate, load_dataset
 from refprotofl.data.dataset import channel_statistics
 from refprotofl.experiment import Experiment
 
+pytestmark = pytest.mark.slow
+
 FIRST_LABELS = {"mnist": [5, 0, 4, 1, 9], "fashion-mnist": [9, 0, 0, 3, 0], "cifar10": [6, 9, 9, 4, 1]}
 
 

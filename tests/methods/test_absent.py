@@ -10,6 +10,8 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, encode
 
+pytestmark = pytest.mark.slow
+
 UNLUCKY = 2
 
 EF = {"error_feedback": "ef", "normalise": "participants"}

@@ -17,6 +17,8 @@ from refprotofl.methods.compressors import compressors
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg", "share": "full"},

@@ -178,6 +178,7 @@ def test_the_places_of_random_k_follow_from_client_and_round():
     assert message["change"].shape == (100,)
 
 
+@pytest.mark.slow
 def test_random_k_is_unbiased():
     table, change, number = Compress(name="random-k", keep=0.2), vector(5, 40), 10_000
     total, squares = torch.zeros(40).double(), torch.zeros(40).double()
@@ -191,6 +192,7 @@ def test_random_k_is_unbiased():
     assert torch.allclose((squares / number - change.double().square()).sqrt(), sigma, rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 4])
 def test_qsgd_is_unbiased(bits):
     table, change, number = Compress(name="qsgd", bits=bits, bucket=16), vector(6, 40), 4000

@@ -14,6 +14,8 @@ from refprotofl.methods import METHODS
 from refprotofl.records.rounds import read_traffic
 from refprotofl.report.costs import cost_rows
 
+pytestmark = pytest.mark.slow
+
 FROZEN = """
 from torch import nn
 

@@ -14,6 +14,8 @@ from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 CULPRIT, ROUND = 1, 2
 Spoil = Callable[[Message], Message]
 

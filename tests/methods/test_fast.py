@@ -12,6 +12,8 @@ from refprotofl.federation import simulation
 from refprotofl.federation.session import Callback, run
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 ADAPTER = 128 * 8 + 8 + 80 + 10
 
 

@@ -39,6 +39,8 @@ from refprotofl.records.folder import read_experiment
 from refprotofl.wire import Message, Sparse, decode
 from refprotofl.wire.ledger import Counted
 
+pytestmark = pytest.mark.slow
+
 WHOLE_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 

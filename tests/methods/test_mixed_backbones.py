@@ -12,6 +12,8 @@ from refprotofl.export import export, load_exported, load_trained, predict
 from refprotofl.federation.session import Callback, run
 from refprotofl.models import build_model
 
+pytestmark = pytest.mark.slow
+
 MIX = {"cnn": 1, "mlp": 3}
 
 

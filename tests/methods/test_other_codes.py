@@ -16,6 +16,8 @@ from refprotofl.methods.common import quantisation
 from refprotofl.methods.common.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
 from refprotofl.wire.reader import WireError
 
+pytestmark = pytest.mark.slow
+
 
 def draw() -> np.random.Generator:
     return np.random.default_rng(7)

@@ -21,6 +21,8 @@ from refprotofl.federation.models import model_of
 from refprotofl.federation.session import run
 from refprotofl.methods import fill_options, find_method
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -7,6 +7,8 @@ import torch
 
 from refprotofl.experiment.presets import load_experiment
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

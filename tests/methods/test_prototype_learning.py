@@ -25,6 +25,8 @@ from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
 from refprotofl.wire import Ledger, Message, WireError, decode, encode
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("fedproto", "fedgh", "fedtgp", "fedproc", "fedpcl", "fedprotokd")
 
 FROZEN = """

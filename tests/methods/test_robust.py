@@ -29,6 +29,8 @@ from refprotofl.methods.aggregators.robust import Clipped, GeometricMedian, Medi
 from refprotofl.methods.common.prototypes import merge, merge_public, with_quorum
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 ROBUST: dict[str, Callable[[], Aggregator]] = {
     "median": Median,
     "trimmed": lambda: Trimmed(0.2),

@@ -11,6 +11,8 @@ from refprotofl.federation.session import run
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.training import FreshSgd
 
+pytestmark = pytest.mark.slow
+
 SERVERS_TRAIN = {"fedgh", "fedprotokd", "fedtgp", "thin"}  # with the same optimiser, which is not the clients' work
 ELSEWHERE = {"fedpcl"}  # needs a pre-trained backbone
 

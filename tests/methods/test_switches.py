@@ -15,6 +15,8 @@ from refprotofl.methods.builtin.refprotofl import masked
 from refprotofl.wire import Sparse
 from refprotofl.wire.tensors import same_bits
 
+pytestmark = pytest.mark.slow
+
 SIZES = [128 * 8, 8, 80, 10]  # of the tiny model's adapter
 SIZE = sum(SIZES)
 KEPT = 112  # a tenth

@@ -23,6 +23,8 @@ from refprotofl.methods.common.quantisation import Coded, number_of_blocks
 from refprotofl.models.build import build_model
 from refprotofl.wire import encode
 
+pytestmark = pytest.mark.slow
+
 UNLUCKY = 2
 
 

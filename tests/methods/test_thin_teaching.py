@@ -11,6 +11,8 @@ from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.teaching import Lesson, balanced, mixtures
 from refprotofl.models import SplitModel
 
+pytestmark = pytest.mark.slow
+
 IMAGES = torch.tensor([[[[0, 100]]], [[[200, 40]]]], dtype=torch.uint8)  # (2, 1, 1, 2)
 
 

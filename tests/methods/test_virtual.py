@@ -10,6 +10,8 @@ from refprotofl.core import streams
 from refprotofl.methods.builtin.vhl import vhl
 from refprotofl.methods.builtin.vhl.vhl import _virtual_set, draw_shifts, likeness, shifted, virtual_batches
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("generator", ["gaussian", "conv"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 13, 10)])

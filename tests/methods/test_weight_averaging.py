@@ -216,6 +216,7 @@ def test_public_images_to_train_on_change_the_training_and_count_as_samples(tmp_
     assert summary["communication"]["one_off"]["payload_bytes"] > 3 * 20 * 64  # the images went out once
 
 
+@pytest.mark.slow
 def test_the_worked_example_of_costs(tmp_path: Path) -> None:
     """CIFAR-10's shape, ResNet-18 with the CIFAR stem, 128 wide: floats up and down per client and round."""
     labels = np.repeat(np.arange(10), 8)

@@ -22,6 +22,8 @@ from refprotofl.models.kernels import FAST, PLAIN, kernel_of
 from refprotofl.models.networks import SmallMapConv2d
 from refprotofl.records.states import load_state, save_state
 
+pytestmark = pytest.mark.slow
+
 Shape = tuple[int, int, int]
 
 NORMS = ["group", "batch-local", "none"]

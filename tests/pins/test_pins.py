@@ -178,7 +178,9 @@ def experiment_hash(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("compared", [COMPARED])
-@pytest.mark.parametrize("method", QUICK)
+@pytest.mark.parametrize(
+    "method", ["refprotofl", *(pytest.param(one, marks=pytest.mark.slow) for one in QUICK if one != "refprotofl")]
+)
 def test_a_quick_run_ends_in_its_digest(method: str, compared: str, tmp_path: Path, patient: OpenEngine) -> None:
     experiment = load_experiment(preset="quick", settings=[f"method={method}"])
     finished = run(experiment, out=tmp_path / "one")

@@ -30,6 +30,8 @@ from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import map_state
 from refprotofl.wire import Message, decode
 
+pytestmark = pytest.mark.slow
+
 TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 

@@ -19,6 +19,8 @@ from refprotofl.methods.catalogue import METHODS
 from refprotofl.records.folder import read_events
 from refprotofl.wire import decode
 
+pytestmark = pytest.mark.slow
+
 TINY = tiny_keys(clients=3)
 SAMPLE = {"unit": "sample", "noise": 1.0}
 CLIENT = {"unit": "client", "noise": 1.0}
