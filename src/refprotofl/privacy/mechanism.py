@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from refprotofl.core.errors import InputError
+from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.accounting import Spent, accountant_installed
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from refprotofl.experiment import Experiment
     from refprotofl.methods.aggregators.aggregation import Aggregator
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.declaration import Method
@@ -43,7 +43,7 @@ class Mechanism(ABC):
     own_aggregator: ClassVar[bool]  # a method may replace the aggregator that the experiment names
     exact_statistics: ClassVar[bool]  # exact statistics of all clients' images may be used for normalisation
 
-    def __init__(self, experiment: "Experiment") -> None:
+    def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         self.table = experiment.privacy
 
