@@ -14,8 +14,10 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import Loss, cross_entropy, train
 from refprotofl.models import SplitModel
 from refprotofl.models.networks import cnn, mlp
-from refprotofl.privacy import sample_level
-from refprotofl.privacy.sample_level import PrivateSamples, SampleMechanism, check_separable, clipped_sums, noised_means
+from refprotofl.privacy import dp_sgd
+from refprotofl.privacy.dp_sgd import SampleNoise, clipped_sums, noised_means
+from refprotofl.privacy.sample_level import check_separable
+from refprotofl.privacy.sealed_samples import PrivateSamples
 
 CLASSES = 3
 
@@ -33,8 +35,8 @@ def samples(number: int = 12) -> Samples:
     return Samples(images, torch.from_numpy(random.integers(0, CLASSES, number)), torch.arange(number))
 
 
-def mechanism(clip: float, noise: float, seed: int) -> SampleMechanism:
-    found = SampleMechanism(
+def mechanism(clip: float, noise: float, seed: int) -> SampleNoise:
+    found = SampleNoise(
         Privacy(unit="sample", clip=clip, noise=noise), lambda purpose, round: np.random.default_rng(seed)
     )
     found.begin("train", 1)
@@ -61,7 +63,7 @@ def one_by_one(one: SplitModel, loss: Loss, inputs: Tensor, labels: Tensor, clip
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
 @pytest.mark.parametrize("held", [1, 1 << 25])
 def test_clipped_sums_are_those_of_a_loop_over_samples(kind: str, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_level, "HELD", held)  # one sample at a time, or all
+    monkeypatch.setattr(dp_sgd, "HELD", held)  # one sample at a time, or all
     ours, data = model(kind).double(), samples()
     loss, inputs = aligned(ours), ours.prepare(data.images).double()
     for clip in (0.05, 1.0, 1e6):

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.privacy.accounting import ORDERS, Spent, spent
+from refprotofl.privacy.accounting import ORDERS, Spent
+from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.privacy.wording import in_cell, sentence
 
 DELTA = 1e-5
@@ -20,7 +21,7 @@ def by_hand(rdp_per_order: float, delta: float = DELTA) -> float:
 def cost(rounds: int, sizes: list[int] | None = None, asked: list[int] | None = None, **keys: Any) -> Spent:
     experiment = Experiment(**keys)
     sizes = sizes or [100] * experiment.clients
-    found = spent(experiment, rounds, sizes, asked or [rounds] * len(sizes))
+    found = create_mechanism(experiment).spent(rounds, sizes, asked or [rounds] * len(sizes))
     assert found is not None
     return found
 
@@ -30,7 +31,7 @@ def privacy(unit: str, noise: float) -> dict[str, Any]:
 
 
 def test_nothing_is_spent_where_nothing_is_protected() -> None:
-    assert spent(Experiment(), 5, [10] * 10, [5] * 10) is None
+    assert create_mechanism(Experiment()).spent(5, [10] * 10, [5] * 10) is None
 
 
 def test_full_batches_are_gaussian_mechanisms_without_amplification() -> None:

@@ -24,7 +24,7 @@ from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.common import weights
 from refprotofl.methods.declaration import SampleUse
 from refprotofl.privacy.ledger import MEANS, STEPS
-from refprotofl.privacy.sample_level import PrivateSamples
+from refprotofl.privacy.sealed_samples import PrivateSamples
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.states import map_state
@@ -277,14 +277,14 @@ def test_sealed_samples_tell_how_many_they_are_and_nothing_else() -> None:
 
 
 def test_only_the_noised_paths_open_private_samples() -> None:
-    """By name, in the whole package: the training loop, the class means, where a seat finds its mechanism, attacks."""
+    """By name, in the whole package: the training loop, the class means, where a context finds its noise, attacks."""
     root = Path(refprotofl.__file__).parent
     found = {str(file.relative_to(root)) for file in root.rglob("*.py") if "open_samples" in names_in(file)}
     assert found == {
         "federation/attackers.py",
         "methods/common/prototypes.py",
         "methods/base/client.py",
-        "privacy/sample_level.py",
+        "privacy/sealed_samples.py",
         "methods/base/training.py",
     }
 

@@ -34,6 +34,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys
 from refprotofl.methods.catalogue import METHODS, find_method
 from refprotofl.methods.declaration import Method
+from refprotofl.privacy.mechanism import setting
 
 if TYPE_CHECKING:
     from refprotofl.report.comparison import OverSeeds
@@ -231,7 +232,7 @@ def lines(method: Method) -> list[str]:
 
 
 def _private(unit: str, said: int | str) -> str:
-    return f'privacy.unit = "{unit}": ' + (f"not defined, as {said}" if isinstance(said, str) else "yes")
+    return f"{setting(unit)}: " + (f"not defined, as {said}" if isinstance(said, str) else "yes")
 
 
 def key_rows(name: str) -> list[tuple[str, str, str]]:

@@ -32,6 +32,7 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import class_ids
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, seen_from
 from refprotofl.wire import encode
@@ -88,11 +89,9 @@ def refuse_undeployable(experiment: Experiment) -> None:
         raise InputError(f"method = {experiment.method!r} is for simulation only: {reason}.")
     if experiment.attack.kind != "none":
         raise InputError(f"attack.kind = {experiment.attack.kind!r} is for simulation only: leave attack out.")
-    if experiment.privacy.unit != "none":
-        raise InputError(
-            f"privacy.unit = {experiment.privacy.unit!r} is for simulation only: its noise comes from the seed, which "
-            "every node and the server know, so that it would hide nothing."
-        )
+    privacy = create_mechanism(experiment)
+    if privacy.simulation_only:
+        raise InputError(f"{privacy.setting} is for simulation only: {privacy.simulation_only}.")
     if experiment.validation:
         raise InputError(
             f"validation = {experiment.validation:g} is for simulation only: leave it out. What a node holds out "

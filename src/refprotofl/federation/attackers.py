@@ -24,7 +24,7 @@ from refprotofl.experiment.attacks import KINDS, hostile_clients, strength_of
 from refprotofl.methods.base.client import Client, ClientContext
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, MessageSchemas, SparseVector, ValidatedMessage
-from refprotofl.privacy.sample_level import PrivateSamples, open_samples
+from refprotofl.privacy.sealed_samples import PrivateSamples, open_samples
 from refprotofl.wire import Message, Sparse
 
 POISONED = 0.5  # share of a backdoor client's samples that carry the trigger
@@ -247,10 +247,10 @@ def classes_of(name: str, answer: Message, rows: int) -> Tensor:
 
 def poison(context: ClientContext) -> Samples:
     """What a hostile client trains on: its own samples, unless the attack is one on data."""
-    experiment, (samples, mechanism) = context.experiment, open_samples(context.samples)
+    experiment, (samples, noise) = context.experiment, open_samples(context.samples)
     if experiment.attack.kind == "labelflip":
         samples = flipped(samples, experiment.known_input.num_classes)
     if experiment.attack.kind == "backdoor":
         draw = stream(experiment.seed, "backdoor", client=context.client_id)
         samples = poisoned(samples, experiment.attack.target, draw)
-    return samples if mechanism is None else PrivateSamples(samples, mechanism)
+    return samples if noise is None else PrivateSamples(samples, noise)

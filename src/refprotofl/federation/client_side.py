@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -18,7 +17,7 @@ from refprotofl.methods.base.client import ClientContext
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Scope
 from refprotofl.methods.catalogue import find_method, options_of
-from refprotofl.privacy.ledger import AccountedClient
+from refprotofl.privacy.catalogue import create_mechanism
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,6 @@ def build_client_side(
 
     states = store(folder, lambda number: models.initial[names[number]])
     answering: Callable[[ClientContext, State], Answering] = make or method.client
-    if experiment.privacy.unit == "sample":
-        answering = partial(AccountedClient, answering)
-    return ClientHost(answering, context, states, ClientLogs(folder.parent).write)
+    return ClientHost(
+        create_mechanism(experiment).accounted(answering), context, states, ClientLogs(folder.parent).write
+    )

@@ -20,7 +20,6 @@ from refprotofl.methods.base.screening import SUSPECT, Standing
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.base.training import Diverged
 from refprotofl.privacy.accounting import Spent
-from refprotofl.privacy.client_level import NoisedChanges
 from refprotofl.records.checkpoint import Checkpoint, Progress
 from refprotofl.records.files import sha256
 from refprotofl.records.folder import RunFolder
@@ -173,7 +172,7 @@ class Loop:
                 return cohort, told.moves
             standings = self.server.standings
             self.undo(asked)
-            if self.experiment.privacy.unit != "none":
+            if not self.server.privacy.repeats_rounds:
                 raise RunError(
                     f"Round {round} was not committed: {told.reason}. {self._names(told.clients, standings)}Under "
                     "[privacy] nobody is asked twice in a round, as other answers under the same noise would undo it; "
@@ -192,8 +191,7 @@ class Loop:
         before, most = dict(self.server.state), self.experiment.max_step
         try:
             self.server.round(cohort)
-            if isinstance(self.server.aggregator, NoisedChanges):
-                self.server.aggregator.check_made(cohort.round)
+            self.server.privacy.check_round(self.server.named_aggregator, cohort.round)
         except Diverged as problem:  # the server's own training; that of a client is no more than its failure
             reason = f"at the server {problem}"
             return RoundCheck(reason, outliers_of(self.uncompared(cohort), most) or self.suspects(cohort))
@@ -206,7 +204,7 @@ class Loop:
 
     def uncompared(self, cohort: EngineCohort) -> Norms:
         """The sizes of answers that the server did not compare itself, after decoding, when they came."""
-        if self.experiment.privacy.unit == "client":  # where each is shortened to a fixed norm
+        if not self.server.privacy.compares_answers:  # where each is shortened to a fixed norm
             return {}
         return {key: norms for key, norms in cohort.norms.items() if key[0] not in self.server.compared}
 

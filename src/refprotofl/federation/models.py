@@ -8,12 +8,11 @@ import torch
 from refprotofl.core.devices import CPU
 from refprotofl.core.errors import InputError
 from refprotofl.core.state import State, digest_state
-from refprotofl.core.user_code import is_reference
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel, build_model
-from refprotofl.privacy.sample_level import check_separable
+from refprotofl.privacy.catalogue import create_mechanism
 
 CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is built with
 
@@ -44,10 +43,9 @@ def build_models(experiment: Experiment, clients: Iterable[int] | None = None) -
     for client in range(experiment.clients) if clients is None else clients:
         firsts.setdefault(experiment.backbones[client], client)
     models = {name: model_of(experiment, client) for name, client in firsts.items()}
-    if experiment.privacy.unit == "sample":
-        for name, model in models.items():
-            if is_reference(name):  # our own are known to be
-                check_separable(model, name, experiment.known_input.shape)
+    privacy = create_mechanism(experiment)
+    for name, model in models.items():
+        privacy.check_model(name, model)
     widths = {name: model.feature.in_features for name, model in models.items()}
     if len(set(widths.values())) > 1 and "feature" in find_method(experiment.method).shared(experiment):
         listed = ", ".join(f"{name} {width}" for name, width in widths.items())

@@ -8,7 +8,7 @@ from refprotofl.data.public_set import covered_classes, default_per_class
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
 from refprotofl.methods.catalogue import find_method, with_options
-from refprotofl.privacy.accounting import check_accountant, check_defined
+from refprotofl.privacy.catalogue import create_mechanism
 
 SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
 
@@ -19,8 +19,9 @@ def prepare(experiment: Experiment) -> Experiment:
     check_backbones(experiment)
     check_compressor(experiment)
     check_aggregate(experiment)
-    check_defined(experiment)
-    check_accountant(experiment)
+    privacy = create_mechanism(experiment)
+    privacy.check_method()
+    privacy.check_accountant()
     return experiment
 
 
@@ -88,7 +89,7 @@ def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[fl
     under [privacy] the public images' take their place, or without any the middle of the range.
     """
     dataset = data.dataset
-    if experiment.privacy.unit == "none" or experiment.dataset in NAMES:
+    if create_mechanism(experiment).exact_statistics or experiment.dataset in NAMES:
         return dataset.mean, dataset.std
     if data.public_size:
         return channel_statistics(data.public_images)
@@ -139,5 +140,5 @@ def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
             filled.check_clients()
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
-    check_defined(filled)  # what the public set covers is known now
+    create_mechanism(filled).check_method()  # what the public set covers is known now
     return filled

@@ -81,9 +81,9 @@ def build_server_side(
         return method.server(context)
 
     server = build()
-    if experiment.privacy.unit == "client" and server.aggregator is not server.named_aggregator:
+    if not server.privacy.own_aggregator and server.aggregator is not server.named_aggregator:
         raise InputError(
-            f'privacy.unit = "client" has no say in method = {experiment.method!r}, which has a rule of its own.'
+            f"{server.privacy.setting} cannot protect method = {experiment.method!r}, which has its own aggregator."
         )
     if not experiment.aggregates_plainly and server.aggregator is not server.named_aggregator:
         raise InputError(

@@ -36,7 +36,8 @@ from refprotofl.federation.server_side import ServerSide, build_server_side
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
-from refprotofl.privacy.accounting import Spent, spent
+from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy.catalogue import create_mechanism
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def steps_of_round(federation: Federation, clients: Sequence[int], closing: Sequ
         of_all = training_sizes(federation)
         sizes = [of_all[client] for client in clients]
     own = [len(federation.data.client_indices[client]) for client in closing]
-    after = sum(method.finetune_steps(experiment, samples) for samples in own)
+    after = sum(map(create_mechanism(experiment).finetune_steps, own))
     return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes) + after
 
 
@@ -145,7 +146,8 @@ def spent_after(federation: Federation, rounds: int) -> Spent | None:
     """What so many rounds have cost in privacy; who was asked in each follows from the seed."""
     experiment = federation.experiment
     asked = Counter(client for round in range(1, rounds + 1) for client in draw_cohort(experiment, round))
-    return spent(experiment, rounds, training_sizes(federation), [asked[one] for one in range(experiment.clients)])
+    participations = [asked[client] for client in range(experiment.clients)]
+    return create_mechanism(experiment).spent(rounds, training_sizes(federation), participations)
 
 
 def public_samples(data: FederatedData) -> Samples | None:

@@ -50,7 +50,7 @@ class Releases:
 
 @dataclass(frozen=True)
 class SampleUse:
-    """How a client uses its private samples when it answers one verb, under privacy.unit = "sample".
+    """How a client uses its private samples when it answers one verb, under sample-level privacy.
 
     The accountant counts on it, and a client whose answer used them otherwise stops the run.
     """

@@ -1,1 +1,1 @@
-"""How much of a unit's data a run can have told: epsilon, by the accountant of the extra `refprotofl[privacy]`."""
+"""Differential privacy of a run: the mechanisms that protect samples or clients, and the accounting of epsilon."""

@@ -15,6 +15,7 @@ from refprotofl.core.errors import MachineError, RefProtoFLError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Workers, run
 from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.records.events import read_events
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.summary import Summary
@@ -40,7 +41,7 @@ class Pace:
 def passes(experiment: Experiment) -> float:
     """Over all clients' data, in all rounds and after the last."""
     method, batch = find_method(experiment.method), experiment.train.batch_size
-    closing = method.finetune_steps(experiment, SAMPLES) / math.ceil(SAMPLES / batch)
+    closing = create_mechanism(experiment).finetune_steps(SAMPLES) / math.ceil(SAMPLES / batch)
     return experiment.fraction * (experiment.rounds * max(1, method.local_epochs(experiment)) + closing)
 
 
@@ -69,7 +70,7 @@ def kind_of(experiment: Experiment) -> Kind:
     data = (experiment.dataset, experiment.train_limit, experiment.resize, experiment.crop)
     scored = (experiment.evaluate.clients, experiment.evaluate.test_limit)
     ground = (*data, experiment.clients, *scored, str(experiment.model), experiment.train.batch_size, experiment.device)
-    return Kind(ground, experiment.method, (experiment.public.train_on, experiment.privacy.unit))
+    return Kind(ground, experiment.method, (experiment.public.train_on, create_mechanism(experiment).unit))
 
 
 class Clock:

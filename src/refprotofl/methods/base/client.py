@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -27,7 +28,10 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
-from refprotofl.privacy.sample_level import PrivateSamples, SampleMechanism, open_samples
+from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.dp_sgd import SampleNoise
+from refprotofl.privacy.mechanism import Mechanism
+from refprotofl.privacy.sealed_samples import open_samples
 from refprotofl.wire import Message
 
 
@@ -57,16 +61,17 @@ class ClientContext:
 
     def __post_init__(self) -> None:
         """Seal the samples where single ones are protected: there is no seat from which they can be read."""
-        table = self.experiment.privacy
-        if table.unit == "sample" and not isinstance(self.samples, PrivateSamples):
-            mechanism = SampleMechanism(table, self._stream)
-            object.__setattr__(self, "samples", PrivateSamples(self.samples, mechanism))
+        object.__setattr__(self, "samples", self.privacy.seal(self.samples, self._stream))
+
+    @cached_property
+    def privacy(self) -> Mechanism:
+        return create_mechanism(self.experiment)
 
     def _stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.client_id, round=round)
 
     @property
-    def mechanism(self) -> SampleMechanism | None:
+    def noise(self) -> SampleNoise | None:
         """What noises all that is made of the samples, if single ones are protected."""
         return open_samples(self.samples)[1]
 
@@ -76,9 +81,9 @@ class ClientContext:
         Where samples are protected, what the client is scored on is there for scoring alone: it may be held-out
         samples of its own, and tells its class mix.
         """
-        if self.mechanism is None:
+        if self.noise is None:
             return self
-        self.mechanism.begin(verb, round)
+        self.noise.begin(verb, round)
         return self if verb == "evaluate" else replace(self, test=self.test.emptied())
 
     @property

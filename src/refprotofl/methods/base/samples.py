@@ -1,6 +1,7 @@
 """Labelled images as rows of a set that is never copied."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 class Samples:
     """A client's samples: rows of the whole set, which is never copied."""
 
+    sealed: ClassVar[bool] = False  # contents cannot be read, as single samples are protected
     images: Tensor  # (N, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (N,) int64
     rows: Tensor  # (n,) int64

@@ -33,7 +33,7 @@ from refprotofl.methods.base.schema import (
 from refprotofl.methods.base.screening import Held, Sizes, Standing, compare, norm, sizes
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
-from refprotofl.privacy.client_level import NoisedChanges
+from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Counted, Kind
 
@@ -94,12 +94,9 @@ class Server(ABC):
         self._round = 0  # that was asked in last
         self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
         self.compared: set[str] = set()  # the verbs whose answers were compared in it
-        by_client = context.experiment.privacy.unit == "client"
-        self.named_aggregator: Aggregator = (  # by the experiment's keys
-            NoisedChanges(context.experiment, lambda: self._round)
-            if by_client
-            else choose_aggregator(context.experiment, self.normalise)
-        )
+        self.privacy = create_mechanism(context.experiment)
+        named = choose_aggregator(context.experiment, self.normalise)
+        self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self._round)  # by the experiment
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
         # Its tensors are part of the state.
         self.remembered = remember(context.experiment, context.feedback, context.scope.shared)
@@ -277,7 +274,7 @@ class Server(ABC):
         Where a client's presence is protected, nobody else's answer may decide whether it counts: that would reveal
         more than the noised sum does. There each answer is shortened to a fixed norm instead.
         """
-        return self.experiment.max_step > 0 and self.experiment.privacy.unit != "client"
+        return self.experiment.max_step > 0 and self.privacy.compares_answers
 
     def _drop_outliers(self, cohort: Cohort, verb: str, found: Sizes) -> None:
         if found:  # content of a form that has no sizes is left to the check before the commit

@@ -17,7 +17,8 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples
 from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
 from refprotofl.models.kernels import FUSED_SGD
-from refprotofl.privacy.sample_level import SampleMechanism, open_samples, steps_per_pass
+from refprotofl.privacy.dp_sgd import SampleNoise, steps_per_pass
+from refprotofl.privacy.sealed_samples import open_samples
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
@@ -110,9 +111,9 @@ def train(
     """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used.
 
     The statistics of norms in `still` stay as they are. Private samples are trained on by noised gradients of Poisson
-    batches: they bring their mechanism along, so that no caller can leave it out.
+    batches: they bring their noise along, so that no caller can leave it out.
     """
-    data, mechanism = open_samples(samples)
+    data, noise = open_samples(samples)
     optimiser = FreshSgd(model.parameters_of(parts), table)
     loss = loss or cross_entropy(model)
     model.train()
@@ -120,8 +121,8 @@ def train(
         frozen.eval()
     images = data.images.to(model.device)
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
-    down = _noised_descent(model, len(data), table, loss, parts, mechanism) if mechanism else None
-    batches = mechanism.batches if mechanism else _batches
+    down = _noised_descent(model, len(data), table, loss, parts, noise) if noise else None
+    batches = noise.batches if noise else _batches
     for rows, labels in batches(data, table, order, model.device):
         inputs = model.prepare(images[rows])
         if down is None:
@@ -137,27 +138,27 @@ def train(
     sums = [loss_sum, *(value.detach().sum() for value in model.parameters())]  # finite if all terms are
     if not torch.stack(sums).isfinite().all():
         raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
-    if mechanism is not None:
-        mechanism.penalty = penalty_sum.item() / steps
+    if noise is not None:
+        noise.penalty = penalty_sum.item() / steps
         return TrainResult(math.nan, math.nan, steps)  # exact figures of private samples are not a method's to send
     return TrainResult(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
 
 
 def check_alignment(course: TrainResult, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
     """Guard the method's own term: positive where a sample's class is `defined` (C,) and its weight is not 0."""
-    data, mechanism = open_samples(samples)
-    penalty = course.penalty if mechanism is None else mechanism.penalty
+    data, noise = open_samples(samples)
+    penalty = course.penalty if noise is None else noise.penalty
     guards.alignment_happened(penalty, weight, defined[data.own_labels], key)
 
 
 def _noised_descent(
-    model: SplitModel, samples: int, table: Train, loss: Loss, parts: Parts, mechanism: SampleMechanism
+    model: SplitModel, samples: int, table: Train, loss: Loss, parts: Parts, noise: SampleNoise
 ) -> Callable[[Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
     """From a batch to its noised gradients of the parameters that learn, its loss and its penalty."""
     learning = {id(parameter) for parameter in model.parameters_of(parts) if parameter.requires_grad}
     moving = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in learning}
     per_pass = steps_per_pass(samples, table.batch_size)
-    return lambda inputs, labels: mechanism.gradients(model, moving, loss, inputs, labels, samples, per_pass)
+    return lambda inputs, labels: noise.gradients(model, moving, loss, inputs, labels, samples, per_pass)
 
 
 @contextmanager

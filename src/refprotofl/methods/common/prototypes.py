@@ -20,7 +20,7 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, Fields, Refused, Scope, ValidatedMessage, class_ids, whole_numbers
 from refprotofl.methods.base.screening import longest_row
 from refprotofl.methods.base.training import embed
-from refprotofl.privacy.sample_level import open_samples
+from refprotofl.privacy.sealed_samples import open_samples
 from refprotofl.wire import Message
 
 
@@ -195,16 +195,16 @@ def class_means(
 
     `without` names classes that are left out, as everybody knows; `unit` scales embeddings to length 1.
     """
-    data, mechanism = open_samples(samples)
+    data, noise = open_samples(samples)
     width, classes = client.model.feature.out_features, client.num_classes
-    if mechanism is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
+    if noise is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
         return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
     rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
     embeddings = embed(client.model, data.images_of(rows))
     embeddings = functional.normalize(embeddings) if unit else embeddings
-    if mechanism is None:
+    if noise is None:
         return erpa.class_prototypes(embeddings, data.labels[rows], classes)
-    means, counts = mechanism.class_means(embeddings, data.labels[rows], classes)
+    means, counts = noise.class_means(embeddings, data.labels[rows], classes)
     if without is not None:
         counts[without] = 0
     return means * (counts > 0).unsqueeze(1), counts

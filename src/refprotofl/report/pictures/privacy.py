@@ -15,7 +15,7 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
     known = [row for row in rows if protocol in row.accuracy]
     units = {row.privacy["unit"] for row in known if row.privacy is not None and row.privacy["epsilon"] is not None}
     if len(units) != 1:
-        raise InputError("A figure of epsilons needs rows with one and the same privacy.unit, and noise above 0.")
+        raise InputError("A figure of epsilon needs rows with the same [privacy] unit and with noise above 0.")
     (unit,) = units
     methods = list(dict.fromkeys(row.method for row in known))
     with open_figure(path, 6.0, 4.0) as figure:

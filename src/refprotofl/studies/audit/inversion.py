@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.streams import stream
-from refprotofl.experiment.sections import Privacy
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel
-from refprotofl.privacy.sample_level import noised_means
+from refprotofl.privacy.mechanism import Mechanism
 
 SIZES = (1, 4, 16)  # samples behind a prototype
 STEPS, RATE = 300, 0.05  # of the search, by Adam
@@ -44,12 +43,12 @@ class _Target:
     images: Tensor  # (size, channels, H, W) in 0..1
 
 
-def rebuild(model: SplitModel, samples: Samples, guesses: Tensor, privacy: Privacy, seed: int) -> list[Rebuilt]:
+def rebuild(model: SplitModel, samples: Samples, guesses: Tensor, privacy: Mechanism) -> list[Rebuilt]:
     """One client's prototypes of few and of many samples, as it would send them; `guesses` (C, channels, H, W)."""
     targets = list(_targets(samples))
     if not targets:
         return []
-    prototypes = torch.stack([_sent(model, one, privacy, seed) for one in targets])
+    prototypes = torch.stack([_sent(model, one, privacy) for one in targets])
     found = search(model, prototypes, guesses[[one.label for one in targets]])
     return [_judge(one, image, guesses[one.label]) for one, image in zip(targets, found, strict=True)]
 
@@ -65,14 +64,15 @@ def _targets(samples: Samples) -> Iterator[_Target]:
                 yield _Target(size, label, samples.images_of(rows[:size]).cpu().to(torch.float32) / 255)
 
 
-def _sent(model: SplitModel, target: _Target, privacy: Privacy, seed: int) -> Tensor:
+def _sent(model: SplitModel, target: _Target, privacy: Mechanism) -> Tensor:
     """The prototype (m,), noised where the run protects samples."""
     embeddings = embed(model, (target.images * 255).round().to(torch.uint8))
-    if privacy.unit != "sample":
+    seed = privacy.experiment.seed
+    noise = privacy.sample_noise(lambda _, size: stream(seed, "audit/noise", client=target.label, round=size))
+    if noise is None:
         return embeddings.mean(dim=0)
-    draw = stream(seed, "audit/noise", client=target.label, round=target.size)
-    labels = torch.zeros(target.size, dtype=torch.int64)
-    return noised_means(embeddings, labels, 1, privacy.prototype_clip, privacy.noise, draw)[0][0]
+    noise.begin("audit", target.size)
+    return noise.class_means(embeddings, torch.zeros(target.size, dtype=torch.int64), 1)[0][0]
 
 
 def search(model: SplitModel, prototypes: Tensor, begin: Tensor) -> Tensor:

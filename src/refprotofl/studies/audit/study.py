@@ -13,6 +13,7 @@ from refprotofl.export.trained import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.privacy.wording import in_cell, meaning
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.audit.inversion import Rebuilt, mean_images, rebuild, summed_up
@@ -73,7 +74,7 @@ def _inversion(federation: Federation, models: Sequence[SplitModel], clients: Se
     experiment = federation.experiment
     guesses = mean_images(federation.test_images, federation.test_labels, experiment.known_input.num_classes)
     rebuilt = [
-        rebuild(models[client], federation.client(client).samples, guesses, experiment.privacy, experiment.seed)
+        rebuild(models[client], federation.client(client).samples, guesses, create_mechanism(experiment))
         for client in clients
     ]
     return summed_up([one for some in rebuilt for one in some])

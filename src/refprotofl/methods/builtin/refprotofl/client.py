@@ -69,7 +69,7 @@ class RefProtoClient(Client):
 
     def selection(self, round: int) -> np.random.Generator:
         """What is drawn of where to send: with clients protected one draw for all, which the server knows."""
-        return masked.common_selection(self.experiment, round) or self.stream("select", round)
+        return self.context.privacy.mask_stream(round) or self.stream("select", round)
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("adapter"), *self.read_anchors(message))

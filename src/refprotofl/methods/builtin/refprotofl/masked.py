@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core import streams
 from refprotofl.core.errors import BudgetError
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
@@ -122,18 +121,8 @@ def choose(
     return torch.cat(masks)
 
 
-def common_selection(experiment: Experiment, round: int) -> np.random.Generator | None:
-    """The stream of the mask that all clients have in common, where clients are protected."""
-    if experiment.privacy.unit != "client":
-        return None
-    return streams.stream(experiment.seed, "select", round=round)
-
-
-def check_selection(experiment: Experiment, table: Options, sizes: Sequence[int], round: int, update: Update) -> None:
-    """Refuses other coordinates than the common ones: by which it sent a client would tell of its data."""
-    draw = common_selection(experiment, round)
-    if draw is None or not table.apud:
-        return
+def check_selection(table: Options, sizes: Sequence[int], draw: np.random.Generator, update: Update) -> None:
+    """Refuse coordinates other than those that `draw` gives all clients: a client's own would reveal its data."""
     zeros, sent = torch.zeros(sum(sizes)), len(update.indices)
     if not choose(table, sizes, zeros, zeros, sent, draw).nonzero().squeeze(1).equal(update.indices):
         raise Refused("it sends other coordinates than those that were drawn for all")

@@ -35,7 +35,6 @@ from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.masked import Masks, check_least_budget
 from refprotofl.methods.common import prototypes, weights
 from refprotofl.methods.common.prototypes import Prototypes, merge, merge_public, no_anchors, with_quorum, write_anchors
-from refprotofl.privacy.client_level import noised_prototypes
 from refprotofl.wire import Message, Sparse
 
 Updates = Iterable[tuple[int, tuple[masked.Update, Prototypes | None]]]
@@ -139,9 +138,7 @@ class RefProtoServer(Server):
         return prototypes.read_prototypes(answer, self.public_classes, *self.anchors.shape)
 
     def merge_public(self, round: int, prototypes: Tensor) -> Tensor:
-        if self.experiment.privacy.unit == "client":
-            return noised_prototypes(self.experiment, round, prototypes)
-        return merge_public(self.experiment, prototypes)
+        return self.privacy.mean_prototypes(prototypes, round, partial(merge_public, self.experiment))
 
     def set_anchors(self, round: int, uploads: Mapping[int, Prototypes]) -> None:
         """The class anchors of Eq. (16): external where there is public data, else global."""
@@ -168,7 +165,9 @@ class RefProtoServer(Server):
             change = weights.read_change(self, cohort.round, self.adapter, client, answer)
             return masked.whole(self.adapter, change), along
         update, sizes = masked.unpack(self.options, answer, self.adapter), self.model.sizes(self.parts)
-        masked.check_selection(self.experiment, self.options, sizes, cohort.round, update)
+        draw = self.privacy.mask_stream(cohort.round) if self.options.apud else None
+        if draw is not None:
+            masked.check_selection(self.options, sizes, draw, update)
         return update, along
 
     def aggregated(self, round: int, updates: Updates, uploaded: dict[int, Prototypes]) -> Tensor:

@@ -148,8 +148,7 @@ class Thin(Declaration):
     @staticmethod
     def finetune_steps(experiment: "Experiment", samples: int) -> int:
         table: Options = experiment.thin
-        held_out = 0 if experiment.privacy.unit == "sample" else samples // table.tune_validation
-        learned = samples - held_out
+        learned = samples - samples // table.tune_validation
         return table.tune_epochs * math.ceil(learned / experiment.train.batch_size)
 
     @staticmethod

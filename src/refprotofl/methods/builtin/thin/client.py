@@ -66,8 +66,7 @@ class ThinClient(Client):
     def finish(self, round: int, message: ValidatedMessage) -> Message:
         """A model of its own, tuned on its own samples."""
         held = self.receive(message)
-        protected = self.experiment.privacy.unit == "sample"
-        own = self.tuned(round, self.samples) if protected else self.chosen(round, held)
+        own = self.tuned(round, self.samples) if self.samples.sealed else self.chosen(round, held)
         self.state["own"], self.state["own_round"] = own, round
         return {}
 
