@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import refprotofl
-from refprotofl.cli.run import verify
+from refprotofl.cli.verify import verify
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment

@@ -19,9 +19,9 @@ from refprotofl.core.escaping import for_csv, for_terminal
 from refprotofl.records.events import Event
 from refprotofl.records.files import write_error
 from refprotofl.records.rounds import read_traffic
-from refprotofl.report.page.about import flat
 from refprotofl.report.page.collect import is_run
-from refprotofl.report.page.sources import RunReader
+from refprotofl.report.page.run_page import flat
+from refprotofl.report.page.run_reader import RunReader
 
 Scalar = tuple[str, int, float]  # name, round, value
 
