@@ -14,7 +14,7 @@ import pytest
 from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
-from refprotofl.report.live.follower import Following
+from refprotofl.report.live.follower import Follower
 from refprotofl.report.live.web_server import LiveServer, listen, new_token
 
 QUIET = (
@@ -121,7 +121,7 @@ def served() -> Iterator[Callable[[Path], str]]:
     servers: list[LiveServer] = []
 
     def serve(folder: Path) -> str:
-        server = LiveServer(Following(folder), "127.0.0.1", listen("127.0.0.1", 0), new_token())
+        server = LiveServer(Follower(folder), "127.0.0.1", listen("127.0.0.1", 0), new_token())
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         servers.append(server)
         return server.address

@@ -73,7 +73,7 @@ def test_a_home_folder_is_found(refprotofl: "Command", tiny: Path, monkeypatch: 
     assert Path("home/a/summary.json").exists()
     assert refprotofl("verify", "~/a").code == 0
     outcome = refprotofl("run", tiny, "--out=~nobody-of-that-name/a")
-    assert (outcome.code, "there is no such home folder" in outcome.err) == (2, True)
+    assert (outcome.code, "unknown home folder" in outcome.err) == (2, True)
 
 
 def test_the_version(refprotofl: "Command") -> None:
@@ -108,7 +108,7 @@ def test_verify_of_one_and_of_two_runs(
     assert second == "The checkpoints of rounds 1, 2 are kept, and all their files are intact."
     outcome = refprotofl("verify", undisturbed.folder, finished_copy)
     assert outcome.code == 0
-    assert outcome.out.endswith("The two runs agree in every message and state.\n")
+    assert outcome.out.endswith("The two runs agree in all messages and states.\n")
     outcome = refprotofl("verify", undisturbed.folder, cut_off)
     assert outcome.code == 4
     assert "one has 2, the other 1" in outcome.err

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tests.studies.conftest import TINY
 
-from refprotofl.cli.progress import GridWatcher
+from refprotofl.cli.progress import GridProgress
 from refprotofl.studies.cells import Cell, plan
 from refprotofl.studies.runner import run_cells
 
@@ -21,7 +21,7 @@ def cells(tmp_path: Path) -> list[Cell]:
 
 def shown(cells: list[Cell], kept: Path | None = None, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
-    callback = GridWatcher(console, [cell.experiment.rounds for cell in cells])
+    callback = GridProgress(console, [cell.experiment.rounds for cell in cells])
     list(run_cells(cells, None, 1, callback.watch, kept=kept))
     callback.on_close()
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

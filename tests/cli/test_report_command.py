@@ -34,7 +34,7 @@ def test_figures_and_links_come_with_it(refprotofl: Command, finished_copy: Path
     ("arguments", "sentence"),
     [
         (("report", "nowhere"), "There is no nowhere."),
-        (("report", "."), "is not a run folder, and there is none in it"),
+        (("report", "."), "is is not a run folder and contains none"),
         (("report", "{run}", "--out", "page.pdf"), "a page is written to a .html file"),
         (("report", "{run}", "--link", "pigeon"), "--link pigeon: allowed are wifi, lte, nb-iot, lora"),
         (("watch", "nowhere"), "There is no nowhere."),
@@ -71,14 +71,14 @@ def test_a_damaged_run_is_a_sentence(refprotofl: Command, finished_copy: Path) -
     (finished_copy / "events.jsonl").write_text("\x1b[31mred\n")
     outcome = refprotofl("report", finished_copy)
     assert outcome.code == 3
-    assert "line 1 is no event of ours" in outcome.err
+    assert "line 1 is not a valid event" in outcome.err
     assert "\x1b" not in outcome.err
 
 
 def test_run_reports_and_is_watched_where_that_is_asked_for(refprotofl: Command, tiny: Path, tmp_path: Path) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", tmp_path / "run", "--report", "--watch", "--json")
     assert outcome.code == 0, outcome.err
-    assert "Watch at http://127.0.0.1:" in outcome.err
+    assert "Live report: http://127.0.0.1:" in outcome.err
     assert f"Report: {tmp_path / 'run'}/report.html" in outcome.err
     assert json.loads(outcome.out)["rounds_done"] == 2
     assert (tmp_path / "run" / "report.html").stat().st_size < 3_000_000
@@ -100,7 +100,7 @@ def test_watch_serves_until_it_is_interrupted(finished_copy: Path) -> None:
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:
         assert watching.stdout is not None
-        address = watching.stdout.readline().removeprefix("Watch at ").strip()
+        address = watching.stdout.readline().removeprefix("Live report: ").strip()
         with urllib.request.urlopen(f"{address}page.json", timeout=30) as answer:
             assert json.load(answer)["progress"]["ended"] is True
         watching.send_signal(signal.SIGTERM)

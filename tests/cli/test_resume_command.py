@@ -44,7 +44,7 @@ def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
 ) -> None:
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
     assert outcome.code == 0
-    assert f"Going on after round 1 of {cut_off}\n" in outcome.err
+    assert f"after round 1 of {cut_off}\n" in outcome.err
     assert "sent up since round 1" in outcome.err
     assert digest_of(cut_off) == undisturbed.summary["state_digest"]
     assert round_lines(cut_off) == [1, 2]

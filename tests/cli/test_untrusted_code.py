@@ -117,7 +117,7 @@ def test_an_interrupted_run_of_ones_own_code_offers_a_command_that_works(
         patch.setattr("refprotofl.federation.loop.Loop.run", interrupt)
         outcome = refprotofl("run", tiny, "--set", NAMED[key][0], "--workers", 1, "--out", "stopped")
     assert outcome.code == 130
-    command = shlex.split(outcome.err.splitlines()[-1].partition("Go on with: refprotofl ")[2])
+    command = shlex.split(outcome.err.splitlines()[-1].partition("Resume with: refprotofl ")[2])
     assert refprotofl(*command, "--workers", 1).code == 0
 
 

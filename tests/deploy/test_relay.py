@@ -15,27 +15,27 @@ import pytest
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import PROFILES
-from refprotofl.deploy.relay import Address, Cut, Lane, Relay, read_address, read_cut, read_profile
+from refprotofl.deploy.relay import Address, Cut, LinkDirection, Relay, read_address, read_cut, read_profile
 
 LOCAL = "127.0.0.1"
 
 
 def test_chunks_wait_for_those_before_them() -> None:
     """1,000 bytes take a second at 8 kbit/s, and half a second more to arrive."""
-    lane = Lane(rate=8_000, latency=0.5)
-    assert lane.due(1000, now=10.0) == 11.5
-    assert lane.due(500, now=10.2) == 12.0
-    assert lane.due(1000, now=20.0) == 21.5
-    assert Lane(latency=0.25).due(10**9, now=1.0) == 1.25
+    link = LinkDirection(rate=8_000, latency=0.5)
+    assert link.due(1000, now=10.0) == 11.5
+    assert link.due(500, now=10.2) == 12.0
+    assert link.due(1000, now=20.0) == 21.5
+    assert LinkDirection(latency=0.25).due(10**9, now=1.0) == 1.25
 
 
 def test_a_bit_is_turned_over_as_often_as_it_was_told() -> None:
-    lane = Lane(flip_every=1000, seed=3)
+    link = LinkDirection(flip_every=1000, seed=3)
     chunks = [bytes(100) for _ in range(10_000)]
-    spoilt = [lane.cross(chunk) for chunk in chunks]
+    spoilt = [link.cross(chunk) for chunk in chunks]
     changed = [one for one in spoilt if any(one)]
-    assert lane.crossed == 1_000_000
-    assert lane.flipped == len(changed) == pytest.approx(1000, rel=0.15)
+    assert link.crossed == 1_000_000
+    assert link.flipped == len(changed) == pytest.approx(1000, rel=0.15)
     assert all(sum(byte.bit_count() for byte in one) == 1 for one in changed)
 
 
@@ -94,7 +94,7 @@ def test_a_link_takes_its_time() -> None:
         assert await told_back(address, bytes(20_000)) == bytes(20_000)
         assert time.monotonic() - begin > 0.4 + 0.2
 
-    with_relay(lambda to: Relay(to, Lane(400_000, 0.1), Lane(400_000, 0.1)), work)
+    with_relay(lambda to: Relay(to, LinkDirection(400_000, 0.1), LinkDirection(400_000, 0.1)), work)
 
 
 def test_while_it_is_cut_nobody_comes_through() -> None:
@@ -108,7 +108,7 @@ def test_while_it_is_cut_nobody_comes_through() -> None:
         await closed(writer)
         with pytest.raises((ConnectionError, AssertionError)):
             assert await told_back(address, b"during") == b"during"
-        relay.join()
+        relay.restore()
         assert await told_back(address, b"after") == b"after"
         assert relay.counts["refused"] == 1
 
@@ -183,4 +183,4 @@ def test_ctrl_c_ends_the_command_quietly_with_a_connection_open() -> None:
             relay.send_signal(signal.SIGINT)
             told, complaints = relay.communicate(timeout=60)
     assert (relay.returncode, complaints) == (0, "")
-    assert told == "5 B up and 0 B down over 1 connection; 0 refused, 0 bits turned over\n"
+    assert told == "5 B up and 0 B down over 1 connection; 0 refused, 0 bits flipped\n"

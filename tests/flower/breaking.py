@@ -52,7 +52,7 @@ class Link:
         self._loop.call_soon_threadsafe(self._relay.cut_off)
 
     def join(self) -> None:
-        self._loop.call_soon_threadsafe(self._relay.join)
+        self._loop.call_soon_threadsafe(self._relay.restore)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._end.set)

@@ -147,7 +147,7 @@ def test_an_admitted_node_says_so_and_starts_with_short_pauses_after_its_next_lo
         (httpx.ReadTimeout(""), r"Cannot reach 127\.0\.0\.1:1 \(ReadTimeout\)\. Trying again\."),
         (status(412), "another one with the same key is online"),
         (status(500), r"refused a request \(HTTP 500\)"),
-        (ValueError("Invalid protobuf response payload"), "127.0.0.1:1 cannot be understood"),
+        (ValueError("Invalid protobuf response payload"), "127.0.0.1:1 sent an invalid answer"),
     ],
 )
 def test_whatever_keeps_a_node_out_is_a_sentence_and_it_tries_again(ran: Ran, problem: Exception, words: str) -> None:
@@ -210,7 +210,7 @@ def test_an_answer_that_cannot_be_sent_for_long_is_given_up_and_the_node_connect
 def test_an_answer_that_is_refused_is_said_and_the_node_goes_on(ran: Ran, code: int) -> None:
     client = FakeClient([None, hello(), hello()], links=[status(code)])
     said, _ = ran(client)
-    assert said[1:] == ["An answer was not taken: its run may have ended."]
+    assert said[1:] == ["An answer was not accepted: its run may have ended."]
     assert (client.connections, len(client.sent)) == (1, 1)
 
 

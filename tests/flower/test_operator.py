@@ -14,7 +14,7 @@ from refprotofl.deploy.admission import read_admissions
 from refprotofl.deploy.kits import PUBLIC_KEY, load_key, write_kits
 from refprotofl.deploy.operator import RunStatus, admit, follow, revoke, run_state
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.deploy.status import Progress
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.control import FlowerOperator, _status
 
@@ -128,7 +128,7 @@ def test_a_run_is_followed_line_by_line_to_its_end(site: Site, monkeypatch: pyte
 
 def test_a_runs_last_state_is_read_and_a_damaged_one_is_none(site: Site) -> None:
     assert run_state(site, 4) == {}
-    Progress(site.runs / "4.json", say=lambda line: None).absent(1, "node-1", 2, "late")
+    StatusCallback(site.runs / "4.json", say=lambda line: None).absent(1, "node-1", 2, "late")
     assert run_state(site, 4)["absent"][0]["client"] == "node-1"
     for damage in (b"", b"[]", b"{"):
         (site.runs / "4.json").write_bytes(damage)

@@ -20,7 +20,7 @@ from refprotofl.deploy import server_process
 from refprotofl.deploy.admission import Admissions, Admitted, write_admissions
 from refprotofl.deploy.operator import NodeStatus, RunStatus
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.deploy.status import Progress, Wait
+from refprotofl.deploy.status import StatusCallback, Wait
 
 Status = Callable[[Site], tuple[int, str, str]]
 Program = Callable[[str], None]
@@ -179,7 +179,7 @@ def test_the_status_names_nodes_that_are_waited_for_and_absent_ones_with_the_rea
         NodeStatus(6, "node-1", "1" * 64, "registered"),
     ]
     operator.known_runs = [RunStatus(8, "running"), RunStatus(7, "finished:completed")]
-    progress = Progress(site.runs / "8.json", say=lambda line: None)
+    progress = StatusCallback(site.runs / "8.json", say=lambda line: None)
     progress.waiting([Wait("node-0 (client 0)", "train", time.time())])
     progress.absent(1, "node-1 (client 1)", 2, "late")
     code, shown, errors = status(site)

@@ -56,7 +56,7 @@ def test_values_that_are_far_apart_stand_on_a_logarithmic_axis(
 def test_a_sweep_shows_means_and_whole_intervals(drawn: list[Figure], tmp_path: Path) -> None:
     points = {0.1: Estimate(0.6, 0.1, 3), 0.01: Estimate(0.5, None, 1)}
     told = draw_sweep(points, tmp_path / "p.pdf", "refprotofl.keep", "personal", "title")
-    assert told == f"{tmp_path / 'p.pdf'}: refprotofl.keep at 2 values, mean over seeds, bars are 95 % intervals."
+    assert told == f"{tmp_path / 'p.pdf'}: refprotofl.keep at 2 values, mean over seeds with 95 % confidence intervals."
     (axes,) = drawn[0].axes
     line, *_ = axes.get_lines()
     assert np.asarray(line.get_xdata()).tolist() == [0.01, 0.1]

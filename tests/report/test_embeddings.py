@@ -104,7 +104,7 @@ def test_anchors_that_are_directions_are_put_where_the_embeddings_are(folder_of)
 
 
 def test_too_few_images_are_refused(folder_of):
-    with pytest.raises(InputError, match="images = 10: it takes two classes and more images"):
+    with pytest.raises(InputError, match="images = 10: a silhouette needs two classes and more images"):
         embed_run(folder_of("local"), images=10)
 
 

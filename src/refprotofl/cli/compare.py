@@ -25,7 +25,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.grids import run_grid
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
-from refprotofl.cli.report import report_beside
+from refprotofl.cli.report import report_finished
 from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
@@ -125,7 +125,7 @@ def compare(
         show_comparison(rows, title)
         say(f"Runs are in {for_terminal(out_dir)}")
     names_of = {cell.folder: cell.name for cell, _ in done}
-    report_beside(list(names_of), out_dir / "report.html", against=baseline, names=names_of, title=title)
+    report_finished(list(names_of), out_dir / "report.html", against=baseline, names=names_of, title=title)
 
 
 def _tell_reused(done: "list[Done]") -> None:
@@ -211,7 +211,7 @@ def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out)
     from refprotofl.report.formats import accuracies, efforts, footnotes, legend
 
     names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16}
-    for shown, (headings, lines) in ((title, accuracies(rows)), ("What it took", efforts(rows))):
+    for shown, (headings, lines) in ((title, accuracies(rows)), ("Cost", efforts(rows))):
         columns = names + [Column(heading, heading != "shares", wraps.get(heading, 0)) for heading in headings]
         show(columns, [[row.name, *line] for row, line in zip(rows, lines, strict=True)], shown, console=console)
     for note in (*legend(rows), *footnotes(rows)):

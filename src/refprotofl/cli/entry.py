@@ -1,4 +1,4 @@
-"""Where a command starts, and where everything that goes wrong becomes a sentence and an exit code."""
+"""The entry point: registers all commands and turns errors into a message and an exit code."""
 
 import os
 import signal
@@ -55,14 +55,14 @@ def every_command(
 
 
 def main() -> NoReturn:
-    """Entry point: what a user can mend is a sentence, never a stack trace."""
+    """Run a command; errors are one sentence, never a stack trace."""
     signal.signal(signal.SIGTERM, _terminate)
     take_any_character()
     _hold_back_styles()
     try:
         code = _run()
         flush()
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         code = 0
         flush()
     sys.exit(code)
@@ -90,14 +90,14 @@ def _run() -> int:
 
 
 def _unexpected(problem: Exception) -> str:
-    """Whose mistake it is: the user's own code's, or ours."""
+    """Return a message for an unexpected error, in the user's own code or in ours."""
     if os.environ.get("REFPROTOFL_DEBUG"):
         traceback.print_exc()
     what, theirs = f"{type(problem).__name__}: {problem}".rstrip(".: "), blame(problem)
     if theirs is not None:
         place = f"{theirs.filename}, line {theirs.lineno}, in {theirs.name}"
-        return f"Your own code failed with {what} ({place}). REFPROTOFL_DEBUG=1 shows how it was called."
-    return f"Internal error: {what}. REFPROTOFL_DEBUG=1 shows where; please report it."
+        return f"Your own code failed with {what} ({place}). Set REFPROTOFL_DEBUG=1 for the stack trace."
+    return f"Internal error: {what}. Set REFPROTOFL_DEBUG=1 for the stack trace, and please report it."
 
 
 def _hold_back_styles() -> None:

@@ -149,7 +149,7 @@ def _search(request: "Request", data: Path | None, workers: "Count") -> "Found":
 
 
 def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) -> None:
-    from refprotofl.cli.report import report_beside
+    from refprotofl.cli.report import report_finished
     from refprotofl.report.tables import write_table
     from refprotofl.studies.frontier.summary import blocks_of, command, plain, table_of, write_record
 
@@ -166,7 +166,7 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
     blocks = blocks_of(found)
     folders = [folder for _, called in blocks for folder in called]
     if folders:
-        report_beside(
+        report_finished(
             folders, request.out / "report.html", data, title=table.title, blocks=blocks, protocol=request.protocol
         )
     if len(folders) > 1:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @contextmanager
 def watched_search(out: Path) -> "Iterator[Watch]":
     """A bar for each batch of a search's runs; who interrupts them is told that what was tried is there."""
-    from refprotofl.cli.progress import GridWatcher
+    from refprotofl.cli.progress import GridProgress
 
     with ExitStack() as bars:
 
         def watch(cells: "Sequence[Cell]") -> "Callable[[int, Cell], Callback]":
             bars.close()  # that of the batch before
-            callback = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+            callback = GridProgress(notes, [cell.experiment.rounds for cell in cells])
             bars.callback(callback.on_close)
             return callback.watch
 
@@ -55,11 +55,11 @@ def run_grid(
 
     `hands`: processes beside this one that take some of the runs.
     """
-    from refprotofl.cli.progress import GridWatcher
+    from refprotofl.cli.progress import GridProgress
     from refprotofl.studies.pool import WorkerPool
     from refprotofl.studies.runner import run_cells
 
-    callback = GridWatcher(notes, [cell.experiment.rounds for cell in cells])
+    callback = GridProgress(notes, [cell.experiment.rounds for cell in cells])
     done = []
     try:
         with WorkerPool(hands, cells, data, kept):

@@ -21,7 +21,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.grids import run_grid, show_table, warn_of
 from refprotofl.cli.output import notes, say, warn
-from refprotofl.cli.report import report_beside
+from refprotofl.cli.report import report_finished
 from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
@@ -157,7 +157,7 @@ def reproduce(
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)
     if gathered.results:
-        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, out_dir))
+        report_finished([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, out_dir))
     if gathered.failed:
         raise typer.Exit(RunError.exit_code)
 

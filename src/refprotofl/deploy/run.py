@@ -18,7 +18,7 @@ from refprotofl.data.server_data import Apart, load_apart, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
-from refprotofl.deploy.status import Progress
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
@@ -45,7 +45,7 @@ class Settings:
     data: Path | None = None
 
 
-def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> RunResult:
+def deploy(transport: Transport, settings: Settings, place: Place, progress: StatusCallback) -> RunResult:
     """Run an experiment over nodes; a run that is in the folder already is resumed after its last committed round."""
     started, out = time.perf_counter(), settings.out
     numerics.apply(settings.experiment.numerics)

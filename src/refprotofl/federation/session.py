@@ -192,7 +192,7 @@ def default_folder(experiment: Experiment) -> Path:
 
 def check_workers(workers: Workers) -> None:
     if workers != "auto" and (type(workers) is not int or workers < 1):
-        raise InputError(f"workers = {workers!r}: allowed are auto or a whole number of at least 1.")
+        raise InputError(f"workers = {workers!r}: expected auto or a whole number of at least 1.")
 
 
 def worker_count(workers: Workers, experiment: Experiment, device: torch.device) -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from refprotofl.core.errors import InputError
 from refprotofl.report.live import web_server as live_server
-from refprotofl.report.live.follower import Following
+from refprotofl.report.live.follower import Follower
 from refprotofl.report.live.web_server import MOST_CONNECTIONS, LiveServer, listen
 
 
@@ -25,7 +25,7 @@ def folder(brief_run: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[LiveServer]:
-    made = LiveServer(Following(folder), "127.0.0.1", listen("127.0.0.1", 0), "t0ken")
+    made = LiveServer(Follower(folder), "127.0.0.1", listen("127.0.0.1", 0), "t0ken")
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield made
@@ -138,7 +138,7 @@ def test_a_new_line_is_told_at_once(server: LiveServer, folder: Path) -> None:
     path = folder / "events.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    server.following.page()
+    server.follower.page()
     timer = threading.Timer(0.3, lambda: path.write_bytes(path.read_bytes() + lines[-1]))
     timer.start()
     (last,) = events(server, 1, str(len(lines) - 1))
@@ -233,24 +233,24 @@ def test_a_damaged_folder_is_a_note_on_the_page_not_an_error(server: LiveServer,
     (folder / "events.jsonl").write_text('{"event": "</script>"\n')
     status, _, body = ask(server, "/t0ken/page.json")
     assert status == 200
-    assert "is no event of ours" in json.loads(body)["notes"][0]
+    assert "is not a valid event" in json.loads(body)["notes"][0]
 
 
 def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path, brief_run: Path) -> None:
-    following = Following(tmp_path / "run")
-    assert following.page().progress == {"waiting": True}
+    follower = Follower(tmp_path / "run")
+    assert follower.page().progress == {"waiting": True}
     shutil.copytree(brief_run, tmp_path / "run")
-    assert following.page().progress is not None
-    assert json.loads(following.page_json())["progress"]["done"] == 3
+    assert follower.page().progress is not None
+    assert json.loads(follower.page_json())["progress"]["done"] == 3
 
 
 def test_a_folder_of_runs_is_watched_as_one_page(tmp_path: Path, brief_run: Path) -> None:
     for name in ("a", "b"):
         shutil.copytree(brief_run, tmp_path / "grid" / name)
     (tmp_path / "grid" / "b" / "experiment.json").unlink()
-    assert Following(tmp_path / "grid").page().title.startswith("refprotofl on digits")
+    assert Follower(tmp_path / "grid").page().title.startswith("refprotofl on digits")
     shutil.copytree(brief_run, tmp_path / "grid" / "c")
-    assert "1 run" in Following(tmp_path / "grid").page().subtitle  # the same experiment counts once
+    assert "1 run" in Follower(tmp_path / "grid").page().subtitle  # the same experiment counts once
 
 
 def test_a_port_that_is_taken_is_a_sentence(server: LiveServer) -> None:

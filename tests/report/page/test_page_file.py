@@ -135,7 +135,7 @@ def test_a_page_that_cannot_be_mailed_is_refused(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(html, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match="MB even without curves, more than 3"):
+    with pytest.raises(InputError, match="MB even without curves; the limit is"):
         write_page(gather([finished]), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
@@ -150,7 +150,7 @@ def test_a_page_that_is_too_large_is_shown_in_less_and_says_so(
     write_page(page, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert len(text.encode()) == smallest[-2]
-    assert "curves are by round and by all bytes alone." in text
+    assert "only curves by round and by total bytes are kept." in text
     assert '"accuracy-by-round"' in text
     assert '"accuracy-by-up"' not in text
 

@@ -37,9 +37,9 @@ def test_the_last_point_of_every_curve_is_the_summary(finished: Path, summary: d
     ends = {row[1]: row[2] for row in figure(page, "accuracy-by-bytes").rows if row[0] == 4}
     up, down = sent["uplink"]["payload_bytes"], sent["downlink"]["payload_bytes"]
     assert ends == {
-        "sent up": up,
-        "sent down": down,
-        "both ways and once": up + down + sent["one_off"]["payload_bytes"],
+        "uplink": up,
+        "downlink": down,
+        "total": up + down + sent["one_off"]["payload_bytes"],
     }
 
 
@@ -65,7 +65,7 @@ def test_traffic_is_told_at_three_levels(finished: Path, summary: dict[str, Any]
 
     def levels() -> Table:
         parts = [part for section in gather([finished]).sections for part in section.parts]
-        return next(part for part in parts if isinstance(part, Table) and part.title == "Three levels")
+        return next(part for part in parts if isinstance(part, Table) and part.title == "Traffic by level")
 
     sent = summary["communication"]
     assert [row[1] for row in levels().rows] == [f"{sent[way]['parameters']:,}" for way in ("uplink", "downlink")]
@@ -107,9 +107,9 @@ def test_two_directions_hold_all_of_a_plane() -> None:
 def test_data_digests_protocols_and_the_machine_are_told(finished: Path) -> None:
     about = next(section for section in gather([finished]).sections if section.name == "about")
     facts = {part.title: part for part in about.parts}
-    assert "protocol" in getattr(facts["Protocols"], "headings", ())
+    assert "protocol" in getattr(facts["Evaluation protocols"], "headings", ())
     assert "torch" in getattr(facts["Environment"], "pairs", {})
-    assert getattr(facts["What the numbers come from"], "pairs", {})["digest of the data"] == "digits"
+    assert getattr(facts["Provenance"], "pairs", {})["data digest"] == "digits"
 
 
 def test_a_comparison_pairs_by_seed_and_names_the_frontier(grid: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page's figures for papers: the same numbers, drawn by matplotlib into .png, .pdf or .svg."""
+"""The page's figures for papers, drawn by matplotlib as .png, .pdf or .svg."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,17 +8,16 @@ import numpy as np
 
 from refprotofl.core.escaping import for_file_name
 from refprotofl.report.page.elements import Cell, Figure, Form, words
-from refprotofl.report.pictures.accuracy import COLOURS, DASHES
 from refprotofl.report.pictures.embedding import COLOURS as CLASS_COLOURS
 from refprotofl.report.pictures.labels import Named, name_points
-from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, plain_axes, shortened
+from refprotofl.report.pictures.style import BLUE, COLOURS, DASHES, GRID, INK, open_figure, plain_axes, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".pdf", ".svg")
 MARKERS = "os^DvP*X<>"
-MOST_NAMED = 40  # names that an axis has room for
+MOST_NAMED = 40  # tick labels on an axis
 
 
 def draw_figures(figures: Sequence[Figure], folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:

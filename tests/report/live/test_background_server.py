@@ -8,14 +8,14 @@ import pytest
 from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
-from refprotofl.report.live.web_server import Beside
+from refprotofl.report.live.web_server import BackgroundServer
 
 TINY = tiny_keys(clients=2, public={"per-class": 1}, evaluate={"test-limit": 20})
 
 
 def test_a_watched_run_ends_at_the_same_digest_and_the_watcher_ends_with_it(tmp_path: Path) -> None:
     alone = run(Experiment.parse(TINY), out=tmp_path / "alone")
-    beside = Beside(tmp_path / "watched")
+    beside = BackgroundServer(tmp_path / "watched")
     try:
         watched = run(Experiment.parse(TINY), out=tmp_path / "watched")
         with urllib.request.urlopen(beside.address, timeout=300) as answer:  # it may still be starting
@@ -29,7 +29,7 @@ def test_a_watched_run_ends_at_the_same_digest_and_the_watcher_ends_with_it(tmp_
 
 
 def test_a_watcher_that_dies_does_not_concern_the_run(tmp_path: Path) -> None:
-    beside = Beside(tmp_path / "run")
+    beside = BackgroundServer(tmp_path / "run")
     beside._process.kill()
     beside._process.join(60)
     assert run(Experiment.parse(TINY), out=tmp_path / "run").summary["rounds_done"] == 2
