@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refprotofl.cli.output import complain
 from refprotofl.core.errors import InputError
 from refprotofl.core.units import read_whole
+
+if TYPE_CHECKING:
+    from refprotofl.federation.session import Workers as Count
 
 INTERRUPTED = 130
 NOTHING_KEPT = "Interrupted before the run started; nothing was written."
@@ -55,6 +58,20 @@ def read_seeds(text: str) -> list[int]:
     if not seeds or len(seeds) < len(typed):
         raise InputError(f"--seeds {text}: expected whole numbers separated by commas, such as 0,1,2.")
     return seeds
+
+
+def read_workers(text: str) -> "Count":
+    if text == "auto":
+        return "auto"
+    number = read_whole(text)
+    if not number:
+        raise InputError(f"--workers {text}: expected auto or a whole number of at least 1.")
+    return number
+
+
+def with_device(settings: list[str], device: str | None) -> list[str]:
+    """Return the settings with --device, which overrides them."""
+    return settings if device is None else [*settings, f"device={device}"]
 
 
 File = Annotated[

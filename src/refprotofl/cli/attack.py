@@ -17,11 +17,12 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.compare import Format
 from refprotofl.cli.grids import run_grid, show_table, warn_of
 from refprotofl.cli.output import emit, notes, say
-from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.escaping import for_file_name, for_terminal
 from refprotofl.core.units import counted
 

@@ -22,11 +22,12 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.grids import run_grid
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
 from refprotofl.cli.report import report_finished
-from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from click.exceptions import ClickException
+from typer.models import CommandInfo
 
 from refprotofl.cli import (  # noqa: F401 - register
     attack,
@@ -35,6 +36,19 @@ from refprotofl.core.escaping import for_terminal
 from refprotofl.core.user_code import blame
 
 __all__ = ["app", "main"]
+
+ORDER = (  # of the commands in --help
+    *("run", "compare", "report", "watch", "methods", "partition", "predict", "export", "verify", "tune", "frontier"),
+    *("reproduce", "attack", "audit", "export-log", "node", "relay"),
+)
+
+
+def _place(command: CommandInfo) -> int:
+    name = command.name or getattr(command.callback, "__name__", "")
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
+app.registered_commands.sort(key=_place)
 
 
 def _print_version(asked: bool) -> None:

@@ -19,10 +19,11 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.grids import show_table, watched_search
 from refprotofl.cli.output import emit, notes, say, warn
-from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import read_whole

@@ -18,11 +18,12 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.grids import run_grid, show_table, warn_of
 from refprotofl.cli.output import notes, say, warn
 from refprotofl.cli.report import report_finished
-from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, duration

@@ -22,13 +22,15 @@ from refprotofl.cli.app import (
     app,
     nothing_kept_yet,
     read_path,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.output import complain, emit, notes, out, say
 from refprotofl.cli.report import Port, report_finished
 from refprotofl.core import numerics
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_file_name, for_terminal
-from refprotofl.core.units import counted, read_whole
+from refprotofl.core.units import counted
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -190,15 +192,6 @@ def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -
     return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place, *trust])
 
 
-def read_workers(text: str) -> "Count":
-    if text == "auto":
-        return "auto"
-    number = read_whole(text)
-    if not number:
-        raise InputError(f"--workers {text}: expected auto or a whole number of at least 1.")
-    return number
-
-
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
@@ -224,8 +217,3 @@ def _recorded_numerics(folder: Path) -> list[str]:
 
     mode = recorded_numerics(folder)
     return [] if mode is None else [f"numerics={mode}"]
-
-
-def with_device(settings: list[str], device: str | None) -> list[str]:
-    """Return the settings with --device, which overrides them."""
-    return settings if device is None else [*settings, f"device={device}"]

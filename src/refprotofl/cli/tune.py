@@ -18,10 +18,11 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.grids import watched_search
 from refprotofl.cli.output import Column, emit, explain, notes, say, show, warn
-from refprotofl.cli.run import read_workers, with_device
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, percent
 

@@ -84,7 +84,7 @@ def _path(site: Site) -> Path:
 
 
 def default_client(name: str, nodes: int) -> int:
-    """Return the client that a name such as node-3 stands for."""
+    """Return the client number at the end of a name such as node-3."""
     number = re.fullmatch(r".*?(\d{1,7})", name)
     if number is None or int(number[1]) >= nodes:
         raise InputError(f"The name {name} does not end in a client number. Give --client 0 to {nodes - 1}.")

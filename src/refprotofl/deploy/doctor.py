@@ -41,7 +41,7 @@ class Finding:
     words: str
 
 
-# Returns the headers by which a node shows who it is, made at the moment of a request.
+# Returns the headers that authenticate a node, made at the moment of a request.
 Sign = Callable[[], Mapping[str, str]]
 
 

@@ -321,7 +321,7 @@ def verified_key(headers: Mapping[str, str]) -> bytes | None:
 
 
 def signed_headers(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
-    """Return the headers by which a node shows who it is."""
+    """Return the headers that authenticate a node."""
     stamp = datetime.datetime.now(datetime.UTC).isoformat()
     signature = sign_message(key, stamp.encode("ascii"))
     return {

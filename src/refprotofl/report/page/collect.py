@@ -199,8 +199,8 @@ def labels_of(experiments: Sequence[Experiment]) -> list[Label]:
     for plain in plains:
         alike = [other for other in plains if other["method"] == plain["method"]]
         block = _block(plain, shared)
-        beside = [other for other in alike if _block(other, shared) == block]
-        searched = [key for key in tuned if _values(key, beside) > 1]
+        peers = [other for other in alike if _block(other, shared) == block]
+        searched = [key for key in tuned if _values(key, peers) > 1]
         switches = [key for key in own if key in plain and _values(key, alike) > 1]
         method = str(plain["method"])
         own_words = (f"{key.removeprefix(f'{method}.')}={_as_typed(plain[key])}" for key in (*switches, *searched))

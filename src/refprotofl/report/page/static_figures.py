@@ -85,7 +85,7 @@ def _bars(axes: "Axes", figure: Figure) -> None:
 def _stacked(axes: "Axes", figure: Figure) -> None:
     rounds = sorted({one[figure.x] for one in figure.records()})
     place = {number: at for at, number in enumerate(rounds)}
-    beneath = np.zeros(len(rounds))
+    bottoms = np.zeros(len(rounds))
     names = list(
         dict.fromkeys((one[figure.colour or ""], one[figure.size] if figure.size else 0) for one in figure.records())
     )
@@ -97,11 +97,11 @@ def _stacked(axes: "Axes", figure: Figure) -> None:
         axes.bar(
             range(len(rounds)),
             heights,
-            bottom=beneath,
+            bottom=bottoms,
             color=CLASS_COLOURS[at % len(CLASS_COLOURS)],
             label=shortened(str(name), 30),
         )
-        beneath += heights
+        bottoms += heights
     step = max(1, len(rounds) // 10)
     axes.set_xticks(range(0, len(rounds), step), [str(one) for one in rounds[::step]])
 
