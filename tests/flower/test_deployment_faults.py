@@ -29,8 +29,7 @@ from refprotofl.deploy.registry import Place
 from refprotofl.engines.flower.app import read_run_config
 from refprotofl.engines.flower.messages import unwrap
 from refprotofl.federation.session import run
-from refprotofl.records.events import read_events
-from refprotofl.records.rounds import read_messages
+from refprotofl.records.events import read_events, read_messages
 from refprotofl.records.verify import first_difference
 
 

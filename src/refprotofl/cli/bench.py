@@ -73,16 +73,21 @@ def bench_wire(
     limit_kernels(file, settings)
     from dataclasses import asdict
 
-    from refprotofl.bench.masks import masks_of_run
+    from refprotofl.bench.codes import (
+        VALUE_VARIANTS,
+        code_table,
+        masks_of_run,
+        uniform_masks,
+        value_table,
+        values_of_run,
+    )
     from refprotofl.bench.measuring import Report
-    from refprotofl.bench.values import VARIANTS, value_table, values_of_run
-    from refprotofl.bench.wire import code_table, uniform_masks
     from refprotofl.experiment.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
     rows = [asdict(row) for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds))]
     sent: dict[str, Tensor] = {}
-    for name, switches in VARIANTS.items():
+    for name, switches in VALUE_VARIANTS.items():
         asked = load_experiment(file, preset, [*(settings or ()), f"rounds={rounds}", *switches])
         sent |= {f"{name}: {field}": one for field, one in values_of_run(asked, data).items()}
     values = Report("Values: bits against their entropy", [asdict(row) for row in value_table(sent)])

@@ -36,7 +36,7 @@ def bench_codes(
 ) -> None:
     """What thin's codes leave out of the changes that clients of FedAvg make in your experiment, at the same length."""
     limit_kernels(file, settings)
-    from refprotofl.bench.changes import changes_of_run, measure_codes
+    from refprotofl.bench.codes import changes_of_run, measure_codes
     from refprotofl.experiment.presets import load_experiment
 
     whole = ["method=fedavg", "share=full", "compress.name=none", "fraction=1"]

@@ -85,8 +85,7 @@ def bench_scale(
     as_json: AsJson = False,
 ) -> None:
     """Time per round and memory against the number of clients, each point in a process of its own."""
-    from refprotofl.bench.curves import draw_scale
-    from refprotofl.bench.scale import measure_scale, points
+    from refprotofl.bench.scale import draw_scale, measure_scale, points
     from refprotofl.report.pictures.style import check_suffix
 
     if quick:

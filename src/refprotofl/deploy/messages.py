@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.engines.engine import CODES, Code
-from refprotofl.records.files import sha256
+from refprotofl.records.atomic_files import sha256
 
 Header = Mapping[str, Any]
 

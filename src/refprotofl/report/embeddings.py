@@ -13,8 +13,8 @@ from refprotofl.core.process import one_compute_thread
 from refprotofl.core.state import State, digest_value
 from refprotofl.core.streams import stream
 from refprotofl.data.dataset import Labels
-from refprotofl.data.sampling import balanced_draw
-from refprotofl.export.trained import Aggregated, load_aggregated, load_trained
+from refprotofl.data.draws import balanced_draw
+from refprotofl.export.trained_model import Aggregated, load_aggregated, load_trained
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel
 

@@ -16,9 +16,8 @@ from typing import Any, Literal, Protocol
 
 from refprotofl.core.errors import InputError, MachineError
 from refprotofl.core.escaping import for_csv, for_terminal
-from refprotofl.records.events import Event
-from refprotofl.records.files import write_error
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.atomic_files import write_error
+from refprotofl.records.events import Event, read_traffic
 from refprotofl.report.page.about import flat
 from refprotofl.report.page.collect import is_run
 from refprotofl.report.page.sources import RunReader

@@ -17,7 +17,7 @@ from refprotofl.core.escaping import for_terminal
 from refprotofl.deploy.messages import Unreadable
 from refprotofl.deploy.transport import SLACK, Node, Reply, Sending
 from refprotofl.engines.flower.messages import Packed, pack, unwrap, wrap
-from refprotofl.records.files import sha256
+from refprotofl.records.atomic_files import sha256
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call
 HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn

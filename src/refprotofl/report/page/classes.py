@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from refprotofl.evaluation.confusion import per_class_accuracy
+from refprotofl.evaluation.metrics import per_class_accuracy
 from refprotofl.report.page.elements import Cell, Column, Figure, words
 from refprotofl.report.page.sources import RunTold
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from refprotofl.core.errors import InputError
-from refprotofl.records.files import make_folders, write_whole
+from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.page.curves import thinned
 from refprotofl.report.page.elements import Cell, Figure, Page, Part
 from refprotofl.report.page.html import MOST_BYTES, as_file
