@@ -13,7 +13,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.units import counted, percent
 
 if TYPE_CHECKING:
-    from refprotofl.evaluation.confusion import Confusion
+    from refprotofl.evaluation.metrics import Confusion
     from refprotofl.export import Trained
 
 Place = Annotated[
@@ -61,7 +61,7 @@ def predict(
     """Classify images with the model of one client or of each: predicted class and class probabilities."""
     from refprotofl.export import find_clients, predict_each, write_predictions
     from refprotofl.export import predict as predict_one
-    from refprotofl.export.predict import mean_accuracy, summed_confusion
+    from refprotofl.export.predictions import mean_accuracy, summed_confusion
 
     own = _own_model(run_folder, client, trust_code)
     if own is not None:
@@ -84,7 +84,7 @@ def predict(
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
     """Print the confusion matrix, or for many classes the accuracy and most frequent wrong prediction of each."""
-    from refprotofl.evaluation.confusion import most_confused, per_class_accuracy
+    from refprotofl.evaluation.metrics import most_confused, per_class_accuracy
 
     small = len(names) <= MOST_COLUMNS
     others = [Column(name, numbers=True) for name in names] if small else [Column("most frequent error", wraps=20)]
@@ -125,7 +125,7 @@ def export(
 
 def _own_model(folder: Path, client: str | None, trust_code: bool) -> "Trained | None":
     """Return the model of a node's store; None if the folder is not one."""
-    from refprotofl.export.node import is_node_store, load_own
+    from refprotofl.export.node_model import is_node_store, load_own
 
     if not is_node_store(folder):
         return None

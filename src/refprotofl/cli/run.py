@@ -185,7 +185,7 @@ def _report_interrupt(folder: Path, data: Path | None, experiment: "Experiment")
 
 def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -> str:
     """Return the command that resumes the run; code that the user has just run is trusted."""
-    from refprotofl.experiment.references import references
+    from refprotofl.core.user_code import references
 
     place = [] if data is None else ["--data", str(data)]
     trust = ["--trust-code"] if references(experiment.plain()) else []
@@ -194,8 +194,8 @@ def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -
 
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
+    from refprotofl.core.user_code import references, refuse_code
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
-    from refprotofl.experiment.references import references, refuse_code
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.safe_io import check_file
 

@@ -19,9 +19,8 @@ import numpy as np
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.units import counted, size
 from refprotofl.data.array_files import machine_memory
-from refprotofl.data.labelled import Labelled, load_labelled
-from refprotofl.data.reading import Reading
-from refprotofl.data.resizing import Sizing
+from refprotofl.data.labelled_images import LabelledImages, load_labelled
+from refprotofl.data.reading import Reading, Sizing
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
@@ -184,7 +183,7 @@ def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding
     yield _step(found, config, experiment) if run.fine else Finding("training", None, f"not timed: {FIRST}.")
 
 
-def _assume_input(experiment: Experiment, found: Labelled) -> Experiment:
+def _assume_input(experiment: Experiment, found: LabelledImages) -> Experiment:
     """Return an experiment that has not run yet as if all nodes had data like this one's."""
     channels = found.shape[0]
     seen = Input(
@@ -223,12 +222,12 @@ def _memory() -> Finding:
     return Finding("memory", fine, f"{size(total)} in total{'' if fine else f'; {size(ROOM)} is the minimum'}.")
 
 
-def _load(config: NodeConfig, experiment: Experiment | None) -> Labelled:
+def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledImages:
     sizing = Sizing(experiment.resize, experiment.crop) if experiment is not None else Sizing()
     return load_labelled(config.data_path, "data-path", None, Reading(sizing))
 
 
-def _data(found: Labelled, config: NodeConfig, experiment: Experiment | None) -> Finding:
+def _data(found: LabelledImages, config: NodeConfig, experiment: Experiment | None) -> Finding:
     from refprotofl.deploy.node_data import images_of
 
     channels, height, width = found.shape
@@ -255,7 +254,7 @@ def _run(config: NodeConfig, experiment: Experiment) -> Finding:
     return Finding("run", True, "code, data and budget are accepted.")
 
 
-def _step(found: Labelled, config: NodeConfig, experiment: Experiment) -> Finding:
+def _step(found: LabelledImages, config: NodeConfig, experiment: Experiment) -> Finding:
     """Time one training step of the client after a warm-up, without further work of the method."""
     import torch
 
