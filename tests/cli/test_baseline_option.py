@@ -1,4 +1,4 @@
-"""A run's number beside that of training alone: on request, or from a run that is there."""
+"""A run's accuracy compared with local training: on request, or from an existing run."""
 
 import json
 from pathlib import Path

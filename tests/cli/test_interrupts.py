@@ -1,4 +1,4 @@
-"""Real processes, really killed: workers do not outlive them, and the run goes on where it was."""
+"""Real processes, really killed: workers do not outlive them, and the run resumes where it stopped."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: RunResul
 
 
 @pytest.mark.parametrize(("name", "workers"), [("SIGINT", 2), ("SIGTERM", 1)])
-def test_an_interrupt_names_the_command_that_goes_on(
+def test_an_interrupt_names_the_command_that_continues(
     refprotofl: "Command", long: Path, whole: RunResult, tmp_path: Path, name: str, workers: int
 ) -> None:
     folder = tmp_path / "a run"
@@ -154,7 +154,7 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_an_interrupt_while_libraries_are_imported_tells_that_nothing_was_kept(
+def test_an_interrupt_during_imports_says_that_nothing_was_written(
     refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def interrupt(*_: object) -> None:

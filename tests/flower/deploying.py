@@ -52,8 +52,8 @@ def simulated(config: dict[str, Any], out: Path) -> RunResult:
 
 
 def failures(folder: Path) -> list[tuple[int, int, str]]:
-    told = [event for event in read_events(folder) if event["event"] == "client-failed"]
-    return [(event["round"], event["client"], event["code"]) for event in told]
+    found = [event for event in read_events(folder) if event["event"] == "client-failed"]
+    return [(event["round"], event["client"], event["code"]) for event in found]
 
 
 def participants(folder: Path) -> list[list[int]]:

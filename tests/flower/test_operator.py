@@ -1,4 +1,4 @@
-"""What the operator does: keys admitted and revoked, runs followed to their end."""
+"""The operator: admits and revokes keys, follows runs to their end."""
 
 import shutil
 from pathlib import Path
@@ -175,8 +175,8 @@ def test_a_run_is_submitted_with_what_was_typed_and_all_nodes_as_clients(
     assert found.experiment.clients == 7
 
 
-def test_a_server_that_is_not_running_is_told_with_the_command_that_starts_it(tmp_path: Path) -> None:
-    keys = SiteKeys(host="127.0.0.1", port=1, operator_port=2, nodes=2)  # ports that nobody listens on
+def test_a_server_that_is_not_running_is_reported_with_the_command_that_starts_it(tmp_path: Path) -> None:
+    keys = SiteKeys(host="127.0.0.1", port=1, operator_port=2, nodes=2)  # ports without a listener
     site = create_site(tmp_path / "site", keys)
     with pytest.raises(InputError, match="is not running: refprotofl deploy start"):
         FlowerOperator(site).nodes()

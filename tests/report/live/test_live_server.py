@@ -1,4 +1,4 @@
-"""The page over HTTP: for who knows the token, asks this very host, and only reads."""
+"""The page over HTTP: only for GET requests with the token that name this host."""
 
 import http.client
 import json
@@ -128,13 +128,13 @@ def test_events_are_numbered_by_their_lines(server: LiveServer, folder: Path) ->
     assert [int(one["id"]) for one in found] == list(range(1, len(names) + 1))
 
 
-def test_who_comes_back_is_told_what_it_missed(server: LiveServer, folder: Path) -> None:
+def test_a_viewer_that_reconnects_receives_the_missed_events(server: LiveServer, folder: Path) -> None:
     lines = len((folder / "events.jsonl").read_text().splitlines())
     assert [one["id"] for one in events(server, 2, str(lines - 2))] == [str(lines - 1), str(lines)]
     assert events(server, 1, "<script>")[0]["id"] == "1"
 
 
-def test_a_new_line_is_told_at_once(server: LiveServer, folder: Path) -> None:
+def test_a_new_line_is_sent_at_once(server: LiveServer, folder: Path) -> None:
     path = folder / "events.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
@@ -167,8 +167,8 @@ def drip(connection: socket.socket, stop: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("opening", [b"", b"GET /t0ken/ HTTP/1.1\r\nHost: "])
-def test_slow_connections_keep_nobody_out(server: LiveServer, monkeypatch: pytest.MonkeyPatch, opening: bytes) -> None:
-    """As many as may wait, and more: an honest request is answered at once all the same."""
+def test_slow_connections_block_no_viewer(server: LiveServer, monkeypatch: pytest.MonkeyPatch, opening: bytes) -> None:
+    """Open more connections than may wait: an honest request is still answered at once."""
     monkeypatch.setattr(live_server, "MOST_WAITING", 20)
     stop = threading.Event()
     slow = [socket.create_connection(("127.0.0.1", port(server)), timeout=10) for _ in range(30)]
@@ -253,6 +253,6 @@ def test_a_folder_of_runs_is_watched_as_one_page(tmp_path: Path, brief_run: Path
     assert "1 run" in Follower(tmp_path / "grid").page().subtitle  # the same experiment counts once
 
 
-def test_a_port_that_is_taken_is_a_sentence(server: LiveServer) -> None:
+def test_a_port_that_is_taken_is_an_error_message(server: LiveServer) -> None:
     with pytest.raises(InputError, match="Cannot listen at"):
         listen("127.0.0.1", port(server))

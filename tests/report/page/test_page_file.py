@@ -91,9 +91,9 @@ def test_markup_and_controls_in_what_is_shown_do_nothing() -> None:
         assert elements.count("img") == 0
         assert "\x1b" not in text
         assert "\u202e" not in text
-        told = json.loads(elements.texts["script"][0])
-        assert told["title"].startswith("</script><script>alert(1)")  # as text
-        assert told["sections"][0]["parts"][0]["rows"][1] == ["=1+1", None]  # JSON has no infinity
+        found = json.loads(elements.texts["script"][0])
+        assert found["title"].startswith("</script><script>alert(1)")  # as text
+        assert found["sections"][0]["parts"][0]["rows"][1] == ["=1+1", None]  # JSON has no infinity
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "&lt;", "\u2028"])

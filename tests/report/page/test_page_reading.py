@@ -65,14 +65,14 @@ def changed(finished: Path, **values: Any) -> None:
         {"round": "one"},
     ],
 )
-def test_a_round_of_another_kind_is_a_sentence(finished: Path, values: dict[str, Any]) -> None:
+def test_a_round_of_another_kind_is_an_error_message(finished: Path, values: dict[str, Any]) -> None:
     changed(finished, **values)
     with pytest.raises(DataError, match=r"events\.jsonl: line 2 is not a valid event"):
         read_run(finished)
 
 
 @pytest.mark.parametrize("line", [b"[]", b"7", b"[" * 100_000, b"\xff\xfe", b'{"event": 1}', b"{", b""])
-def test_lines_that_are_no_events_are_a_sentence(finished: Path, line: bytes) -> None:
+def test_lines_that_are_no_events_are_an_error_message(finished: Path, line: bytes) -> None:
     path = finished / "events.jsonl"
     path.write_bytes(line + b"\n" + path.read_bytes())
     with pytest.raises(DataError, match="line 1 is not a valid event"):
@@ -124,7 +124,7 @@ def test_a_damaged_run_costs_a_grid_its_own_place_alone(grid: Path, tmp_path: Pa
     assert "fedavg-1" in page.notes[0]
 
 
-def test_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_what_is_not_there_is_an_error_message(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Path not found"):
         gather([tmp_path / "nowhere"])
     with pytest.raises(InputError, match="is not a run folder"):
