@@ -14,7 +14,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import SampleUse
-from refprotofl.privacy.mechanism import setting
+from refprotofl.privacy.interface import setting
 from refprotofl.wire import Message
 
 if TYPE_CHECKING:
