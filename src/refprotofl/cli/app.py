@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from refprotofl.cli.output import complain
 from refprotofl.core.errors import InputError
@@ -17,7 +19,23 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 NOTHING_KEPT = "Interrupted before the run started; nothing was written."
 
+
+class Commands(TyperGroup):
+    """The commands; `reproduce FILE.toml` is the one in that study file."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Replace a study file by the command in it."""
+        if args[0] == "reproduce" and len(args) > 1 and args[1].endswith(".toml"):
+            from refprotofl.cli.study_files import expand_study
+
+            args = expand_study(read_path(args[1]), args[2:], self.commands)
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning over thin links: private backbones, a shared adapter, prototypes as anchors.",
     epilog="Exit codes: 0 success, 2 invalid input, 3 missing or corrupt data, 4 failed run, 130 interrupted.",
     no_args_is_help=True,
