@@ -54,7 +54,7 @@ def test_clients_and_the_rest_of_the_time_are_reported(
     assert "round 2 of 4" in found
     assert "left" in found
     states = browser.run("return [...document.querySelectorAll('.clients li')].map(one => one.innerText)")
-    assert states == [f"{number}: took part" for number in range(4)]
+    assert states == [f"{number}: participated" for number in range(4)]
 
 
 def test_the_page_of_a_whole_folder_is_watched_too(browser: Any, grid: Path, served: Serve) -> None:

@@ -57,7 +57,7 @@ def test_a_quote_without_an_end_is_reported() -> None:
 
 
 def test_an_experiments_own_key_is_refused_with_the_place_where_it_belongs() -> None:
-    with pytest.raises(InputError, match=r'no run config key rounds\. .* as in set="rounds=3"\.'):
+    with pytest.raises(InputError, match=r'Unknown run config key `rounds`\. .* as in set="rounds=3"\.'):
         read_run_config(EMPTY | {"rounds": 3})
 
 

@@ -4,13 +4,16 @@ import asyncio
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refprotofl.cli.app import app, read_path
 from refprotofl.cli.output import emit, notes, say
 from refprotofl.core.units import counted, size
+
+if TYPE_CHECKING:
+    from refprotofl.records.relay_traffic import Crossed
 
 
 @app.command(epilog="Example: refprotofl relay --to 127.0.0.1:8443 --listen 127.0.0.1:9443 --profile lte")
@@ -46,7 +49,6 @@ def relay(
     Ctrl-C stops it and prints the counts.
     """
     from refprotofl.deploy.relay import Address, read_address, read_cut, read_profile, run_relay
-    from refprotofl.records.relay_traffic import Crossed
 
     link = read_profile(profile) if profile is not None else None
     found: list[Crossed] = []
@@ -70,13 +72,15 @@ def relay(
 
     with suppress(KeyboardInterrupt):
         asyncio.run(work())
-    if not found:
-        return
-    (total,) = found
+    if found:
+        _print_counts(found[0], as_json)
+
+
+def _print_counts(total: "Crossed", as_json: bool) -> None:
     if as_json:
         emit(json.dumps(total) + "\n")
-    else:
-        crossed = (
-            f"{size(total['up'])} up and {size(total['down'])} down over {counted(total['connections'], 'connection')}"
-        )
-        say(f"{crossed}; {total['refused']} refused, {counted(total['flipped'], 'bit')} flipped")
+        return
+    crossed = (
+        f"{size(total['up'])} up and {size(total['down'])} down over {counted(total['connections'], 'connection')}"
+    )
+    say(f"{crossed}; {total['refused']} refused, {counted(total['flipped'], 'bit')} flipped")

@@ -83,10 +83,7 @@ def run(
     """
     with nothing_kept_yet():
         count = read_workers(workers)
-        if resume and out_dir is None:
-            raise InputError("--resume needs --out, the folder of the run to resume.")
-        if from_round is not None and not resume:
-            raise InputError("--from-round rolls back an existing run: it needs --resume and --out.")
+        _check_resume(resume, out_dir, from_round)
         if resume and out_dir is not None and file is None and preset is None:
             experiment = _resumed(out_dir, settings or [], device, trust_code)
         else:
@@ -121,6 +118,13 @@ def run(
         print_summary(out, finished.summary, finished.folder, reference)
     if reported:
         report_finished([finished.folder], finished.folder / "report.html", data)
+
+
+def _check_resume(resume: bool, out_dir: Path | None, from_round: int | None) -> None:
+    if resume and out_dir is None:
+        raise InputError("--resume needs --out, the folder of the run to resume.")
+    if from_round is not None and not resume:
+        raise InputError("--from-round rolls back an existing run: it needs --resume and --out.")
 
 
 def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[object]":

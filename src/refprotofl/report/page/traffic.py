@@ -56,11 +56,18 @@ def levels_table(run: RunRecord) -> Table:
     return Table("Traffic by level", ("direction", "parameters", "payload", "wire"), rows, notes)
 
 
+SHARE = Column("share", "share", "share")
+
+
 def mask_figures(rounds: Sequence[RoundRecord]) -> list[Figure]:
     """Return the figures of masks; none if no masks are recorded."""
     recorded = thinned([(one.round, one.masks) for one in rounds if one.masks is not None], MOST_STOPS)
     if not recorded:
         return []
+    return [*_part_figures(recorded), _overlap_figure(recorded), _ages(rounds, recorded)]
+
+
+def _part_figures(recorded: Sequence[tuple[int, Masks]]) -> list[Figure]:
     shares: list[list[Cell]] = []
     densities: list[list[Cell]] = []
     for number, masks in recorded:
@@ -69,53 +76,43 @@ def mask_figures(rounds: Sequence[RoundRecord]) -> list[Figure]:
             shares.append([number, name, part["sent"] / sent if sent else None])
             most = part["size"] * masks["clients"]
             densities.append([number, name, part["sent"] / most if most else None])
-    part_column, share = Column("part", "part of the model", "text"), Column("share", "share", "share")
-    overlaps: list[list[Cell]] = [
+    column = Column("part", "part of the model", "text")
+    return [
+        _share_lines(
+            "mask-parts",
+            "Sent coordinates by model part",
+            "Share of all sent coordinates that are in each part of the adapter.",
+            column,
+            shares,
+        ),
+        _share_lines(
+            "mask-density",
+            "Share of each model part sent",
+            "Share of a part's coordinates that a client sends, mean over clients.",
+            column,
+            densities,
+        ),
+    ]
+
+
+def _overlap_figure(recorded: Sequence[tuple[int, Masks]]) -> Figure:
+    rows: list[list[Cell]] = [
         [number, name, value]
         for number, masks in recorded
         for name, value in (("measured", masks["overlap"]), ("expected by chance", _chance(masks)))
         if value is not None
     ]
-    return [
-        Figure(
-            "mask-parts",
-            "Sent coordinates by model part",
-            "Share of all sent coordinates that are in each part of the adapter.",
-            "lines",
-            (ROUND, part_column, share),
-            shares,
-            x="round",
-            y="share",
-            colour="part",
-            zero=True,
-        ),
-        Figure(
-            "mask-density",
-            "Share of each model part sent",
-            "Share of a part's coordinates that a client sends, mean over clients.",
-            "lines",
-            (ROUND, part_column, share),
-            densities,
-            x="round",
-            y="share",
-            colour="part",
-            zero=True,
-        ),
-        Figure(
-            "mask-overlap",
-            "Mask overlap between clients",
-            "Share of a client's sent coordinates that another client also sends, mean over pairs, and the overlap "
-            "expected of independent masks.",
-            "lines",
-            (ROUND, Column("masks", "masks", "text"), share),
-            overlaps,
-            x="round",
-            y="share",
-            colour="masks",
-            zero=True,
-        ),
-        _ages(rounds, recorded),
-    ]
+    caption = (
+        "Share of a client's sent coordinates that another client also sends, mean over pairs, and the overlap "
+        "expected of independent masks."
+    )
+    return _share_lines("mask-overlap", "Mask overlap between clients", caption, Column("masks", "masks", "text"), rows)
+
+
+def _share_lines(name: str, title: str, caption: str, series: Column, rows: list[list[Cell]]) -> Figure:
+    """Return shares by round, one line per value of the column `series`."""
+    columns = (ROUND, series, SHARE)
+    return Figure(name, title, caption, "lines", columns, rows, x="round", y="share", colour=series.name, zero=True)
 
 
 def _chance(masks: Masks) -> float | None:
