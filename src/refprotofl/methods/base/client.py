@@ -26,7 +26,8 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
-from refprotofl.methods.declaration import Feedback
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.privacy.dp_sgd import SampleNoise
@@ -56,7 +57,7 @@ class ClientContext:
     blobs: BlobStore
     memo: dict[str, Tensor]  # common to all clients of a place: features under the newest shared backbone
     options: Any = None  # the method's own
-    feedback: Feedback = "none"
+    feedback: Feedback = field(default_factory=Feedback)
     messages: MessageSchemas = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,6 +106,7 @@ class Client(ABC):
         self.parts = context.parts
         self.samples = context.samples
         self.state = state
+        self.compressor = create_compressor(context.experiment)
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         if verb not in (*self.verbs, LOST):
@@ -123,7 +125,7 @@ class Client(ABC):
     def join(self, round: int, message: ValidatedMessage) -> Message:
         if "images" in message:
             self.state["public"] = self.context.blobs.put(message)
-        if self.context.feedback == "ef21":
+        if self.context.feedback.server_memory:
             self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # as the server's: it forgets, too
         return {"samples": len(self.training_samples())}
 

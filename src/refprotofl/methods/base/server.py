@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 from refprotofl.core.parts import Parts
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Aggregator, Normalise
-from refprotofl.methods.aggregators.robust import choose_aggregator
-from refprotofl.methods.base.broadcast import remember
+from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.base.aggregation import Aggregator, Normalise
+from refprotofl.methods.base.broadcast import Downlink, create_changes
 from refprotofl.methods.base.cohort import Answers, Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import (
@@ -31,7 +31,8 @@ from refprotofl.methods.base.schema import (
     read_scores,
 )
 from refprotofl.methods.base.screening import Held, Sizes, Standing, compare, norm, sizes
-from refprotofl.methods.declaration import Feedback
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.wire import Message
@@ -52,7 +53,7 @@ class ServerContext:
     pooled: Samples | None = None  # all clients' samples, for a method without federation
     test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
     options: Any = None  # the method's own
-    feedback: Feedback = "none"
+    feedback: Feedback = field(default_factory=Feedback)
     most_samples: int | None = None  # of any client, where that is known
     own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
 
@@ -95,11 +96,18 @@ class Server(ABC):
         self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
         self.compared: set[str] = set()  # the verbs whose answers were compared in it
         self.privacy = create_mechanism(context.experiment)
-        named = choose_aggregator(context.experiment, self.normalise)
+        named = create_aggregator(context.experiment, self.normalise)
         self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self._round)  # by the experiment
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
-        # Its tensors are part of the state.
-        self.remembered = remember(context.experiment, context.feedback, context.scope.shared)
+        self.compressor = create_compressor(context.experiment)
+        size, clients = context.scope.shared, context.experiment.clients
+        # The tensors of these two are part of the state.
+        self.downlink = self.compressor.create_downlink(clients, size) or self.create_downlink()
+        self.changes = create_changes(context.feedback, clients, size)
+
+    def create_downlink(self) -> Downlink:
+        """Return the way of the shared vector down to the clients, where the compressor has none of its own."""
+        return Downlink()
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
@@ -116,12 +124,14 @@ class Server(ABC):
 
     @property
     def state(self) -> State:
-        return {name: getattr(self, name) for name in self.state_names} | self.remembered.state
+        own = {name: getattr(self, name) for name in self.state_names}
+        return own | self.downlink.state | self.changes.state
 
     def restore(self, state: State) -> None:
         for name in self.state_names:
             setattr(self, name, state[name])
-        self.remembered.restore(state)
+        self.downlink.restore(state)
+        self.changes.restore(state)
 
     @abstractmethod
     def round(self, cohort: Cohort) -> None: ...
@@ -201,7 +211,8 @@ class Server(ABC):
 
     def welcome(self, client: int, answer: ValidatedMessage) -> None:
         self.samples[client] = answer.whole("samples")
-        self.remembered.forget(client)
+        self.downlink.forget(client)
+        self.changes.forget(client)
 
     def ask_once(
         self,
@@ -302,7 +313,7 @@ class Server(ABC):
     def _usual_memory(self, found: Sizes) -> float:
         """The usual size of changes under EF21, in which old clients send little and new ones the whole change."""
         clients = {client for by_client in found.values() for client in by_client}
-        known = [norm(self.remembered.memory[client]) for client in clients if len(self.remembered.memory)]
+        known = [norm(change) for change in self.changes.known(clients)]
         return sorted(known)[len(known) // 2] if known else 0.0
 
     def accepted(

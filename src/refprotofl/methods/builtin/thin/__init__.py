@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 
 from refprotofl.core.parts import ALL
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
-from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases, SampleUse, SampleUses
+from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Releases, SampleUse, SampleUses
+from refprotofl.methods.feedback import FEEDBACKS, Feedback
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -139,7 +140,7 @@ class Thin(Declaration):
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        return "ef" if experiment.thin.feedback else "none"
+        return FEEDBACKS["ef" if experiment.thin.feedback else "none"]
 
     @staticmethod
     def finetune_epochs(experiment: "Experiment") -> int:
@@ -153,10 +154,9 @@ class Thin(Declaration):
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
-        if experiment.compress.name != "none":
+        if experiment.compress.enabled:
             raise ValueError(
-                f'has compress.name = "{experiment.compress.name}", but thin codes what it sends by itself: set '
-                "thin.up-bits"
+                f"has {experiment.compress.setting}, but thin codes what it sends by itself: set thin.up-bits"
             )
         if experiment.model.norm == "batch-local":
             raise ValueError(
