@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from refprotofl.methods import METHODS
 from refprotofl.methods.aggregators.mean import Mean
-from refprotofl.methods.base.aggregation import Normalise, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.server import ServerContext
 from refprotofl.methods.common import weights
 from refprotofl.wire.tensors import same_bits
@@ -184,12 +184,13 @@ def test_places_that_are_all_places_are_the_whole_change(case: tuple[int, list[U
 # A rule that must have all uploads at once
 
 
-class Median:
+class Median(Aggregator):
     """Coordinate-wise, over who sent the coordinate; of an even number the mean of the middle two."""
 
-    holds: ClassVar[bool] = True
+    holds = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.given: list[object] = []
 
     def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:

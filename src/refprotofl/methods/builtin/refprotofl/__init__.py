@@ -10,10 +10,11 @@ from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.methods.declaration import (
     NAMED_BY_SIZE,
     Cost,
-    Declaration,
+    Method,
     Releases,
     SampleUse,
     SampleUses,
+    lazy,
     releases_of_weights,
 )
 from refprotofl.methods.feedback import FEEDBACKS, Feedback, FeedbackName
@@ -76,14 +77,14 @@ class Options(Table):
         return self.keep if self.apud else 1.0
 
 
-class RefProtoFL(Declaration):
+class RefProtoFL(Method):
     """private backbones, shared adapter, anchors from a public set"""
 
     name = "refprotofl"
     options = Options
     shared = ADAPTER
-    server = "refprotofl.methods.builtin.refprotofl.server:RefProtoServer"
-    client = "refprotofl.methods.builtin.refprotofl.client:RefProtoClient"
+    server = lazy("refprotofl.methods.builtin.refprotofl.server:RefProtoServer")
+    client = lazy("refprotofl.methods.builtin.refprotofl.client:RefProtoClient")
     notes = (
         "Eqs. (17), (18) sum over samples; here the losses are means, so that their weights do not depend on the batch",
         "the public set is shipped to every client once, and counted; the paper takes it as given",
@@ -118,7 +119,7 @@ class RefProtoFL(Declaration):
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         table: Options = experiment.refprotofl
-        return Declaration.feedback(experiment) if experiment.compress.enabled else FEEDBACKS[table.error_feedback]
+        return Method.feedback(experiment) if experiment.compress.enabled else FEEDBACKS[table.error_feedback]
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
