@@ -147,6 +147,30 @@ def test_without_feedback_nothing_is_remembered(name):
 # Values
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none", [1, -4, 0.5, 3]),
+        ("top-k", [0, -4, 0, 3]),
+        ("top-k-ef", [0, -4, 0, 3]),
+        ("ef21", [0, -4, 0, 3]),
+        ("stc", [0, -3.5, 0, 3.5]),  # their mean magnitude
+    ],
+)
+def test_what_is_decoded_by_hand(name, expected):
+    assert send(Compress(name=name, keep=0.5), torch.tensor([1.0, -4.0, 0.5, 3.0]))[1].tolist() == expected
+
+
+def test_without_compression_the_trained_weights_arrive_to_the_bit():
+    trained, reference, state = vector(1), vector(2), State()
+    compressor = compressor_of(Compress())
+    message = compressor.write_update(trained, reference, state, draw("none"))
+    assert same_bits(ValidatedMessage(message).tensor("shared"), trained)
+    change = compressor.read_update(ValidatedMessage(message), reference, draw("none"))
+    assert same_bits(change, trained.double() - reference.double())
+    assert state == {}
+
+
 def test_top_k_sends_the_largest_and_nothing_else():
     message, read, _ = send(Compress(name="top-k", keep=0.5), torch.tensor([1.0, -4.0, 0.5, 3.0]))
     assert message == {"change": Sparse(torch.tensor([1, 3]), torch.tensor([-4.0, 3.0]), 4)}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.aggregation import Aggregator, Upload, aggregate_uploads, apply_update
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
+    from refprotofl.methods.base.compressor import Compressor
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
         Dense,
@@ -46,6 +47,7 @@ _PLACES = {
     "MessageSchema": "refprotofl.methods.base.schema",
     "FedAvgClient": "refprotofl.methods.builtin.fedavg.fedavg",
     "FedAvgServer": "refprotofl.methods.builtin.fedavg.fedavg",
+    "Compressor": "refprotofl.methods.base.compressor",
     "Mean": "refprotofl.methods.aggregators.mean",
     "Method": "refprotofl.methods.declaration",
     "Real": "refprotofl.methods.base.schema",
@@ -81,6 +83,7 @@ __all__ = [
     "Client",
     "ClientContext",
     "Cohort",
+    "Compressor",
     "Cost",
     "Dense",
     "FedAvgClient",

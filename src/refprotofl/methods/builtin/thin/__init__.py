@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
     from refprotofl.experiment.sections import Train
 
-BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
+BLOCK = 4096  # weights that are rotated together: that of thin.quantisation, which needs torch
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 
