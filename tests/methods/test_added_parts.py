@@ -9,8 +9,8 @@ import torch
 
 from refprotofl.core.discovery import names_in
 from refprotofl.core.errors import InputError
+from refprotofl.core.user_code import references
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods import aggregators, compressors
 

@@ -13,7 +13,7 @@ from refprotofl.methods.builtin.thin import entropy_code, quantisation
 from refprotofl.methods.builtin.thin.entropy_code import decode_entropy, encode_entropy, least_entropy
 from refprotofl.methods.builtin.thin.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.builtin.thin.sparse_code import decode_sparse, encode_sparse, least_sparse
-from refprotofl.wire.reader import WireError
+from refprotofl.wire.primitives import WireError
 
 pytestmark = pytest.mark.slow
 

@@ -34,7 +34,7 @@ from refprotofl.methods.base.screening import Held, Sizes, Standing, compare, no
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Counted, Kind
 

@@ -15,7 +15,7 @@ from refprotofl.methods.feedback import ErrorFeedback, Feedback
 from refprotofl.wire import Message, WireError
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.ledger import Counted
-from refprotofl.wire.reader import Reader
+from refprotofl.wire.primitives import Reader
 
 
 class Stc(Compressor):
