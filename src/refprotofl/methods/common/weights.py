@@ -17,7 +17,6 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import Dense, Fields, Lost, MessageSchema, Scope, ValidatedMessage, Whole, declare
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.compressors import create_compressor
-from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
 
 # The fields
@@ -59,8 +58,7 @@ def load_shared(client: Client, message: ValidatedMessage) -> Tensor:
     received = rebuild(client, "shared", message) if "base" in message else message.tensor("shared")
     if client.context.feedback.server_memory and "memory" not in client.state:
         raise Lost
-    client.model.write_private(client.state)
-    client.model.write(client.parts, received)
+    client.load(received)
     return received
 
 
@@ -127,11 +125,3 @@ def _marked(server: Server, round: int, changes: Iterable[tuple[int, Tensor]]) -
     for client, change in changes:
         server.downlink.mark_held([client], round)
         yield client, change
-
-
-def global_model(server: Server, shared: Tensor) -> SplitModel | None:
-    """Return the aggregated model, if nothing of a model is private: neither a part nor batch statistics."""
-    if server.model.read_private(server.parts):
-        return None
-    server.model.write(server.parts, shared)
-    return server.model
