@@ -36,7 +36,7 @@ def grid(refprotofl: Any, finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refprotofl.studies.runner.run", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr("refprotofl.studies.pool.run", lambda *_, **__: pytest.fail("something was run"))
     monkeypatch.setattr("refprotofl.studies.timing.run", lambda *_, **__: pytest.fail("something was measured"))
 
 
@@ -151,7 +151,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", run)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run)
     command = (
         "reproduce",
         "curves",
@@ -165,7 +165,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
     )
     outcome = refprotofl(*command)
     assert outcome.code == 130
-    kept = f"Interrupted. Finished and kept in {tmp_path / 'out'}: 2 of 4 runs; the same command goes on from here."
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'out'}: 2 of 4 runs. The same command resumes."
     assert kept in outcome.err
     assert len(list((tmp_path / "out/cells").iterdir())) == 2
     outcome = refprotofl(*command)
@@ -189,7 +189,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_tabled(
             raise RunError("The disk is on fire.")
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", run)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run)
     small = ("--set", "rounds=1", "--methods", "local,fedproto", "--seeds", "0")
     outcome = refprotofl("reproduce", "curves", "--out", tmp_path / "out", *GRID, *small)
     assert outcome.code == 4

@@ -17,24 +17,25 @@ from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import RunResult, run
 from refprotofl.records.machine import source_commit
-from refprotofl.studies.cells import Cell, cell_of
 from refprotofl.studies.results import keep, kept_file, read_kept, read_result, result_of
+from refprotofl.studies.rows import Row
+from refprotofl.studies.trials import Base, Trial
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, RunResult]:
-    cell = cell_of(None, "quick", TINY, "fedproto", 3, tmp_path_factory.mktemp("ran"))
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, RunResult]:
+    cell = Base(None, "quick", TINY).trial(Row("fedproto", "fedproto"), 3, tmp_path_factory.mktemp("ran"))
     return cell, run(cell.experiment, out=cell.folder)
 
 
 @pytest.fixture
-def kept(ran: tuple[Cell, RunResult], tmp_path: Path) -> Path:
+def kept(ran: tuple[Trial, RunResult], tmp_path: Path) -> Path:
     cell, finished = ran
     keep(tmp_path / "kept", cell, result_of(finished.folder, cell.experiment))
     return tmp_path / "kept"
 
 
-def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, RunResult]) -> None:
+def test_the_curve_ends_where_the_summary_does(ran: tuple[Trial, RunResult]) -> None:
     cell, finished = ran
     result = result_of(finished.folder, cell.experiment)
     first, last = result["curve"]
@@ -48,17 +49,17 @@ def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, RunResult]) -> N
     assert once < first["bytes"] < last["bytes"]
 
 
-def test_what_is_kept_is_what_was_told_but_for_the_largest(ran: tuple[Cell, RunResult], kept: Path) -> None:
+def test_what_is_kept_is_what_was_told_but_for_the_largest(ran: tuple[Trial, RunResult], kept: Path) -> None:
     cell, finished = ran
     found = read_kept(kept, cell, None)
     whole = result_of(finished.folder, cell.experiment)
     assert "confusion" in whole["summary"]
     summary = {name: value for name, value in whole["summary"].items() if name != "confusion"}
     assert found == {**whole, "summary": summary}
-    assert read_kept(kept, Cell("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
+    assert read_kept(kept, Trial("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
 
 
-def test_a_result_of_another_question_does_not_count(ran: tuple[Cell, RunResult], kept: Path) -> None:
+def test_a_result_of_another_question_does_not_count(ran: tuple[Trial, RunResult], kept: Path) -> None:
     cell, _ = ran
     file = kept_file(kept, cell)
     file.write_text(file.read_text().replace(cell.experiment.hash, "0" * 64))
@@ -90,7 +91,7 @@ EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_changed_result_is_refused_and_runs_nothing(
-    ran: tuple[Cell, RunResult], kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+    ran: tuple[Trial, RunResult], kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
 ) -> None:
     cell, _ = ran
     (tmp_path / "evil_module.py").write_text("raise SystemExit('it ran')")
@@ -116,7 +117,7 @@ def test_what_is_no_result_at_all_is_told(tmp_path: Path, text: str) -> None:
         read_result(tmp_path / "x.json")
 
 
-def test_no_link_is_followed(ran: tuple[Cell, RunResult], kept: Path, tmp_path: Path) -> None:
+def test_no_link_is_followed(ran: tuple[Trial, RunResult], kept: Path, tmp_path: Path) -> None:
     file = kept_file(kept, ran[0])
     shutil.move(file, tmp_path / "elsewhere.json")
     file.symlink_to(tmp_path / "elsewhere.json")
@@ -131,7 +132,7 @@ def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
     arrays: Any = {"x_train": images[:45], "y_train": labels[:45], "x_test": images[45:], "y_test": labels[45:]}
     np.savez(file, **arrays)
     settings = (f'dataset="{file}"', "clients=2", "min-size=5", "rounds=1", "model.embedding=8", "public.per-class=2")
-    cell = cell_of(None, "quick", settings, "local", 0, tmp_path / "runs")
+    cell = Base(None, "quick", tuple(settings)).trial(Row("local", "local"), 0, tmp_path / "runs")
     result = result_of(run(cell.experiment, out=cell.folder).folder, cell.experiment)
     keep(tmp_path / "kept", cell, result)
     before = file.read_bytes()
@@ -143,7 +144,7 @@ def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["traffic", "accuracy", "the round's event"])
-def test_events_without_what_a_curve_needs_are_told(ran: tuple[Cell, RunResult], tmp_path: Path, lost: str) -> None:
+def test_events_without_what_a_curve_needs_are_told(ran: tuple[Trial, RunResult], tmp_path: Path, lost: str) -> None:
     cell, finished = ran
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
@@ -155,7 +156,7 @@ def test_events_without_what_a_curve_needs_are_told(ran: tuple[Cell, RunResult],
         result_of(folder, cell.experiment)
 
 
-def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Cell, RunResult], tmp_path: Path) -> None:
+def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Trial, RunResult], tmp_path: Path) -> None:
     cell, finished = ran
     longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
     run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
@@ -172,7 +173,7 @@ def rewritten(folder: Path, change: Callable[[Any], object]) -> Path:
     return folder
 
 
-def test_version_and_commit_are_those_of_the_run(ran: tuple[Cell, RunResult], tmp_path: Path) -> None:
+def test_version_and_commit_are_those_of_the_run(ran: tuple[Trial, RunResult], tmp_path: Path) -> None:
     cell, finished = ran
     copied = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     folder = rewritten(copied, lambda first: first["machine"].update(refprotofl="0.0.9", commit="abc+"))
@@ -183,7 +184,7 @@ def test_version_and_commit_are_those_of_the_run(ran: tuple[Cell, RunResult], tm
 
 
 @pytest.mark.parametrize("older", [{"refprotofl": "0.0.9"}, {}, None])
-def test_of_an_older_run_no_commit_is_known(ran: tuple[Cell, RunResult], tmp_path: Path, older: Any) -> None:
+def test_of_an_older_run_no_commit_is_known(ran: tuple[Trial, RunResult], tmp_path: Path, older: Any) -> None:
     cell, finished = ran
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     rewritten(folder, lambda first: first.update(machine=older))
@@ -191,7 +192,7 @@ def test_of_an_older_run_no_commit_is_known(ran: tuple[Cell, RunResult], tmp_pat
 
 
 def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
-    ran: tuple[Cell, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: tuple[Trial, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, finished = ran
     longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
@@ -201,14 +202,14 @@ def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
     assert result_of(longer, cell.experiment, finished.summary)["commit"] == source_commit()
 
 
-def test_a_result_says_how_it_was_computed(ran: tuple[Cell, RunResult], kept: Path) -> None:
+def test_a_result_says_how_it_was_computed(ran: tuple[Trial, RunResult], kept: Path) -> None:
     found = read_kept(kept, ran[0], None)
     assert found is not None
     assert (found["numerics"], found["cpu_capability"]) == tuple(numerics.describe().values())
 
 
 def test_a_native_result_is_not_reused_for_a_portable_one_but_an_unrecorded_one_is(
-    ran: tuple[Cell, RunResult], kept: Path
+    ran: tuple[Trial, RunResult], kept: Path
 ) -> None:
     cell, _ = ran
     path = kept_file(kept, cell)

@@ -20,6 +20,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     data,
     deploy,
     frontier,
+    methods,
     predict,
     relay,
     report,

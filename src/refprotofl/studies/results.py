@@ -21,7 +21,7 @@ from refprotofl.records.manifest import Origin, read_manifest
 from refprotofl.records.rounds import read_traffic
 from refprotofl.records.safe_io import CHECKPOINT, read_json
 from refprotofl.records.summary import Summary, check_summary, read_summary
-from refprotofl.studies.cells import Cell, cell_name
+from refprotofl.studies.trials import Trial, folder_name
 
 LEFT_OUT = ("confusion",)  # as large as all the rest with a hundred classes
 
@@ -102,36 +102,36 @@ def count_numerics(results: Iterable[Result]) -> str:
     return ", ".join(f"{number} {mode}" for mode, number in sorted(counts.items()))
 
 
-def kept_file(kept: Path, cell: Cell) -> Path:
-    return kept / f"{cell_name(cell.experiment)}.json"
+def kept_file(kept: Path, trial: Trial) -> Path:
+    return kept / f"{folder_name(trial.experiment)}.json"
 
 
-def keep(kept: Path, cell: Cell, result: Result) -> None:
+def keep(kept: Path, trial: Trial, result: Result) -> None:
     """Puts a result beside the others; without what is large."""
     make_folders(kept)
     small = {**result, "summary": {name: value for name, value in result["summary"].items() if name not in LEFT_OUT}}
-    write_whole(kept_file(kept, cell), (json.dumps(small, separators=(",", ":")) + "\n").encode())
+    write_whole(kept_file(kept, trial), (json.dumps(small, separators=(",", ":")) + "\n").encode())
 
 
-def read_kept(kept: Path, cell: Cell, data: Path | None) -> Result | None:
+def read_kept(kept: Path, trial: Trial, data: Path | None) -> Result | None:
     """The kept result of this very experiment, if what it comes from is still the same.
 
     It may come from anyone: nothing that it names is looked for before it is what was asked for.
     """
-    path = kept_file(kept, cell)
+    path = kept_file(kept, trial)
     try:
         result = read_result(path)
     except FileNotFoundError:
         return None
-    if result["asked"] != cell.experiment.hash:
+    if result["asked"] != trial.experiment.hash:
         return None
     resolved = Experiment.parse(result["summary"]["experiment"])
-    wanted = resolve_alike(prepare(cell.experiment), resolved)
+    wanted = resolve_alike(prepare(trial.experiment), resolved)
     other = differences(resolved.plain(), wanted.plain())
     if other:
         raise _no_result(path, f"it is of another experiment than it says, which differs in {', '.join(other)}")
     stored = result["origin"]
-    now = origin_of(resolved, data, mode=cell.experiment.numerics)
+    now = origin_of(resolved, data, mode=trial.experiment.numerics)
     return None if stored and changes(stored, now, resolved) else result
 
 
