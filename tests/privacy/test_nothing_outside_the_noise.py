@@ -23,11 +23,11 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.common import weights
 from refprotofl.methods.declaration import SampleUse
-from refprotofl.privacy.ledger import MEANS, STEPS
+from refprotofl.privacy.accounted_client import MEANS, STEPS
 from refprotofl.privacy.sealed_samples import PrivateSamples
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest
-from refprotofl.records.states import map_state
+from refprotofl.records.state_files import map_state
 from refprotofl.wire import Message, decode
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_every_client_did_what_the_accountant_counts(keys: dict[str, Any], tmp_p
     """By each client's ledger, against steps counted by hand from its number of samples."""
     experiment = tiny(privacy=SAMPLE, **keys)
     run(experiment, out=tmp_path / "run")
-    uses = find_method(experiment.method).sample_uses(read_experiment(tmp_path / "run"))
+    uses = find_method(experiment.method).planned_uses(read_experiment(tmp_path / "run"))
     public = 20 if experiment.public.train_on else 0
     for client, state in newest_states(tmp_path / "run").items():
         own = sizes(tmp_path / "run")[client]

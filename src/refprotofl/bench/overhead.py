@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.bench.measuring import Report, Row, Tell, alternate, quotients, silent, spread, timed
-from refprotofl.bench.runs import Begun, Lap, clocked_run
+from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream
@@ -42,7 +42,7 @@ from refprotofl.federation.sampling import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
-from refprotofl.report.live.process import Beside
+from refprotofl.report.live.web_server import Beside
 
 CLASSES = 10
 SIDE = 28

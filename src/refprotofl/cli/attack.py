@@ -94,7 +94,7 @@ def attack(
 
 def _draw(results: "list[CaseResult]", title: str, folder: Path) -> list[str]:
     """Draw a figure of each method."""
-    from refprotofl.report.pictures.bars import draw_bars
+    from refprotofl.report.pictures.accuracy import draw_bars
 
     written = []
     for method in dict.fromkeys(one.case.method for one in results):

@@ -100,7 +100,7 @@ def compare(
 
 def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:
     from refprotofl.report.comparison import headline
-    from refprotofl.report.pictures.privacy import draw_epsilons
+    from refprotofl.report.pictures.accuracy import draw_epsilons
 
     say(for_terminal(draw_epsilons(rows, file, headline(rows), title)), notes)
 

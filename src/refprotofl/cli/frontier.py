@@ -184,7 +184,7 @@ def _report(request: "Request", found: "Frontier", data: Path | None, as_json: b
 def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
     """Draw the front."""
     from refprotofl.report.page.collect import gather
-    from refprotofl.report.page.static import draw_figures
+    from refprotofl.report.page.static_figures import draw_figures
 
     page = gather(folders, trust_code=True, blocks=blocks, protocol=request.protocol)
     draw_figures([one for one in page.figures if one.name == "frontier"], request.out / "figures")

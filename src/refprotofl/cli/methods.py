@@ -12,7 +12,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys
 from refprotofl.methods.catalogue import METHODS, find_method
 from refprotofl.methods.declaration import Method
-from refprotofl.privacy.mechanism import setting
+from refprotofl.privacy.interface import setting
 
 
 @app.command(epilog="Example: refprotofl methods --preset paper --set share=full, or refprotofl methods fedprox")

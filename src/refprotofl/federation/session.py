@@ -27,11 +27,11 @@ from refprotofl.federation.server_side import ServerSide
 from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.consistency import check_experiment
 from refprotofl.records.folder import RunFolder, is_longer, refuse_deployed, seen_from
 from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose, go_back
 from refprotofl.records.summary import Summary
+from refprotofl.records.verify import check_experiment
 
 __all__ = ["Callback", "Event", "RunResult", "Workers", "default_folder", "run", "worker_count"]
 

@@ -37,7 +37,7 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounting import Spent
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from refprotofl.core.network import Link
 from refprotofl.core.units import size
-from refprotofl.records.events import Event, read_events
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.events import Event, read_events, read_traffic
 from refprotofl.records.summary import Summary
 
 SPARED = 0.01  # share of a limit, for joining and the headers of messages

@@ -1,0 +1,185 @@
+"""LabelledImages images that are no whole data set: a public set, a test set, what one node has."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refprotofl.core.errors import DataError
+from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.data.array_files import BROKEN, read_npz
+from refprotofl.data.arrays import bring_to_uint8, channels_first, checked_labels
+from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.data.image_files import read_images
+from refprotofl.data.image_folder import list_classes
+from refprotofl.data.loading import load_dataset, locate
+from refprotofl.data.reading import Reading
+
+PAIRS = (("x", "y"), ("x_train", "y_train"))
+TEST = ("x_test", "y_test")
+ARRAYS = (*PAIRS[0], *PAIRS[1], *TEST, "class_names", "mean", "std")
+FORM = "x and y, or x_train and y_train with x_test and y_test beside them if there are such"
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    images: Images
+    labels: Labels
+    class_names: tuple[str, ...]  # by label; a class need not have an image
+    mean: tuple[float, ...]  # per channel, on the 0..1 scale
+    std: tuple[float, ...]
+    test: "LabelledImages | None" = None  # what the source itself sets apart
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
+
+def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> LabelledImages:
+    """The images of a .npz file, a folder of class folders, `module:function` or a named set.
+
+    `key` is where the name stands, for errors.
+    """
+    path = locate(name, reading.seen_from)
+    if path is not None and path.is_dir() and not (path / "train").is_dir():
+        listed = list_classes(path)
+        images = read_images([one.file for one in listed], reading.sizing)
+        return labelled_from_arrays({"x": images, "y": np.array([one.label for one in listed])}, str(path))
+    if path is not None and path.is_file() and path.suffix == ".npz":
+        found = labelled_from_arrays(_arrays_of(path), str(path))
+    elif path is None and is_reference(name) and not name.startswith("hf:"):
+        found = _from_function(name, key)
+    else:
+        return _of_dataset(load_dataset(name, data_dir, seed, replace(reading, natural=False)))
+    return _sized(found, reading, name)
+
+
+def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImages:
+    """From arrays of the user's own, with the checks that every source of one's own goes through."""
+    pair = next((pair for pair in PAIRS if all(name in arrays for name in pair)), None)
+    if pair is None:
+        raise DataError(f"{origin} must hold {FORM}.")
+    raw, labels = (np.asarray(arrays[name]) for name in pair)
+    tested = all(name in arrays for name in TEST)
+    raw_test = np.asarray(arrays[TEST[0]]) if tested else raw
+    named = [str(name) for name in np.asarray(arrays["class_names"])] if "class_names" in arrays else None
+    pixels, test_pixels, _ = bring_to_uint8(raw, raw_test, origin)
+    images = channels_first(pixels, "train", origin)
+    spelt = _spelt(labels, "train", named, origin)
+    spelt_test = _spelt(np.asarray(arrays[TEST[1]]), "test", named, origin) if tested else Spelt([], np.zeros(0, int))
+    names = tuple(named) if named is not None else _in_order({*spelt.names, *spelt_test.names})
+    mean, std = _statistics(arrays, images)
+    whole = LabelledImages(images, _numbered(spelt, names, origin), names, mean, std)
+    if not tested:
+        return _checked(whole, origin)
+    apart = LabelledImages(
+        channels_first(test_pixels, "test", origin), _numbered(spelt_test, names, origin), names, mean, std
+    )
+    return _checked(replace(whole, test=_checked(apart, origin)), origin)
+
+
+def renumbered(
+    found: LabelledImages, class_names: Sequence[str], shape: tuple[int, int, int], origin: str
+) -> LabelledImages:
+    """The same images under the classes of an experiment, by name; DataError where they do not fit it."""
+    if found.shape != tuple(shape):
+        raise DataError(
+            f"{origin}: its images are {_size(found.shape)}, but the experiment's {_size(shape)}; bring them to that "
+            "size, or set resize in the experiment."
+        )
+    occurring = [found.class_names[label] for label in np.unique(found.labels)]
+    if unknown := [name for name in occurring if name not in class_names]:
+        raise DataError(f"{origin}: the experiment has no class {unknown[0]!r}; its classes: {', '.join(class_names)}.")
+    places = np.array([class_names.index(name) if name in class_names else -1 for name in found.class_names])
+    test = None if found.test is None else renumbered(found.test, class_names, shape, origin)
+    return replace(found, labels=places[found.labels], class_names=tuple(class_names), test=test)
+
+
+def _arrays_of(path: Path) -> dict[str, Any]:
+    try:
+        return dict(read_npz(path, lambda names: [name for name in ARRAYS if name in names]))
+    except BROKEN as error:
+        raise DataError(
+            f"{path} is not a readable .npz file ({error}): save it again with numpy.savez_compressed."
+        ) from None
+
+
+def _from_function(name: str, key: str) -> LabelledImages:
+    function = load_object(name, key)
+    try:
+        result = function()
+    except Exception as error:
+        raise DataError(f"{key} = {name!r}: the function failed with {type(error).__name__}: {error}.") from error
+    if isinstance(result, Dataset):
+        return _of_dataset(result)
+    if not isinstance(result, Mapping):
+        raise DataError(f"{key} = {name!r}: the function gave {type(result).__name__}; it must give a mapping: {FORM}.")
+    return labelled_from_arrays(result, name)
+
+
+def _of_dataset(dataset: Dataset) -> LabelledImages:
+    train = LabelledImages(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
+    return replace(train, test=replace(train, images=dataset.test_images, labels=dataset.test_labels))
+
+
+def _sized(found: LabelledImages, reading: Reading, origin: str) -> LabelledImages:
+    if not reading.sizing:
+        return found
+    images = reading.sizing.fit_all(found.images, origin)
+    mean, std = channel_statistics(images)
+    test = None if found.test is None else _sized(found.test, reading, origin)
+    return replace(found, images=images, mean=mean, std=std, test=test)
+
+
+def _statistics(arrays: Mapping[str, Any], images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """As the source has them, so that a part of a set can keep those of the whole."""
+    if "mean" in arrays and "std" in arrays:
+        mean, std = (tuple(float(value) for value in np.ravel(arrays[name])) for name in ("mean", "std"))
+        if len(mean) == len(std) == images.shape[1] and min(std) > 0:
+            return mean, std
+    return channel_statistics(images)
+
+
+class Spelt(NamedTuple):
+    """The class of every sample, by its place among the names that occur; a Python string a sample takes 50 bytes."""
+
+    names: list[str]
+    places: NDArray[np.int64]  # (N,)
+
+
+def _spelt(labels: NDArray[Any], split: str, named: Sequence[str] | None, origin: str) -> Spelt:
+    """The class of every sample by its name: a number that has none is its own."""
+    checked = checked_labels(labels, split, origin)
+    found, places = np.unique(checked, return_inverse=True)
+    if checked.dtype.kind == "U" or named is None:
+        return Spelt([str(label) for label in found.tolist()], places)
+    if int(found[-1]) >= len(named):
+        raise DataError(f"{origin}: there is a label {found[-1]}, but only {len(named)} class names.")
+    return Spelt([named[label] for label in found.tolist()], places)
+
+
+def _in_order(names: set[str]) -> tuple[str, ...]:
+    """By value if all are whole numbers."""
+    return tuple(sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names))
+
+
+def _numbered(spelt: Spelt, names: Sequence[str], origin: str) -> Labels:
+    numbers = {name: number for number, name in enumerate(names)}
+    if unknown := sorted({name for name in spelt.names if name not in numbers}):
+        raise DataError(f"{origin}: the label {unknown[0]!r} is not among its class_names.")
+    return np.array([numbers[name] for name in spelt.names], np.int64)[spelt.places]
+
+
+def _checked(found: LabelledImages, origin: str) -> LabelledImages:
+    if len(found.images) != len(found.labels):
+        raise DataError(f"{origin}: there are {len(found.images):,} images but {len(found.labels):,} labels.")
+    return found
+
+
+def _size(shape: Sequence[int]) -> str:
+    channels, height, width = shape
+    return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"

@@ -1,0 +1,106 @@
+"""A deployed run's progress: lines for people, and a small state file that `deploy status` reads."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from refprotofl.core.errors import MachineError
+from refprotofl.core.escaping import for_terminal
+from refprotofl.engines.engine import MEANINGS, Code
+from refprotofl.experiment import Experiment
+from refprotofl.federation.callbacks import Callback, Event
+from refprotofl.records.atomic_files import write_whole
+
+SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A client that is waited for, as people call it. `since` is in seconds since 1970."""
+
+    client: str
+    verb: str
+    since: float
+
+    def __str__(self) -> str:
+        return f"{self.client} since {time.strftime('%H:%M:%S', time.localtime(self.since))} ({self.verb})"
+
+
+@dataclass(frozen=True)
+class Absence:
+    client: str
+    round: int
+    reason: str
+
+
+def say(line: str) -> None:
+    print(for_terminal(line), flush=True)
+
+
+class Progress(Callback):
+    """`path`: the state file; without one only lines are shown."""
+
+    def __init__(self, path: Path | None = None, say: Callable[[str], None] = say) -> None:
+        self._path = path
+        self._say = say
+        self._state: dict[str, Any] = {"round": 0, "rounds": 0, "out": ""}
+        self._waits: list[Wait] = []
+        self._absent: dict[int, Absence] = {}
+
+    def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
+        self._state |= {"rounds": experiment.rounds, "round": rounds_done, "out": str(folder)}
+        resumed = f", resumed after round {rounds_done}" if rounds_done else ""
+        planned = f"{experiment.clients} clients, {experiment.rounds} rounds"
+        self._say(f"{experiment.method}, {planned}{resumed}; run folder {folder}")
+        self._write()
+
+    def on_note(self, sentence: str) -> None:
+        self._say(sentence)
+
+    def waiting(self, waits: list[Wait]) -> None:
+        """Show which nodes are waited for, whenever that changes."""
+        if waits == self._waits:
+            return
+        new = [wait for wait in waits if wait not in self._waits]
+        self._waits = waits
+        if new:
+            self._say(f"Waiting for {'; '.join(map(str, new))}")
+        self._write()
+
+    def absent(self, client: int, label: str, round: int, code: Code) -> None:
+        """Show that a client has no answer in this round, and why."""
+        absence = Absence(label, round, MEANINGS[code])
+        if self._absent.get(client) != absence:
+            self._say(f"Absent from round {round}: {label}: {absence.reason}")
+            self._absent[client] = absence
+            self._write()
+
+    def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
+        lacking = len(event["asked"]) - len(event["participants"])
+        parts = [f"round {event['round']} of {self._state['rounds']}", f"{event['seconds']:.1f} s"]
+        if lacking:
+            parts.append(f"{lacking} absent")
+        for name in SHOWN if accuracy else ():
+            value = (accuracy or {})["accuracy"].get(name)
+            if value is not None:
+                parts.append(f"{name} {100 * value:.2f} %")
+        self._say(", ".join(parts))
+        self._state["round"], self._waits = event["round"], []
+        here = set(event["participants"])
+        self._absent = {client: one for client, one in self._absent.items() if client not in here}
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        found = {
+            **self._state,
+            "waiting": [asdict(wait) for wait in self._waits],
+            "absent": [asdict(one) for one in self._absent.values()],
+        }
+        with suppress(MachineError):  # what is shown must not end what is computed
+            write_whole(self._path, json.dumps(found).encode())

@@ -1,0 +1,147 @@
+"""A model as one safetensors file that says by itself how to rebuild it.
+
+A client's model as a folder to take elsewhere: weights, a model card and, if wanted, an ONNX graph.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors
+import safetensors.torch
+import torch
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.core.process import one_compute_thread
+from refprotofl.core.units import size
+from refprotofl.core.user_code import is_reference, references, refuse_code
+from refprotofl.experiment import Experiment
+from refprotofl.export import onnx_graph
+from refprotofl.export.card import model_card
+from refprotofl.export.trained_model import Trained
+from refprotofl.models import SplitModel, build_model
+from refprotofl.records.atomic_files import write_whole
+from refprotofl.records.safe_io import parse_json
+
+FILE = "model.safetensors"
+SCHEMA = 1
+_KEY = "refprotofl"  # one entry of metadata: safetensors keeps no order among several, so bytes would differ
+
+
+class Description(TypedDict):
+    """What is needed to rebuild the model; more is in the file."""
+
+    model: dict[str, Any]
+    input: dict[str, Any]
+
+
+_DESCRIPTION = TypeAdapter(Description)
+
+
+def pack(trained: Trained) -> bytes:
+    """The file's contents: backbone.*, feature.*, head.*, and what is needed to rebuild the model."""
+    plain = trained.experiment.plain()
+    description = {
+        "schema": SCHEMA,
+        "model": plain["model"] | {"name": trained.backbone},
+        "input": plain["input"],
+        "client": trained.client,
+        "client_name": trained.experiment.client_name(trained.client),
+        "rounds_done": trained.rounds_done,
+        "experiment_hash": trained.experiment.hash,
+        "state_digest": trained.state_digest,
+    }
+    # Copies, because safetensors refuses tensors that share memory, as tied weights of a user's own model do.
+    tensors = {name: value.detach().clone().contiguous() for name, value in trained.model.state_dict().items()}
+    data: bytes = safetensors.torch.save(tensors, metadata={_KEY: json.dumps(description, sort_keys=True)})
+    return data
+
+
+def load_exported(folder: Path | str, trust_code: bool = False) -> SplitModel:
+    """The model of an exported folder, in evaluation mode: `model(model.prepare(images))` gives logits.
+
+    A backbone of somebody's own is named as module:function, which is only imported with `trust_code`.
+    """
+    path = Path(folder) / FILE
+    description = _describe(path)
+    refuse_code(references({"model": description["model"]}), path, trusted=trust_code)
+    experiment = Experiment.parse({"model": description["model"], "input": description["input"]})
+    _check_size(experiment, path)
+    model = build_model(experiment)
+    try:
+        model.load_state_dict(safetensors.torch.load_file(path))
+    except RuntimeError as problem:
+        raise DataError(f"The weights in {path} do not fit the model that it describes: {problem}.") from None
+    return model.eval()
+
+
+def _check_size(experiment: Experiment, path: Path) -> None:
+    """DataError if the described model is larger than the file that holds its weights, before it is built."""
+    if is_reference(experiment.backbones[0]):
+        return  # code that was trusted
+    with torch.device("meta"):
+        described = sum(one.numel() * one.itemsize for one in build_model(experiment).parameters())
+    if described > path.stat().st_size:
+        raise DataError(
+            f"{path} describes a model of {size(described)}, but holds {size(path.stat().st_size)}: export it again."
+        )
+
+
+def class_names(folder: Path | str) -> tuple[str, ...]:
+    """What the classes of an exported model are called, in the order of its logits."""
+    return Experiment.parse({"input": _describe(Path(folder) / FILE)["input"]}).known_input.class_names
+
+
+def _describe(path: Path) -> Description:
+    if not path.is_file():
+        raise InputError(f"{path.parent} is not an exported model: it has no {FILE}.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(_KEY)
+        description = None if text is None else parse_json(text)
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
+        raise DataError(f"{path} is truncated or damaged ({problem}): export it again.") from None
+    if description is None:
+        raise InputError(f"{path} was not exported by refprotofl: it does not say how to rebuild its model.")
+    schema = description.get("schema") if isinstance(description, dict) else None
+    if schema != SCHEMA:
+        raise InputError(f"{path} has schema {schema!r}; this version reads {SCHEMA}.")
+    try:
+        return _DESCRIPTION.validate_python(description, strict=True)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        raise DataError(f"{path} does not describe a model: its {where} is not what it must be.") from None
+
+
+ModelFormat = Literal["safetensors", "onnx"]
+
+
+def export(trained: Trained, out: Path, format: ModelFormat = "safetensors") -> list[Path]:
+    """Writes the folder `out` and gives its files; nothing is written unless all of it could be made."""
+    if format not in ("safetensors", "onnx"):
+        raise InputError(f"There is no export format {format!r}; it is safetensors or onnx.")
+    _check_free(out)
+    contents = {FILE: pack(trained)}
+    if format == "onnx":
+        with one_compute_thread():
+            contents[onnx_graph.FILE] = onnx_graph.to_onnx(trained)
+    contents["README.md"] = model_card(trained, with_onnx=format == "onnx").encode()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(f"Cannot make the folder {out}: {problem.strerror or problem}.") from None
+    for name, data in contents.items():
+        write_whole(out / name, data)
+    return [out / name for name in contents]
+
+
+def _check_free(out: Path) -> None:
+    """Nothing of the user's is overwritten, least of all their README.md."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"Cannot export to {out}: it is a file; name a new folder.")
+    if out.is_dir():
+        strangers = sorted(entry.name for entry in out.iterdir() if not entry.name.startswith("."))
+        if strangers:
+            raise InputError(f"Cannot export to {out}: it is not empty ({strangers[0]}, …); name a new folder.")
