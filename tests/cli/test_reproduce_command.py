@@ -131,7 +131,7 @@ def test_a_map_takes_models_and_runs_again_what_only_results_are_kept_of(refprot
     command = ("reproduce", "tsne-figure", "--out", grid, *GRID)
     outcome = refprotofl(*command, "--no-runs")
     assert outcome.code == 0, outcome.err
-    assert "without FedAvg, RefProtoFL, local training: it takes their run folders" in outcome.err
+    assert "without FedAvg, RefProtoFL, local training: it needs their run folders" in outcome.err
     assert not (grid / "runs").exists()
     assert not (grid / "figures/tsne.png").exists()
     outcome = refprotofl(*command)
@@ -226,7 +226,7 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
         (["accuracy", "--set", "validation=0.3"], "they are scored on the test set"),
         (["accuracy", "--set", "public.train-on=true"], "they have rows with it and without"),
         (["accuracy", "--methods", "refprotofl,local:alpha=100"], "do not go into one table: they differ in alpha."),
-        (["accuracy", "--methods", "refprotofl,local:seed=7"], "--seeds chooses them"),
+        (["accuracy", "--methods", "refprotofl,local:seed=7"], "remove the switch seed"),
         (["accuracy", "--against", "FedAwg"], "--against FedAwg: allowed are the rows' names: FedAvg, FedProx,"),
         (["accuracy", "--set", "share=full"], "--variant chooses it"),
         (["accuracy", "--set", "rounds=0"], "rounds = 0"),
