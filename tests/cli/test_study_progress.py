@@ -11,6 +11,7 @@ from tests.studies.conftest import TINY
 
 from refprotofl.cli.progress import StudyProgress
 from refprotofl.studies.pool import run_trials
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.rows import Row
 from refprotofl.studies.trials import Base, Trial, seed_by_seed
 
@@ -21,7 +22,7 @@ def cells(tmp_path: Path) -> list[Trial]:
     return seed_by_seed(Base(None, "quick", tuple(TINY)), rows, [0], tmp_path / "runs")
 
 
-def shown(cells: list[Trial], kept: Path | None = None, terminal: bool = False) -> str:
+def shown(cells: list[Trial], kept: KeptResults | None = None, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
     callback = StudyProgress(console, cells)
     list(run_trials(cells, None, 1, callback.watch, kept))
@@ -58,7 +59,8 @@ def test_the_bar_counts_rounds_in_whatever_order_they_are_done(cells: list[Trial
 
 
 def test_the_bar_counts_what_was_done_before(cells: list[Trial], tmp_path: Path) -> None:
-    shown(cells[1:], tmp_path / "kept")
+    kept = KeptResults(tmp_path / "cells.jsonl")
+    shown(cells[1:], kept)
     shown(cells[:1])
-    assert "4/4" in shown(cells, tmp_path / "kept", terminal=True)
-    assert shown(cells, tmp_path / "kept") == ""
+    assert "4/4" in shown(cells, kept, terminal=True)
+    assert shown(cells, kept) == ""

@@ -20,7 +20,7 @@ from refprotofl.records.machine import source_commit
 from refprotofl.studies import pool
 from refprotofl.studies.planner import Planner, Study
 from refprotofl.studies.pool import TrialFailure, TrialResult, run_trials
-from refprotofl.studies.results import kept_file
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.trials import Trial, rung
 
 Watch = Callable[[Trial], Callback]
@@ -37,7 +37,7 @@ def told(folder: Path) -> list[str]:
 
 
 def test_what_is_kept_is_not_run_again(tiny: MakeTrial, unwatched: Watch, tmp_path: Path, request: Any) -> None:
-    kept, cells = tmp_path / "kept", [tiny("local", 0), tiny("local", 1)]
+    kept, cells = KeptResults(tmp_path / "cells.jsonl"), [tiny("local", 0), tiny("local", 1)]
     first = finished(run_trials(cells, None, 1, unwatched, kept))
     assert [(one.reused, one.result["commit"]) for one in first] == [(False, source_commit())] * 2
     request.getfixturevalue("no_runs")
@@ -52,10 +52,13 @@ def test_a_run_that_was_finished_and_not_kept_is_kept(tiny: MakeTrial, unwatched
     """The process that ran it was killed between the two."""
     cell = tiny()
     run(cell.experiment, out=cell.folder)
-    (done,) = finished(run_trials([cell], None, 1, unwatched, tmp_path / "kept"))
+    kept = KeptResults(tmp_path / "cells.jsonl")
+    (done,) = finished(run_trials([cell], None, 1, unwatched, kept))
     assert done.reused
     assert done.result["commit"] == source_commit()
-    assert kept_file(tmp_path / "kept", cell).exists()
+    found = kept.find(cell, None)
+    assert found is not None
+    assert found["curve"] == done.result["curve"]
     assert told(cell.folder) == ["start", "round", "round", "end"]
 
 
@@ -118,6 +121,7 @@ WORK = """
 import json, sys
 from pathlib import Path
 from refprotofl.studies.planner import Planner
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.rows import Row
 from refprotofl.studies.trials import Base, seed_by_seed
 
@@ -126,7 +130,7 @@ rows = [Row("local", "local"), Row("fedproto", "fedproto")]
 trials = seed_by_seed(Base(None, "quick", tuple(json.loads(sys.argv[2]))), rows, [0, 1, 2], out / "runs")
 print("ready", flush=True)
 sys.stdin.readline()
-done = Planner(None, kept=out / "cells").run(trials).results.values()
+done = Planner(None, kept=KeptResults(out / "cells.jsonl")).run(trials).results.values()
 print(json.dumps({one.trial.folder.name: (one.reused, one.result["summary"]["state_digest"]) for one in done}))
 """
 
@@ -154,7 +158,7 @@ def test_two_processes_do_every_run_once_and_both_have_all_results(tmp_path: Pat
         assert told(folder) == ["start", "round", "round", "end"]
         assert one[folder.name][1] == other[folder.name][1]
         assert sorted((one[folder.name][0], other[folder.name][0])) == [False, True]  # exactly one of them ran it
-    kept = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
+    kept = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
     assert [result["commit"] for result in kept] == [source_commit()] * 6  # whoever was the last to keep it
 
 

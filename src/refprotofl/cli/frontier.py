@@ -97,6 +97,7 @@ def frontier(
         from refprotofl.studies.frontier.front import check
         from refprotofl.studies.frontier.front import frontier as study
         from refprotofl.studies.frontier.front_table import effort
+        from refprotofl.studies.results import CELLS, KeptResults
         from refprotofl.studies.rows import split_list
 
         request = candidates.Request(
@@ -112,7 +113,7 @@ def frontier(
         count = read_workers(workers)
         check(request)
     say(effort(request), notes)
-    with planning(out_dir, data, count, kept=out_dir / "cells") as planner:
+    with planning(out_dir, data, count, kept=KeptResults(out_dir / CELLS)) as planner:
         found = planner.conduct(study(request))
     _report(request, found, data, as_json)
 

@@ -14,6 +14,7 @@ from refprotofl.cli.app import (
     app,
     limit_kernels,
     nothing_kept_yet,
+    read_path,
     read_seeds,
 )
 from refprotofl.cli.output import notes, say, warn
@@ -27,7 +28,7 @@ from refprotofl.core.units import counted, duration
 if TYPE_CHECKING:
     from refprotofl.studies.planner import Planner
     from refprotofl.studies.reproduce.studies import Grid, Scope
-    from refprotofl.studies.results import Result
+    from refprotofl.studies.results import KeptResults, Result
     from refprotofl.studies.trials import Trial
 
 
@@ -98,6 +99,15 @@ Protocol = Annotated[
     ),
 ]
 Last = Annotated[int, typer.Option(min=2, help="Number of final evaluations that are averaged.")]
+Results = Annotated[
+    list[Path] | None,
+    typer.Option(
+        parser=read_path,
+        metavar="DIR",
+        help="Folder of studies whose finished runs are used, too; repeatable.",
+        show_default=False,
+    ),
+]
 NoRuns = Annotated[bool, typer.Option("--no-runs", help="Use finished runs only; missing ones are listed.")]
 
 
@@ -116,6 +126,7 @@ def reproduce(
     protocol: Protocol = "",
     last: Last = 3,
     out_dir: StudyFolder = Path("runs/reproduce"),
+    results: Results = None,
     data: DataDir = None,
     workers: Workers = "auto",
     device: Device = None,
@@ -129,6 +140,7 @@ def reproduce(
         limit_kernels(None, settings)
         from refprotofl.studies.reproduce import request
         from refprotofl.studies.reproduce.studies import Scope
+        from refprotofl.studies.results import CELLS, KeptResults, find_cells
         from refprotofl.studies.rows import split_list
 
         datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else request.default_datasets(preset)
@@ -145,16 +157,17 @@ def reproduce(
             protocol=protocol.strip(),
         )
         count, grids = read_workers(workers), asked.grids()
+        kept = KeptResults(out_dir / CELLS, tuple(file for folder in results or () for file in find_cells(folder)))
     for sentence in request.doubts(asked.tuned, asked.seeds):
         warn(for_terminal(sentence))
-    with planning(out_dir, data, count, kept=out_dir / "cells") as planner:
-        results = _results(planner, grids, data, no_runs)
+    with planning(out_dir, data, count, kept=kept) as planner:
+        found = _results(planner, grids, data, no_runs)
     warn_failed(planner)
-    _say_numerics(results)
-    _write(grids, results, last, out_dir)
-    _draw(grids, asked.scope, results, last, data, out_dir)
-    if results:
-        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, out_dir))
+    _say_numerics(found)
+    _write(grids, found, last, out_dir)
+    _draw(grids, asked.scope, found, last, data, out_dir)
+    if found:
+        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
     if planner.failures:
         raise typer.Exit(RunError.exit_code)
 
@@ -165,7 +178,7 @@ def _results(planner: "Planner", grids: "dict[str, Grid]", data: Path | None, no
 
     trials = unique(trial for grid in grids.values() for trial in grid.cells())
     results = planner.kept_results(trials)
-    drawn = {trial.hash for trial in _without_model(grids, data)}  # small results have no model to draw
+    drawn = {trial.hash for trial in _without_model(grids, data)}  # kept results have no model to draw
     left = [trial for trial in trials if trial.hash not in results or trial.hash in drawn]
     if trials:
         say(f"{counted(len(trials), 'run')}, {len(trials) - len(left)} of them finished before", notes)
@@ -193,28 +206,25 @@ def _say_numerics(results: "dict[str, Result]") -> None:
         say(f"Numerics of the results: {count_numerics(results.values())}", notes)
 
 
-def _blocks(grids: "dict[str, Grid]", data: Path | None, out_dir: Path) -> "list[tuple[str, dict[Path, str]]]":
+def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") -> "list[tuple[str, dict[Path, str]]]":
     """Return the blocks of the report: finished runs, each with the name of its row."""
     found = []
     for grid in grids.values():
         for study in grid.studies:
             for block in study.blocks:
                 cells = (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds)
-                called = {place: cell.name for cell in cells if (place := _place(cell, data, out_dir)) is not None}
+                called = {place: cell.name for cell in cells if (place := _place(cell, data, kept)) is not None}
                 if called:
                     found.append((f"{study.title}, {block.label}", called))
     return found
 
 
-def _place(cell: "Trial", data: Path | None, out_dir: Path) -> Path | None:
-    """Return the folder of a finished run, or the file of its small result."""
+def _place(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None:
+    """Return the folder of a finished run, or the address of its kept result."""
     from refprotofl.federation.provenance import current_folder
-    from refprotofl.studies.results import kept_file
 
-    folder, kept = current_folder(cell.folder, cell.experiment, data), kept_file(out_dir / "cells", cell)
-    if (folder / "summary.json").exists():
-        return folder
-    return kept if kept.exists() else None
+    folder = current_folder(cell.folder, cell.experiment, data)
+    return folder if (folder / "summary.json").exists() else kept.address(cell)
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from refprotofl.federation.session import Workers
     from refprotofl.report.tables import Table
     from refprotofl.studies.planner import Planner
+    from refprotofl.studies.results import KeptResults
     from refprotofl.studies.trials import Base
 
 
@@ -59,7 +60,9 @@ def read_base(file: Path | None, preset: str | None, settings: list[str] | None,
 
 
 @contextmanager
-def planning(out: Path, data: Path | None, workers: "Workers", kept: Path | None = None) -> "Iterator[Planner]":
+def planning(
+    out: Path, data: Path | None, workers: "Workers", kept: "KeptResults | None" = None
+) -> "Iterator[Planner]":
     """Give a planner with a progress bar; an interruption is reported with what is kept in `out`."""
     from refprotofl.cli.progress import StudyProgress
     from refprotofl.studies.planner import Planner

@@ -116,11 +116,12 @@ def tune(
 
 
 def _search(request: "Request", data: Path | None, workers: "Count") -> "list[SearchResult]":
+    from refprotofl.studies.results import CELLS, KeptResults
     from refprotofl.studies.tune.search import first_runs
     from refprotofl.studies.tune.search import tune as study
 
     found = []
-    with planning(request.out, data, workers, kept=request.out / "cells") as planner:
+    with planning(request.out, data, workers, kept=KeptResults(request.out / CELLS)) as planner:
         planner.conduct(first_runs(request))
         for method in request.methods:
             found.append(one := planner.conduct(study(request, method)))

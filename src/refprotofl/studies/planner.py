@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from refprotofl.federation.session import Callback, Workers
 from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, processes_for, run_trials
-from refprotofl.studies.results import Result, read_kept
+from refprotofl.studies.results import KeptResults, Result
 from refprotofl.studies.timing import Clock, workers_for
 from refprotofl.studies.trials import Trial, unique
 
@@ -78,10 +78,10 @@ class Planner:
         data: Path | None,
         workers: Workers = 1,
         *,
-        kept: Path | None = None,
+        kept: KeptResults | None = None,
         progress: Callable[[Sequence[Trial]], Progress] = Silent,
     ) -> None:
-        """`kept`: folder of small results, which count as finished runs."""
+        """Results in `kept` count as finished runs."""
         self.planned: set[str] = set()  # hashes of trials
         self.finished: set[str] = set()
         self.reused: set[str] = set()  # of those, finished before
@@ -100,10 +100,10 @@ class Planner:
             return returned
 
     def kept_results(self, trials: Sequence[Trial]) -> dict[str, Result]:
-        """Return the small results of trials that finished before, by hash."""
+        """Return the kept results of these trials, by hash."""
         if self._kept is None:
             return {}
-        found = {trial.hash: read_kept(self._kept, trial, self._data) for trial in trials}
+        found = {trial.hash: self._kept.find(trial, self._data) for trial in trials}
         return {name: result for name, result in found.items() if result is not None}
 
     def estimate(self, trials: Sequence[Trial], finished: dict[str, Result], report: Callable[[str], None]) -> float:
@@ -114,7 +114,7 @@ class Planner:
     def run(self, trials: Sequence[Trial], *, need_folders: bool = False, stop_at_failure: bool = False) -> Outcomes:
         """Run each different experiment among the trials once, unless it is finished.
 
-        `need_folders`: a small result does not replace a run folder.
+        `need_folders`: a kept result does not replace a run folder.
         """
         kept = None if need_folders else self._kept
         once = unique(trials)

@@ -24,7 +24,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.provenance import current_folder
 from refprotofl.federation.session import Callback, Workers, run
 from refprotofl.records.folder import Busy, read_experiment
-from refprotofl.studies.results import Result, keep, read_kept, result_of
+from refprotofl.studies.results import KeptResults, Result, result_of
 from refprotofl.studies.trials import Trial, folder_name
 
 POLL = 1.0  # seconds between looks at a run of another process
@@ -53,13 +53,13 @@ def run_trials(
     data: Path | None,
     workers: Workers | Callable[[Trial], Workers],
     watch: Callable[[Trial], Callback],
-    kept: Path | None = None,
+    kept: KeptResults | None = None,
 ) -> Iterator[TrialResult | TrialFailure]:
     """Run trials and yield what comes of each; a finished run is read, an interrupted one resumed.
 
     A run whose data or user code changed since gets a new folder. A run that another process is busy with is put off,
-    and waited for in the end. `kept` is a folder of small results: those in it count as finished, and new ones are
-    added. A problem of the machine, such as a full disk, is raised: the next run would meet it, too.
+    and waited for in the end. Results in `kept` count as finished, and new ones are added to it. A problem of the
+    machine, such as a full disk, is raised: the next run would meet it, too.
     """
     workers_of = workers if callable(workers) else lambda trial: workers
     waiting, put_off = deque(trials), 0
@@ -84,9 +84,9 @@ def run_trials(
 
 
 def _run_once(
-    trial: Trial, data: Path | None, workers: Workers, watch: Callable[[], Callback], kept: Path | None
+    trial: Trial, data: Path | None, workers: Workers, watch: Callable[[], Callback], kept: KeptResults | None
 ) -> TrialResult:
-    found = None if kept is None else read_kept(kept, trial, data)
+    found = None if kept is None else kept.find(trial, data)
     if found is not None:
         watch().on_reuse()
         return TrialResult(trial, found, reused=True)
@@ -94,7 +94,7 @@ def _run_once(
     ran = run(trial.experiment, out=placed.folder, data=data, workers=workers, resume=True, callback=watch())
     result = result_of(ran.folder, trial.experiment, ran.summary)
     if kept is not None:
-        keep(kept, placed, result)
+        kept.add(result)
     return TrialResult(placed, result, ran.reused)
 
 
@@ -120,7 +120,7 @@ class WorkerPool:
     A trial that fails in one of them is left to this process, which meets the same failure and reports it.
     """
 
-    def __init__(self, count: int, trials: Sequence[Trial], data: Path | None, kept: Path | None) -> None:
+    def __init__(self, count: int, trials: Sequence[Trial], data: Path | None, kept: KeptResults | None) -> None:
         context = multiprocessing.get_context("spawn")
         self._processes: list[SpawnProcess] = []
         for number in range(count):
@@ -142,7 +142,7 @@ class WorkerPool:
             process.join()
 
 
-def _share(trials: Sequence[Trial], number: int, count: int, data: Path | None, kept: Path | None) -> bytes:
+def _share(trials: Sequence[Trial], number: int, count: int, data: Path | None, kept: KeptResults | None) -> bytes:
     """Return the trials from the end as JSON; each process begins at another one."""
     ordered = [*trials[::-1][number::count], *trials[::-1]]
     return json.dumps(
@@ -152,7 +152,7 @@ def _share(trials: Sequence[Trial], number: int, count: int, data: Path | None, 
                 for trial in {trial.hash: trial for trial in ordered}.values()
             ],
             "data": None if data is None else str(data),
-            "kept": None if kept is None else str(kept),
+            "kept": None if kept is None else [str(kept.file), *map(str, kept.others)],
         }
     ).encode()
 
@@ -160,7 +160,9 @@ def _share(trials: Sequence[Trial], number: int, count: int, data: Path | None, 
 def _run_share(share: bytes) -> None:
     live_with_parent()
     plain = json.loads(share)
-    data, kept = (None if plain[name] is None else Path(plain[name]) for name in ("data", "kept"))
+    data = None if plain["data"] is None else Path(plain["data"])
+    file, *others = map(Path, plain["kept"] or [""])
+    kept = KeptResults(file, tuple(others)) if plain["kept"] else None
     trials = [Trial(one["name"], Experiment.parse(one["experiment"]), Path(one["folder"])) for one in plain["trials"]]
     with suppress(RefProtoFLError):
         for _ in run_trials(trials, data, 1, lambda trial: Callback(), kept):

@@ -13,13 +13,12 @@ from tests.studies.tune.conftest import TINY, Ask
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.presets import load_experiment, read_settings
+from refprotofl.experiment.presets import as_toml, load_experiment, read_settings
 from refprotofl.studies.rows import Row
 from refprotofl.studies.trials import Base
 from refprotofl.studies.tune.search import ConfigurationResult, SearchResult
 from refprotofl.studies.tune.settings import (
     Searched,
-    as_toml,
     plain,
     read_searched,
     read_tuned,

@@ -13,7 +13,7 @@ from refprotofl.federation.session import run
 from refprotofl.studies import planner as planning
 from refprotofl.studies.planner import Planner
 from refprotofl.studies.pool import TrialFailure, TrialResult
-from refprotofl.studies.results import Result
+from refprotofl.studies.results import KeptResults, Result
 from refprotofl.studies.trials import Trial
 from refprotofl.studies.tune.search import Request, SearchResult, check, first_runs, tune
 from refprotofl.studies.tune.strategies import Configuration
@@ -21,7 +21,7 @@ from refprotofl.studies.tune.strategies import Configuration
 
 def found_by(request: Request) -> list[SearchResult]:
     check(request)
-    planner = Planner(None, kept=request.out / "cells")
+    planner = Planner(None, kept=KeptResults(request.out / "cells.jsonl"))
     planner.conduct(first_runs(request))
     return [planner.conduct(tune(request, method)) for method in request.methods]
 
@@ -196,7 +196,7 @@ def test_what_was_tried_is_read_when_the_search_goes_on(ask: Ask, monkeypatch: p
     monkeypatch.setattr("refprotofl.studies.pool.run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         found_by(request)
-    assert len(list((request.out / "cells").iterdir())) == 2
+    assert len((request.out / "cells.jsonl").read_text().splitlines()) == 2
     found = found_by(request)
     assert len(begun) == 5  # four trials, and the one that was interrupted
     assert [(one.chosen.configuration, one.chosen.values) for one in found] == [
