@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.state import State
-from refprotofl.federation.cohort import Norms
+from refprotofl.methods.base.cohort import Norms
 
 RECENT = 9  # rounds that the usual move is the median of
 FEWEST = 3  # values that it takes to call something usual

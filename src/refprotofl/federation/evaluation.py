@@ -5,12 +5,12 @@ import numpy as np
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import client_metrics, mean_metrics
 from refprotofl.federation.callbacks import Event
-from refprotofl.federation.cohort import EngineCohort
 from refprotofl.federation.server_side import ServerSide
+from refprotofl.methods.base.cohort import Cohort
 from refprotofl.privacy.accounting import Spent
 
 
-def evaluate(side: ServerSide, cohort: EngineCohort, privacy: Spent | None) -> Event:
+def evaluate(side: ServerSide, cohort: Cohort, privacy: Spent | None) -> Event:
     """Return the `evaluation` event: each protocol's mean over the clients, and each client's own numbers."""
     server = side.server
     scores: dict[int, dict[str, dict[str, float]]] = {}  # by client, protocol and metric

@@ -11,11 +11,11 @@ from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Engine
 from refprotofl.federation.callbacks import Callback, Event
-from refprotofl.federation.cohort import EngineCohort, Norms
 from refprotofl.federation.divergence import RECENT, Moves, RoundCheck, check_divergence, outliers_of
 from refprotofl.federation.evaluation import evaluate
 from refprotofl.federation.sampling import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
+from refprotofl.methods.base.cohort import Cohort, Norms
 from refprotofl.methods.base.screening import SUSPECT, Standing
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.base.training import Diverged
@@ -160,7 +160,7 @@ class Loop:
         self.folder.events.append(lines)
         self.callback.on_round(event, self.progress.accuracy if evaluated else None)
 
-    def train(self, round: int, asked: list[int]) -> tuple[EngineCohort, Moves]:
+    def train(self, round: int, asked: list[int]) -> tuple[Cohort, Moves]:
         """Run a round until it may be committed: one that fails is repeated without the client that stands out."""
         out: list[Event] = []
         while True:
@@ -170,7 +170,7 @@ class Loop:
             if not told.reason:
                 cohort.failures[:0] = out
                 return cohort, told.moves
-            standings = self.server.standings
+            standings = self.server.screening.standings
             self.undo(asked)
             if not self.server.privacy.repeats_rounds:
                 raise RunError(
@@ -186,7 +186,7 @@ class Loop:
             out.append({"event": "round-discarded", "round": round, "reason": told.reason})
             out += [self._stood_out(round, client, told.reason, standings) for client in told.clients]
 
-    def judged(self, cohort: EngineCohort) -> RoundCheck:
+    def judged(self, cohort: Cohort) -> RoundCheck:
         """Run the round, and decide whether it may be kept. A round that fails names the client it fails by."""
         before, most = dict(self.server.state), self.experiment.max_step
         try:
@@ -202,23 +202,23 @@ class Loop:
             return replace(verdict, clients=self.suspects(cohort))
         return verdict if verdict.reason else self._diverged(cohort) or verdict
 
-    def uncompared(self, cohort: EngineCohort) -> Norms:
+    def uncompared(self, cohort: Cohort) -> Norms:
         """The sizes of answers that the server did not compare itself, after decoding, when they came."""
         if not self.server.privacy.compares_answers:  # where each is shortened to a fixed norm
             return {}
-        return {key: norms for key, norms in cohort.norms.items() if key[0] not in self.server.compared}
+        return {key: norms for key, norms in cohort.norms.items() if key[0] not in self.server.screening.compared}
 
-    def suspects(self, cohort: EngineCohort) -> tuple[int, ...]:
+    def suspects(self, cohort: Cohort) -> tuple[int, ...]:
         """The client of the round whose answers are farthest from the usual size, if any is far enough."""
         least = SUSPECT * self.experiment.max_step
         far = {
             client: standing.ratio
-            for client, standing in self.server.standings.items()
+            for client, standing in self.server.screening.standings.items()
             if client in cohort.clients and standing.ratio > least
         }
         return (max(far, key=far.__getitem__),) if far else ()
 
-    def _failed(self, cohort: EngineCohort, problem: RunError) -> RoundCheck:
+    def _failed(self, cohort: Cohort, problem: RunError) -> RoundCheck:
         """A round that its clients could not finish is repeated without the client that stands out, if there is one."""
         suspects = self.suspects(cohort)
         if not suspects:
@@ -226,7 +226,7 @@ class Loop:
             raise type(problem)(f"{problem} {earlier}".rstrip()) if earlier else problem
         return RoundCheck(str(problem).rstrip("."), suspects)
 
-    def _diverged(self, cohort: EngineCohort) -> RoundCheck | None:
+    def _diverged(self, cohort: Cohort) -> RoundCheck | None:
         """Half of the clients or more do not diverge by themselves where one of the others stands out."""
         lost = [one["client"] for one in cohort.failures if one["code"] in ("diverged", "guard")]
         if not lost or 2 * len(lost) < len(lost) + len(cohort.clients):
@@ -255,11 +255,11 @@ class Loop:
         least = SUSPECT * self.experiment.max_step
         return recent | {
             str(client): {"round": round, "ratio": standing.ratio}
-            for client, standing in sorted(self.server.standings.items())
+            for client, standing in sorted(self.server.screening.standings.items())
             if least and standing.ratio > least
         }
 
-    def close(self, trained: EngineCohort) -> Sequence[int]:
+    def close(self, trained: Cohort) -> Sequence[int]:
         """What the server has for everyone who ever joined, when the last round is over; gives who took it."""
         joined = [client for client, samples in enumerate(self.server.samples.tolist()) if samples]
         cohort = self.cohort(trained.round, joined, least=1)  # nothing is averaged any more
@@ -280,21 +280,19 @@ class Loop:
         self.server = self.side.server
         put_back(self.server, self.checkpoint)
 
-    def evaluate(self, trained: EngineCohort) -> Event:
+    def evaluate(self, trained: Cohort) -> Event:
         cohort = self.cohort(trained.round, draw_evaluated(self.experiment), "evaluation")
         event = evaluate(self.side, cohort, self.privacy(trained.round))
         trained.failures += cohort.failures
         return event
 
-    def cohort(
-        self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None
-    ) -> EngineCohort:
+    def cohort(self, round: int, clients: list[int], purpose: Purpose = "training", least: int | None = None) -> Cohort:
         kinds, deadline = self.server.counted_as, self.experiment.deadline or None
         drops = self.experiment.dropout > 0 and purpose == "training"
         lost = partial(draw_lost, self.experiment, round) if drops else None
         tap, least = self.callback.on_message, least or (self.experiment.min_replies if purpose == "training" else 1)
         code = self.experiment.value_code
-        return EngineCohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
+        return Cohort(self.engine, self.ledger, kinds, round, clients, tap, purpose, deadline, lost, least, code)
 
 
 def put_back(server: Server, checkpoint: Checkpoint) -> None:
