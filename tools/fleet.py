@@ -98,7 +98,7 @@ class LightNodes:
             self._due.put((time.monotonic() + (0.0 if busy else self._idle), number))
 
     def _answer_one(self, node: Any) -> bool:
-        from refprotofl.engines.flower.messages import unwrap
+        from refprotofl.engines.flower.records import unwrap
 
         message = node.pull(lambda do: do())
         if message is None:
@@ -108,7 +108,8 @@ class LightNodes:
         return True
 
     def _answer(self, action: str, envelope: Any) -> Any:
-        from refprotofl.deploy.messages import PROTOCOL, Answered, Envelope, Route
+        from refprotofl.deploy.headers import PROTOCOL, Answered, Route
+        from refprotofl.deploy.transport import Envelope
 
         if action == "hello":
             return Envelope({"protocol": PROTOCOL, "name": ""})
@@ -180,7 +181,7 @@ def admit_all(site: "Site", count: int) -> list[str]:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
     from refprotofl.deploy.admission import Admissions, Admitted, fingerprint, write_admissions
-    from refprotofl.engines.flower.operator import FlowerOperator
+    from refprotofl.engines.flower.control import FlowerOperator
 
     operator, admitted, made = FlowerOperator(site), dict[str, Admitted](), list[str]()
     for number in range(count):
@@ -194,8 +195,8 @@ def admit_all(site: "Site", count: int) -> list[str]:
 
 
 def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) -> dict[str, Any]:
-    from refprotofl.deploy.server import QUIET, start, stop
-    from refprotofl.engines.flower.operator import FlowerOperator
+    from refprotofl.deploy.server_process import QUIET, start, stop
+    from refprotofl.engines.flower.control import FlowerOperator
     from refprotofl.records.rounds import read_traffic
 
     site, out = make_site(folder / f"site-{count}", count), folder / f"run-{count}"
@@ -217,7 +218,7 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) 
         run = operator.start({"preset": "quick", "set": settings, "out": str(out)})
         until, first, used = time.monotonic() + given.seconds, {}, {}
         while time.monotonic() < until and not (out / "summary.json").exists():
-            process = find("refprotofl.engines.flower.runner", str(site.folder.absolute()))
+            process = find("refprotofl.engines.flower.run_process", str(site.folder.absolute()))
             for name, number in (("superlink", server), ("run", process)):
                 if number is not None and Path(f"/proc/{number}").exists():
                     used[name] = usage(number)

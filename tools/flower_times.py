@@ -24,7 +24,7 @@ from tests.flower.breaking import cpu_seconds  # noqa: E402
 from tests.flower.loopback import BIN, Loopback  # noqa: E402
 from tests.flower.site import Site  # noqa: E402
 
-from refprotofl.deploy.server import process_of  # noqa: E402
+from refprotofl.deploy.server_process import process_of  # noqa: E402
 from refprotofl.records.rounds import read_traffic  # noqa: E402
 
 NODES = 3

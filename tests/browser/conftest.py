@@ -14,8 +14,8 @@ import pytest
 from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
-from refprotofl.report.live.follow import Following
-from refprotofl.report.live.server import LiveServer, listen, new_token
+from refprotofl.report.live.follower import Following
+from refprotofl.report.live.web_server import LiveServer, listen, new_token
 
 QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),

@@ -31,7 +31,7 @@ def test_a_new_round_appears(browser: Any, finished_run: Path, tmp_path: Path, s
     append(folder, *rest[:2])
     browser.until("return document.querySelector('progress').value === 3")
     append(folder, *rest[2:])
-    browser.until("return document.querySelector('#live .state').innerText === 'RunResult'")
+    browser.until("return document.querySelector('#live .state').innerText === 'Finished'")
     browser.until("return document.getElementById('chart-accuracy-by-bytes').dataset.points === '6'")
     assert browser.complaints() == []
 
@@ -41,7 +41,7 @@ def test_a_run_that_begins_later_appears(browser: Any, finished_run: Path, tmp_p
     assert "Waiting" in browser.run("return document.getElementById('live').innerText")
     shutil.copytree(finished_run, tmp_path / "run")
     browser.until("return document.querySelectorAll('.chart').length > 5")
-    browser.until("return document.querySelector('#live .state').innerText === 'RunResult'")
+    browser.until("return document.querySelector('#live .state').innerText === 'Finished'")
     assert browser.complaints() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from refprotofl.core.network import read_links
 from refprotofl.report.page.collect import gather
 from refprotofl.report.page.elements import Page
-from refprotofl.report.page.shrink import write_page
+from refprotofl.report.page.html import write_page
 
 HOSTILE = '<img src=x onerror="window.owned=1"></script><script>window.owned=2</script>'
 

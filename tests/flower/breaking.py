@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from refprotofl.deploy import certificates
-from refprotofl.deploy.messages import PROTOCOL, Answered, Envelope, Route
+from refprotofl.deploy.headers import PROTOCOL, Answered, Route
 from refprotofl.deploy.node_store import LAST, runs_in
 from refprotofl.deploy.relay import Address, Relay
+from refprotofl.deploy.transport import Envelope
 
 
 class Link:

@@ -8,12 +8,12 @@ from typing import Any
 from flwr.app import Message
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
-from refprotofl.deploy.progress import Progress
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.run import deploy
-from refprotofl.engines.flower.app import KEYS, read_run_config
-from refprotofl.engines.flower.messages import unwrap
-from refprotofl.engines.flower.transport import FlowerTransport
+from refprotofl.deploy.status import Progress
+from refprotofl.engines.flower.bundle import KEYS, read_run_config
+from refprotofl.engines.flower.grid_transport import FlowerTransport
+from refprotofl.engines.flower.records import unwrap
 from refprotofl.federation.session import RunResult, run
 from refprotofl.records.events import read_events
 

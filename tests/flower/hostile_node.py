@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.flower.breaking import nonsense
 
-from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.transport import Envelope
 from refprotofl.engines.flower import node_loop
 
 TURNS = count(1)

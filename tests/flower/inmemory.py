@@ -13,9 +13,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from refprotofl.deploy import node
 from refprotofl.deploy.admission import Admissions, Admitted, fingerprint
-from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.node_config import NodeConfig
-from refprotofl.engines.flower.messages import unwrap, wrap
+from refprotofl.deploy.transport import Envelope
+from refprotofl.engines.flower.records import unwrap, wrap
 
 GONE = 5  # Flower's code for a node that is not there
 FIRST = 100  # the number of node-0 on the grid

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.flower.deploying import run_config
 
-from refprotofl.deploy.server import QUIET
+from refprotofl.deploy.server_process import QUIET
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -18,10 +18,10 @@ from tests.flower.loopback import BIN, ROOT, free_port
 
 from refprotofl.deploy.kits import PUBLIC_KEY
 from refprotofl.deploy.operator import RunStatus
-from refprotofl.deploy.server import QUIET
+from refprotofl.deploy.server_process import QUIET
 from refprotofl.deploy.site import Site as Made
 from refprotofl.deploy.site import read_site
-from refprotofl.engines.flower.operator import FlowerOperator
+from refprotofl.engines.flower.control import FlowerOperator
 
 PATIENCE = 600.0  # seconds; on busy cores every message takes its time
 

@@ -14,7 +14,7 @@ from refprotofl.deploy.admission import (
 )
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.deploy.transport import Node
-from refprotofl.engines.flower.runner import place_in
+from refprotofl.engines.flower.run_process import place_in
 
 ONE, TWO, THREE = "1" * 64, "2" * 64, "3" * 64
 

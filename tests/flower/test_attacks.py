@@ -15,11 +15,11 @@ from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from tests.flower.site import wait_for
 from tests.flower.test_doors import fleet, once, running
 
-from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.site import Site
+from refprotofl.deploy.transport import Envelope
+from refprotofl.engines.flower.control import FlowerOperator
 from refprotofl.engines.flower.fleet_client import FleetClient
-from refprotofl.engines.flower.messages import wrap
-from refprotofl.engines.flower.operator import FlowerOperator
+from refprotofl.engines.flower.records import wrap
 
 PATIENCE = 120.0  # seconds; more than a run needs that waits for nobody
 

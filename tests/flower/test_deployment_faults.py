@@ -24,10 +24,11 @@ from tests.flower.inmemory import MemoryGrid, restart_nodes
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.deploy import engine, fleet, transport
 from refprotofl.deploy.admission import Admissions, default_client
-from refprotofl.deploy.messages import Answered, Envelope, Route
+from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.registry import Place
-from refprotofl.engines.flower.app import read_run_config
-from refprotofl.engines.flower.messages import unwrap
+from refprotofl.deploy.transport import Envelope
+from refprotofl.engines.flower.bundle import read_run_config
+from refprotofl.engines.flower.records import unwrap
 from refprotofl.federation.session import run
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages

@@ -31,12 +31,12 @@ from refprotofl.deploy.demo import _free_ports
 from refprotofl.deploy.kits import PUBLIC_KEY, load_key, write_kits
 from refprotofl.deploy.operator import admit, revoke
 from refprotofl.deploy.relay import Address, Relay
-from refprotofl.deploy.server import process_of, start, stop
+from refprotofl.deploy.server_process import process_of, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.engines.flower import internals
+from refprotofl.engines.flower.control import FlowerOperator
 from refprotofl.engines.flower.doors import ACTIVATE, HEADERS, NODE_ROUTES, OPERATOR_ROUTES
 from refprotofl.engines.flower.fleet_client import FleetClient
-from refprotofl.engines.flower.operator import FlowerOperator
 from refprotofl.engines.flower.superlink import NODE_REQUESTS
 
 BIN = Path(sys.executable).parent

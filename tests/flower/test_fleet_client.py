@@ -17,10 +17,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from refprotofl.deploy.messages import Envelope
+from refprotofl.deploy.transport import Envelope
 from refprotofl.engines.flower import fleet_client
 from refprotofl.engines.flower.fleet_client import FleetClient
-from refprotofl.engines.flower.messages import unwrap, wrap
+from refprotofl.engines.flower.records import unwrap, wrap
 
 KEY = ec.generate_private_key(ec.SECP384R1())
 

@@ -36,8 +36,8 @@ from sqlalchemy.pool import QueuePool
 from refprotofl.core.errors import InputError
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.engines.flower import internals
-from refprotofl.engines.flower.app import build_bundle
-from refprotofl.engines.flower.messages import objects_of
+from refprotofl.engines.flower.bundle import build_bundle
+from refprotofl.engines.flower.records import objects_of
 
 # Flower's packages export an APIRouter under the name of the module that makes it.
 control_router, fleet_router = (import_module(f"flwr.superlink.routers.{name}.router") for name in ("control", "fleet"))

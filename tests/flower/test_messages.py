@@ -6,8 +6,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 
-from refprotofl.deploy.messages import Answered, Envelope, Greeted, Route, Unreadable
-from refprotofl.engines.flower.messages import PART, inflate, objects_of, unwrap, wrap
+from refprotofl.deploy.headers import Answered, Greeted, Route
+from refprotofl.deploy.transport import Envelope, Unreadable
+from refprotofl.engines.flower.records import PART, inflate, objects_of, unwrap, wrap
 
 ROUTE = Route("a" * 32, 1, 2, 3, 0, "train", True, "b" * 64, ["c" * 64])
 

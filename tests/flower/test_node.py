@@ -7,9 +7,10 @@ import pytest
 from tests.flower.deploying import node
 from tests.flower.inmemory import restart_nodes
 
-from refprotofl.deploy.messages import PROTOCOL, Envelope, Route
+from refprotofl.deploy.headers import PROTOCOL, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN, handle
 from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.transport import Envelope
 from refprotofl.records.folder import read_experiment
 from refprotofl.wire import decode, encode
 

@@ -10,9 +10,9 @@ from tests.flower.inmemory import MemoryGrid
 
 from refprotofl.core.errors import InputError
 from refprotofl.deploy import node
-from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.deploy.node_store import EXPERIMENT, runs_in
+from refprotofl.deploy.transport import Envelope
 from refprotofl.records.verify import first_difference
 
 

@@ -14,13 +14,14 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from tests.flower.loopback import free_port
 
-from refprotofl.deploy.messages import PROTOCOL, Envelope
+from refprotofl.deploy.headers import PROTOCOL
 from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.transport import Envelope
 from refprotofl.engines.flower import node_loop
-from refprotofl.engines.flower.app import build_bundle
+from refprotofl.engines.flower.bundle import build_bundle
 from refprotofl.engines.flower.fleet_client import Again
-from refprotofl.engines.flower.messages import wrap
 from refprotofl.engines.flower.node_loop import FIRST_PAUSE, LONGEST_PAUSE, NodeLoop, serve
+from refprotofl.engines.flower.records import wrap
 
 WAITING = "This node's key is not admitted."
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refprotofl.core.errors import MachineError
-from refprotofl.deploy.progress import Absence, Progress, Wait
+from refprotofl.deploy.status import Absence, Progress, Wait
 from refprotofl.experiment import Experiment
 
 NOON = time.mktime((2026, 1, 2, 12, 0, 0, 0, 0, -1))
@@ -93,6 +93,6 @@ def test_a_full_disk_does_not_end_the_run(
     def full(*given: object) -> None:
         raise MachineError("The disk is full.")
 
-    monkeypatch.setattr("refprotofl.deploy.progress.write_whole", full)
+    monkeypatch.setattr("refprotofl.deploy.status.write_whole", full)
     progress.absent(1, "node-1 (client 1)", 1, "late")
     assert len(lines) == 1

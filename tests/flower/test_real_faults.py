@@ -20,7 +20,7 @@ from tests.flower.deploying import Configs, failures, participants, simulated
 from tests.flower.site import PATIENCE, Site, wait_for
 
 from refprotofl.deploy.operator import run_state
-from refprotofl.deploy.server import process_of
+from refprotofl.deploy.server_process import process_of
 from refprotofl.records.events import read_events
 from refprotofl.records.rounds import read_messages
 from refprotofl.records.verify import first_difference
@@ -223,7 +223,7 @@ def test_a_runs_process_that_is_killed_is_resumed_after_the_last_committed_round
 ) -> None:
     begin(site, settings(), out)
     server = process_of(site.made)
-    (process,) = processes(f"refprotofl.engines.flower.runner\0{site.folder}\0{site.run}\0")
+    (process,) = processes(f"refprotofl.engines.flower.run_process\0{site.folder}\0{site.run}\0")
     os.kill(process, signal.SIGKILL)
     assert "The last run failed: Its process ended (exit code -9): killed, or out of memory." in told_of_failure(site)
     assert process_of(site.made) == server
@@ -244,7 +244,7 @@ def test_a_server_that_is_killed_and_started_again_loses_no_committed_round(
     assert f"The server of {site.folder} is not running: refprotofl deploy start {site.folder}" in told
     site.refprotofl("deploy", "start", str(site.folder))
     assert "The last run failed: The server was restarted while the run was under way." in told_of_failure(site)
-    wait_for(lambda: not processes(f"refprotofl.engines.flower.runner\0{site.folder}"), PATIENCE, site.log)
+    wait_for(lambda: not processes(f"refprotofl.engines.flower.run_process\0{site.folder}"), PATIENCE, site.log)
     site.submit(settings() | {"out": str(out)})
     finish(site, out)
     assert first_difference(undisturbed, out) is None

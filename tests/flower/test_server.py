@@ -16,11 +16,11 @@ from tests.flower.site import Site as RealSite
 
 from refprotofl.cli import main
 from refprotofl.core.errors import InputError, MachineError
-from refprotofl.deploy import server
+from refprotofl.deploy import server_process
 from refprotofl.deploy.admission import Admissions, Admitted, write_admissions
 from refprotofl.deploy.operator import NodeStatus, RunStatus
-from refprotofl.deploy.progress import Progress, Wait
 from refprotofl.deploy.site import Site, SiteKeys, create_site
+from refprotofl.deploy.status import Progress, Wait
 
 Status = Callable[[Site], tuple[int, str, str]]
 Program = Callable[[str], None]
@@ -55,15 +55,15 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 def operator(monkeypatch: pytest.MonkeyPatch) -> FakeOperator:
     """Takes the place of the server's answers, for commands."""
     fake = FakeOperator()
-    monkeypatch.setattr("refprotofl.engines.flower.operator.FlowerOperator", lambda site: fake)
+    monkeypatch.setattr("refprotofl.engines.flower.control.FlowerOperator", lambda site: fake)
     return fake
 
 
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Status:
     """The command's exit code, output and complaints, with a server that seems to run."""
-    monkeypatch.setattr(server, "process_of", lambda site: 1)
-    for name in server.environment(make(tmp_path / "unused")).keys() - os.environ.keys():
+    monkeypatch.setattr(server_process, "process_of", lambda site: 1)
+    for name in server_process.environment(make(tmp_path / "unused")).keys() - os.environ.keys():
         monkeypatch.setenv(name, "")  # so that what the command sets is put back
 
     def call(site: Site) -> tuple[int, str, str]:
@@ -96,9 +96,9 @@ def test_a_server_that_does_not_come_up_is_ended_with_all_that_it_started(
 ) -> None:
     started, mark = made.server / "started", f"600.{made.keys.port}"
     program(f"touch '{started}'; " + script.replace("sleep 600", f"sleep {mark}"))
-    monkeypatch.setattr(server, "STARTING", 5.0)
+    monkeypatch.setattr(server_process, "STARTING", 5.0)
     with pytest.raises(MachineError, match=r"The server did not start, it (ended at once|does not answer on 127)"):
-        server.start(made)
+        server_process.start(made)
     assert started.exists()
     until = time.monotonic() + 120
     while processes(mark) and time.monotonic() < until:
@@ -115,14 +115,14 @@ def test_an_address_to_listen_on_is_read_before_anything_is_started(made: Site, 
         "0.0.0.0": "An insecure site listens on this machine only",
     }
     with pytest.raises(InputError, match=re.escape(words[asked])):
-        server.start(made, asked)
+        server_process.start(made, asked)
     assert not made.log.exists()
 
 
 def test_a_site_whose_host_is_another_machines_asks_for_the_address_to_listen_on(tmp_path: Path) -> None:
     keys = SiteKeys(host="192.0.2.1", port=free_port(), operator_port=free_port(), nodes=1)  # of no machine
     with pytest.raises(InputError, match=r"192\.0\.2\.1 is not an address of this machine: name the one to listen on"):
-        server.start(create_site(tmp_path / "site", keys))
+        server_process.start(create_site(tmp_path / "site", keys))
 
 
 def test_a_port_that_is_taken_is_told_before_the_server_starts(made: Site) -> None:
@@ -130,7 +130,7 @@ def test_a_port_that_is_taken_is_told_before_the_server_starts(made: Site) -> No
         other.bind(("127.0.0.1", made.keys.operator_port))
         other.listen()
         with pytest.raises(InputError, match=r"Something else listens on port \d+: stop it, or change operator-port"):
-            server.start(made)
+            server_process.start(made)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_certificates_outside_their_dates_are_named_by_start_and_by_status(
     shift_clock(monkeypatch, days)
     site = make(tmp_path / "site", insecure=False)
     monkeypatch.undo()
-    monkeypatch.setattr("refprotofl.engines.flower.operator.FlowerOperator", lambda site: operator)
+    monkeypatch.setattr("refprotofl.engines.flower.control.FlowerOperator", lambda site: operator)
     with pytest.raises(InputError, match=words):
-        server.start(site)
+        server_process.start(site)
     assert not site.log.exists()
-    monkeypatch.setattr(server, "process_of", lambda site: 1)
+    monkeypatch.setattr(server_process, "process_of", lambda site: 1)
     code, _, warnings = status(site)
     assert code == 0
     assert re.search(words, warnings)

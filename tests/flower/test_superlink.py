@@ -14,7 +14,7 @@ from tests.flower.breaking import processes
 from tests.flower.loopback import free_port
 from tests.flower.site import Site as RealSite
 
-from refprotofl.deploy.server import process_of
+from refprotofl.deploy.server_process import process_of
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.engines.flower import internals, superlink
 from refprotofl.engines.flower.superlink import TOKEN, Launcher
@@ -138,7 +138,7 @@ def test_a_run_has_a_process_that_knows_its_token_and_shows_it_on_no_command_lin
     log = site.runs / "41.log"
     wait_until(lambda: log.exists() and "token" in log.read_text())
     words, token = log.read_text().splitlines()
-    assert words == f"-m refprotofl.engines.flower.runner {site.folder.absolute()} 41"
+    assert words == f"-m refprotofl.engines.flower.run_process {site.folder.absolute()} 41"
     assert token == "token a-secret-token"
     (process,) = launcher._started.values()
     launcher.stop()

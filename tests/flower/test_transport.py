@@ -14,12 +14,11 @@ from tests.flower.inmemory import GONE, MemoryGrid
 
 from refprotofl.core.errors import MachineError
 from refprotofl.deploy import engine
-from refprotofl.deploy.messages import Envelope
-from refprotofl.deploy.transport import Sending
-from refprotofl.engines.flower import messages as content
-from refprotofl.engines.flower import transport
-from refprotofl.engines.flower.messages import unwrap, wrap
-from refprotofl.engines.flower.transport import FlowerTransport
+from refprotofl.deploy.transport import Envelope, Sending
+from refprotofl.engines.flower import grid_transport
+from refprotofl.engines.flower import records as content
+from refprotofl.engines.flower.grid_transport import FlowerTransport
+from refprotofl.engines.flower.records import unwrap, wrap
 from refprotofl.records.verify import first_difference
 
 
@@ -55,7 +54,9 @@ def sendings(count: int) -> list[Sending]:
     return [Sending(number, "ask", Envelope({}, b"the same for all")) for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize("count", [0, 1, transport.AT_ONCE, transport.AT_ONCE + 1, 7 * transport.AT_ONCE - 3])
+@pytest.mark.parametrize(
+    "count", [0, 1, grid_transport.AT_ONCE, grid_transport.AT_ONCE + 1, 7 * grid_transport.AT_ONCE - 3]
+)
 def test_every_message_is_pushed_once_and_its_reply_found(count: int) -> None:
     carrying = FlowerTransport(Echo({}))
     ids = carrying.push(sendings(count))
@@ -74,17 +75,17 @@ def test_parts_are_pulled_at_the_same_time() -> None:
         together = 3
 
     carrying = FlowerTransport(Together({}))
-    assert len(carrying.pull(carrying.push(sendings(3 * transport.AT_ONCE)))) == 3 * transport.AT_ONCE
+    assert len(carrying.pull(carrying.push(sendings(3 * grid_transport.AT_ONCE)))) == 3 * grid_transport.AT_ONCE
 
 
 def test_a_part_that_was_not_taken_whole_costs_no_other_part() -> None:
     class Refuses(Echo):
         def takes(self, messages: list[Message]) -> int:
-            return len(messages) - any(one.metadata.dst_node_id == transport.AT_ONCE + 1 for one in messages)
+            return len(messages) - any(one.metadata.dst_node_id == grid_transport.AT_ONCE + 1 for one in messages)
 
-    ids = FlowerTransport(Refuses({})).push(sendings(3 * transport.AT_ONCE))
-    assert ids.count("") == transport.AT_ONCE
-    assert ids[transport.AT_ONCE : 2 * transport.AT_ONCE] == [""] * transport.AT_ONCE
+    ids = FlowerTransport(Refuses({})).push(sendings(3 * grid_transport.AT_ONCE))
+    assert ids.count("") == grid_transport.AT_ONCE
+    assert ids[grid_transport.AT_ONCE : 2 * grid_transport.AT_ONCE] == [""] * grid_transport.AT_ONCE
 
 
 @pytest.mark.parametrize("size", [10, content.PART + 1])
@@ -104,7 +105,7 @@ def test_a_payload_that_goes_to_many_is_in_memory_once(size: int) -> None:
     assert {unwrap(message.content).payload for message in Keeps.kept} == {payload}
 
 
-@pytest.mark.parametrize(("many", "calls"), [(1, 1), (transport.AT_ONCE, 1), (1000, 63)])
+@pytest.mark.parametrize(("many", "calls"), [(1, 1), (grid_transport.AT_ONCE, 1), (1000, 63)])
 def test_the_more_answers_are_looked_for_the_longer_is_the_rest(many: int, calls: int) -> None:
     """A thousand answers would otherwise be looked for all the time, by requests that keep the nodes' own waiting."""
     rests: list[float] = []
@@ -114,13 +115,13 @@ def test_the_more_answers_are_looked_for_the_longer_is_the_rest(many: int, calls
     carrying.pull(ids)
     carrying.rest()
     carrying.rest(most=0.01)
-    assert rests == pytest.approx([transport.SHORTEST, calls * transport.QUIET, 0.01])
+    assert rests == pytest.approx([grid_transport.SHORTEST, calls * grid_transport.QUIET, 0.01])
 
 
 def test_codes_are_those_of_flower() -> None:
     """An app that cannot be loaded, raises or is none will do so again; one whose process died may not."""
     load, raised, fab = "LOAD_CLIENT_APP_EXCEPTION", "CLIENT_APP_RAISED_EXCEPTION", "INVALID_FAB"
-    assert {getattr(ErrorCode, name) for name in (load, raised, fab)} == set(transport.FINAL)
+    assert {getattr(ErrorCode, name) for name in (load, raised, fab)} == set(grid_transport.FINAL)
     assert GONE == ErrorCode.NODE_UNAVAILABLE
     others = {"UNKNOWN", "MESSAGE_UNAVAILABLE", "REPLY_MESSAGE_UNAVAILABLE", "MOD_FAILED_PRECONDITION"}
     known = {load, raised, fab, "CLIENT_APP_CRASHED", "NODE_UNAVAILABLE", *others}

@@ -191,8 +191,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts another client, or server, into the method's place."""
 
     def replace(client: type[RefProtoClient] = RefProtoClient, server: type[RefProtoServer] = RefProtoServer) -> None:
-        usual = METHODS["refprotofl"]
-        monkeypatch.setitem(METHODS, "refprotofl", dataclasses.replace(usual, code=lambda: (server, client)))
+        declared = type(METHODS["refprotofl"])
+        monkeypatch.setattr(declared, "client", client)
+        monkeypatch.setattr(declared, "server", server)
 
     return replace
 

@@ -20,8 +20,8 @@ from typing import Literal
 from pydantic import Field
 
 from refprotofl.experiment.keys import Table, key
-from refprotofl.methods.builtin.fedavg import SERVER
-from refprotofl.methods.declaration import Cost, Declaration
+from refprotofl.methods.builtin.fedavg import FedAvg
+from refprotofl.methods.declaration import Cost, lazy
 
 
 class Options(Table):
@@ -30,13 +30,12 @@ class Options(Table):
     newer: int = key(3, "a key that came later", enters="changed")
 
 
-class Timid(Declaration):
+class Timid(FedAvg):
     """FedAvg that takes smaller steps"""
 
     name = "timid-avg"
     options = Options
-    server = SERVER
-    client = "refprotofl.methods.builtin.timid.timid:TimidClient"
+    client = lazy("refprotofl.methods.builtin.timid.timid:TimidClient")
     notes = ("nobody published this",)
 
     @staticmethod

@@ -1,12 +1,11 @@
 """What a client says of itself is believed once, within bounds, and where the server cannot know it better."""
 
-import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
-from refprotofl.methods import METHODS, find_method
+from refprotofl.methods import find_method
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message
@@ -62,7 +61,7 @@ def test_fednovas_progress_follows_from_the_samples(simulate: Any, monkeypatch: 
             answer: Message = super().train(round, message)
             return {**answer, "progress": told} if self.context.client_id == CULPRIT else answer
 
-    monkeypatch.setitem(METHODS, "fednova", dataclasses.replace(usual, code=lambda: (usual.server, Lying)))
+    monkeypatch.setattr(type(usual), "client", Lying)
     lied = simulate({"method": "fednova", "rounds": 1})
     (failure,) = lied.events("client-failed")
     assert failure["client"] == CULPRIT
@@ -91,7 +90,7 @@ def test_fast_believes_neither_counts_nor_widths(
             assert isinstance(rows, torch.Tensor)
             return {**answer, name: value if value is not None else torch.zeros(len(rows), 2 * rows.shape[1])}
 
-    monkeypatch.setitem(METHODS, "fast", dataclasses.replace(usual, code=lambda: (usual.server, Lying)))
+    monkeypatch.setattr(type(usual), "client", Lying)
     settings = {"method": "fast", "rounds": 1, "fast": {"seed-share": 0.3}}
     lied = simulate(settings)
     (failure,) = lied.events("client-failed")

@@ -1,6 +1,5 @@
 """FedPAC: alignment of the body, mixtures of the heads."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -13,7 +12,6 @@ from refprotofl.core.errors import RunError
 from refprotofl.methods import METHODS, erpa
 from refprotofl.methods.builtin.fedpac.fedpac import (
     FedPACClient,
-    FedPACServer,
     HeadStatistics,
     head_statistics,
     least_on_simplex,
@@ -162,7 +160,7 @@ def test_what_is_not_asked_for_is_refused(simulate, monkeypatch, change, reason)
             answer = super().train(round, message)
             return answer | change if self.context.client_id == 1 else answer
 
-    monkeypatch.setitem(METHODS, "fedpac", dataclasses.replace(METHODS["fedpac"], code=lambda: (FedPACServer, Broken)))
+    monkeypatch.setattr(type(METHODS["fedpac"]), "client", Broken)
     broken = simulate({"method": "fedpac", "rounds": 1})
     failures = broken.events("client-failed")
     assert [failure["client"] for failure in failures] == [1]

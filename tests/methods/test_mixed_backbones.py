@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from refprotofl.cli.run import verify
+from refprotofl.cli.verify import verify
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.export import export, load_exported, load_trained, predict

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import refprotofl
-from refprotofl.cli.run import verify
+from refprotofl.cli.verify import verify
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
@@ -208,7 +208,7 @@ def test_different_backbones_under_a_method_of_ones_own(module, simulate):
             "from refprotofl.methods import *\nclass Old(FedAvgServer):\n"
             "  def __init__(self, experiment, model, public, parts): pass\n"
             "class Own: server, client = Old, FedAvgClient",
-            "the constructor of Old takes experiment, model, public, parts; it must take one argument, the desk",
+            "the constructor of Old takes experiment, model, public, parts; it must take one argument, the context",
         ),
         (GOOD + "    shared = ('body',)", r"shared = \('body',\) is not a tuple of some of backbone, feature, head"),
         (GOOD + "    options = {'a': [1]}", "is not a dict of names and their default values"),

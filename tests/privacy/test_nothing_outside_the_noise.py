@@ -86,7 +86,7 @@ def test_every_client_did_what_the_accountant_counts(keys: dict[str, Any], tmp_p
     """By each client's ledger, against steps counted by hand from its number of samples."""
     experiment = tiny(privacy=SAMPLE, **keys)
     run(experiment, out=tmp_path / "run")
-    uses = find_method(experiment.method).sample_uses(read_experiment(tmp_path / "run"))
+    uses = find_method(experiment.method).planned_uses(read_experiment(tmp_path / "run"))
     public = 20 if experiment.public.train_on else 0
     for client, state in newest_states(tmp_path / "run").items():
         own = sizes(tmp_path / "run")[client]

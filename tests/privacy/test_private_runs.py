@@ -16,6 +16,7 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.training import Diverged
 from refprotofl.methods.builtin.fedavg.fedavg import FedAvgServer
 from refprotofl.methods.catalogue import METHODS
+from refprotofl.methods.declaration import Method
 from refprotofl.records.folder import read_events
 from refprotofl.wire import decode
 
@@ -152,10 +153,10 @@ def test_a_method_of_ones_own_that_says_nothing_is_refused() -> None:
         prepare(tiny(method=f"{__name__}:Silent", privacy=SAMPLE))
 
 
-class Silent:
-    """says nothing of what it releases"""
+class Silent(Method):
+    """does not declare what it releases"""
 
-    server, client = METHODS["fedavg"].code()
+    server, client = METHODS["fedavg"].server, METHODS["fedavg"].client
 
 
 def test_a_round_is_not_repeated_under_the_same_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

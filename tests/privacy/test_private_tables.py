@@ -10,7 +10,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.privacy.accounting import Spent
 from refprotofl.report.comparison import OverSeeds
 from refprotofl.report.formats import as_csv, as_json, as_markdown
-from refprotofl.report.pictures.privacy import draw_epsilons
+from refprotofl.report.pictures.accuracy import draw_epsilons
 from refprotofl.report.statistics import estimate
 
 SPENT: Spent = {

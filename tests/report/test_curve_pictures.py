@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from refprotofl.report.pictures import style
-from refprotofl.report.pictures.curves import Stop, draw_curves
-from refprotofl.report.pictures.sweep import draw_sweep
+from refprotofl.report.pictures import accuracy, style
+from refprotofl.report.pictures.accuracy import Stop, draw_curves, draw_sweep
 from refprotofl.report.statistics import Estimate
 
 
@@ -26,8 +25,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
             figures.append(figure)
             yield figure
 
-    for name in ("curves", "sweep"):
-        monkeypatch.setattr(f"refprotofl.report.pictures.{name}.open_figure", open_figure)
+    monkeypatch.setattr(accuracy, "open_figure", open_figure)
     return figures
 
 

@@ -16,8 +16,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.export import load_trained
 from refprotofl.federation.session import run
 from refprotofl.methods.base.training import embed
-from refprotofl.report.embeddings import Embedded, embed_run, map_of
-from refprotofl.report.pictures.embedding import COLOURS, MARKERS, draw_embeddings
+from refprotofl.report.pictures.embedding import COLOURS, MARKERS, Embedded, draw_embeddings, embed_run, map_of
 
 TINY = tiny_keys(clients=3)
 RUNS: dict[str, dict[str, str | int]] = {

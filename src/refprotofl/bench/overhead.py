@@ -42,7 +42,7 @@ from refprotofl.federation.sampling import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
-from refprotofl.report.live.process import Beside
+from refprotofl.report.live.web_server import Beside
 
 CLASSES = 10
 SIDE = 28

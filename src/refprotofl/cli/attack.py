@@ -119,7 +119,7 @@ def _fared(
 
 def _draw(fared: "list[Fared]", title: str, folder: Path) -> list[str]:
     """A picture for each method."""
-    from refprotofl.report.pictures.bars import draw_bars
+    from refprotofl.report.pictures.accuracy import draw_bars
 
     told = []
     for method in dict.fromkeys(one.place.method for one in fared):

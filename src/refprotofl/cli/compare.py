@@ -115,7 +115,7 @@ def compare(
     title = f"{cells[0].experiment.dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
     if epsilon_figure is not None:
         from refprotofl.report.comparison import headline
-        from refprotofl.report.pictures.privacy import draw_epsilons
+        from refprotofl.report.pictures.accuracy import draw_epsilons
 
         say(for_terminal(draw_epsilons(rows, epsilon_figure, headline(rows), title)), notes)
     chosen_format = Format.json if as_json else table_format

@@ -1,4 +1,4 @@
-"""Commands for real devices: `deploy …` for the operator of a site, `node` for the owner of a device."""
+"""The commands `deploy …` for the operator of a site. Those for the owner of a device are in node.py."""
 
 import os
 import shlex
@@ -28,19 +28,18 @@ deploy_app = typer.Typer(
 app.add_typer(deploy_app, name="deploy")
 
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of a site.", parser=read_path, metavar="SITE")]
-Kit = Annotated[Path, typer.Argument(help="The folder of a node's kit.", parser=read_path, metavar="KIT")]
 
 
-def _require_extra() -> None:
+def require_extra() -> None:
     if find_spec("flwr") is None:
         raise InputError("A deployment needs the extra flower: pip install 'refprotofl[flower]'.")
 
 
 def _open(folder: Path) -> "tuple[Site, Operator]":
     """Return a site and its operator's connection."""
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.site import read_site
-    from refprotofl.engines.flower.operator import FlowerOperator
+    from refprotofl.engines.flower.control import FlowerOperator
 
     site = read_site(folder)
     _go_quiet(site)
@@ -49,7 +48,7 @@ def _open(folder: Path) -> "tuple[Site, Operator]":
 
 def _go_quiet(site: "Site") -> None:
     """Keep Flower in this process from asking home, and from the folder that all its users share."""
-    from refprotofl.deploy.server import environment
+    from refprotofl.deploy.server_process import environment
 
     os.environ.update(environment(site))
 
@@ -72,7 +71,7 @@ def init(
 
     A node's private key is made on the node and never leaves it.
     """
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.kits import write_kits
     from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
 
@@ -103,8 +102,8 @@ def start(
     ] = None,
 ) -> None:
     """Start the server of a site in the background."""
-    _require_extra()
-    from refprotofl.deploy.server import start
+    require_extra()
+    from refprotofl.deploy.server_process import start
     from refprotofl.deploy.site import INSECURE, read_site
 
     site = read_site(folder)
@@ -132,7 +131,7 @@ def run(
 
     A run that is in --out already is resumed. Ctrl-C ends the display, not the run.
     """
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.operator import follow
 
     site, operator = _open(folder)
@@ -206,7 +205,7 @@ def admit(
     ] = None,
 ) -> None:
     """Admit a node: its key takes part as this client, and no other key does."""
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.operator import admit
 
     site, operator = _open(folder)
@@ -220,7 +219,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The node's name.", metavar="NODE", show_default=False)],
 ) -> None:
     """Revoke a node's key, for good and at once, in the middle of a run as well."""
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.operator import revoke
 
     site, operator = _open(folder)
@@ -255,9 +254,9 @@ def _show_nodes(site: "Site", operator: "Operator") -> None:
 @deploy_app.command("status", epilog="Example: refprotofl deploy status site")
 def status(folder: SiteFolder) -> None:
     """Show the server, its nodes and its runs; the exit code is 4 if the last run failed."""
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.operator import run_state
-    from refprotofl.deploy.server import check_certificates, process_of
+    from refprotofl.deploy.server_process import check_certificates, process_of
 
     site, operator = _open(folder)
     process = process_of(site)
@@ -278,7 +277,7 @@ def status(folder: SiteFolder) -> None:
 
 
 def _progress(state: dict[str, Any], run: "RunStatus") -> str:
-    from refprotofl.deploy.progress import Wait
+    from refprotofl.deploy.status import Wait
 
     parts = [f"round {state['round']} of {state['rounds']}"] if state.get("rounds") else []
     if run.finished:
@@ -295,8 +294,8 @@ def stop(
     run: Annotated[int | None, typer.Option(help="Stop this run only.", metavar="RUN")] = None,
 ) -> None:
     """Stop the server and its runs, or one run. A run is resumed by deploy run with the same --out."""
-    _require_extra()
-    from refprotofl.deploy.server import stop
+    require_extra()
+    from refprotofl.deploy.server_process import stop
     from refprotofl.deploy.site import read_site
 
     if run is not None:
@@ -309,43 +308,6 @@ def stop(
     say("The server is stopped." if stop(read_site(folder)) else f"No server of {folder} is running.")
 
 
-@deploy_app.command("doctor", epilog="Example: refprotofl deploy doctor site/kits/node-0 --experiment experiment.toml")
-def doctor(
-    kit: Kit,
-    experiment: Annotated[
-        Path | None,
-        typer.Option(help="An experiment as TOML, or a run's experiment.json.", parser=read_path, metavar="FILE"),
-    ] = None,
-) -> None:
-    """Check a node before it joins: versions, server, clock, admission, disk, memory, data, seconds of a step."""
-    _require_extra()
-    from refprotofl.deploy.doctor import examine
-    from refprotofl.deploy.kits import load_key
-    from refprotofl.deploy.node_config import read_node_config
-    from refprotofl.engines.flower.doors import ACTIVATE
-    from refprotofl.engines.flower.internals import signed_headers
-
-    known = None if experiment is None else _read_experiment(experiment)
-    bad = []
-    for one in examine(kit, known, lambda: signed_headers(load_key(kit, read_node_config(kit).name)), ACTIVATE):
-        sign = {True: "ok", False: "FIX", None: "?"}[one.fine]
-        say(f"{sign:>3}  {one.subject}: {one.words}")
-        bad += [one.subject] if one.fine is False else []
-    if bad:
-        raise InputError(f"This node cannot take part yet: {', '.join(bad)}.")
-    say("This node can take part.")
-
-
-def _read_experiment(path: Path) -> "Experiment":
-    from refprotofl.experiment.presets import load_experiment
-    from refprotofl.records.folder import read_experiment_file
-
-    try:
-        return load_experiment(path, None, []) if path.suffix == ".toml" else read_experiment_file(path)
-    except OSError:
-        raise InputError(f"Path not found: {path}. Give an experiment.toml or a run's experiment.json.") from None
-
-
 @deploy_app.command("demo", epilog="Example: refprotofl deploy demo --nodes 3")
 def demo(
     nodes: Annotated[int, typer.Option(help="How many nodes.", min=2, max=20)] = 3,
@@ -355,21 +317,9 @@ def demo(
 
     It ends well if the run gives the digest of the same run in one process.
     """
-    _require_extra()
+    require_extra()
     from refprotofl.deploy.demo import demonstrate
-    from refprotofl.engines.flower.operator import FlowerOperator
+    from refprotofl.engines.flower.control import FlowerOperator
 
     digest = demonstrate(nodes, FlowerOperator, say)
     say(f"The digests agree: {digest[:12]}. Server and nodes are stopped, and their files removed.")
-
-
-@app.command(epilog="Example: refprotofl node kits/node-0")
-def node(kit: Kit) -> None:
-    """Run a node of a deployment, until it is stopped.
-
-    It runs installed code only, in one process that keeps its data and model, and connects again by itself.
-    """
-    _require_extra()
-    from refprotofl.engines.flower.node_loop import serve
-
-    serve(kit)

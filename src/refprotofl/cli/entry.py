@@ -14,18 +14,19 @@ from refprotofl.cli import (  # noqa: F401 - register
     attack,
     audit,
     bench,
-    bench_parts,
-    bench_runs,
     compare,
     data,
     deploy,
     frontier,
+    node,
+    partition,
     predict,
     relay,
     report,
     reproduce,
     run,
     tune,
+    verify,
 )
 from refprotofl.cli.app import INTERRUPTED, app
 from refprotofl.cli.output import complain, emit, flush, take_any_character

@@ -185,7 +185,7 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
 def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
     """The front as a picture."""
     from refprotofl.report.page.collect import gather
-    from refprotofl.report.page.static import draw_figures
+    from refprotofl.report.page.static_figures import draw_figures
 
     page = gather(folders, trust_code=True, blocks=blocks, protocol=request.protocol)
     draw_figures([one for one in page.figures if one.name == "frontier"], request.out / "figures")

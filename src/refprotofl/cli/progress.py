@@ -20,7 +20,7 @@ from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.wording import sentence
 from refprotofl.records.summary import Summary
-from refprotofl.report.titles import title
+from refprotofl.report.page.elements import title
 from refprotofl.studies.cells import Cell
 
 WEAKEST = 3  # classes that are named

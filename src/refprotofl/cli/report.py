@@ -83,7 +83,7 @@ def report(
     page = gather(places, links, data, against, trust_code=trust_code)
     write_report(page, path)
     if figures is not None:
-        from refprotofl.report.page.static import draw_figures
+        from refprotofl.report.page.static_figures import draw_figures
 
         drawn = draw_figures(page.figures, figures)
         say(f"{counted(len(drawn), 'figure')} in {for_terminal(figures)}")
@@ -97,7 +97,7 @@ def _check_page(path: Path) -> None:
 
 
 def write_report(page: "Page", path: Path, console: Console = out) -> None:
-    from refprotofl.report.page.shrink import write_page
+    from refprotofl.report.page.html import write_page
 
     write_page(page, path)
     for note in page.notes:
@@ -145,8 +145,8 @@ def watch(
 
     Whoever is to see it needs the whole address: it holds a random token.
     """
-    from refprotofl.report.live.follow import Following
-    from refprotofl.report.live.server import LiveServer, listen, new_token
+    from refprotofl.report.live.follower import Following
+    from refprotofl.report.live.web_server import LiveServer, listen, new_token
 
     if not place.exists():
         raise InputError(f"There is no {place}.")

@@ -1,4 +1,4 @@
-"""Commands around a run: `run`, `partition`, `verify`."""
+"""The command `run`."""
 
 import json
 import shlex
@@ -16,7 +16,6 @@ from refprotofl.cli.app import (
     Device,
     File,
     Preset,
-    RunFolder,
     Settings,
     TrustCode,
     Workers,
@@ -24,10 +23,10 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
 )
-from refprotofl.cli.output import Column, complain, emit, notes, out, say, show
+from refprotofl.cli.output import complain, emit, notes, out, say
 from refprotofl.cli.report import Port, report_beside
 from refprotofl.core import numerics
-from refprotofl.core.errors import InputError, RunError
+from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_file_name, for_terminal
 from refprotofl.core.units import counted, read_whole
 
@@ -126,7 +125,7 @@ def run(
 
 def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[object]":
     """The page of the run that is about to begin, for as long as it takes."""
-    from refprotofl.report.live.process import Beside
+    from refprotofl.report.live.web_server import Beside
 
     beside = Beside(folder, port)
     say(f"Watch at {beside.address}", notes)
@@ -232,102 +231,3 @@ def _recorded_numerics(folder: Path) -> list[str]:
 def with_device(settings: list[str], device: str | None) -> list[str]:
     """The settings with what --device says, which wins."""
     return settings if device is None else [*settings, f"device={device}"]
-
-
-@app.command(epilog="Example: refprotofl partition --preset small --set alpha=0.1 --out partition.png")
-def partition(
-    file: File = None,
-    preset: Preset = None,
-    settings: Settings = None,
-    data: DataDir = None,
-    out_file: Annotated[
-        Path | None,
-        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            parser=read_path,
-            metavar="DIR",
-            help="Write one .npz a client, public.npz and test.npz to this new folder, to be deployed as they are.",
-        ),
-    ] = None,
-) -> None:
-    """Show which client holds how much of which class, as a table and as a picture."""
-    from refprotofl.data import load_federated
-    from refprotofl.data.export import export_federation
-    from refprotofl.experiment.presets import load_experiment
-    from refprotofl.report.pictures.partition import draw_partition
-
-    experiment = load_experiment(file, preset, settings or ())
-    federated = load_federated(experiment, data)
-    counts, names = federated.class_counts(), federated.dataset.class_names
-    clients = federated.client_names or tuple(map(str, range(len(counts))))
-    columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
-    rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
-    kept = "of its own" if federated.own_public is not None else "held out"
-    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
-    made = federated.partition_notes
-    if made.kind == "natural":
-        say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
-    else:
-        redraws, moved = counted(made.redraws, "redraw"), counted(made.moved, "sample")
-        say(f"{made.kind}: {redraws}, {moved} moved by the repair step")
-    for note in federated.notes:
-        say(note, notes)
-    if out_file is not None:
-        caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
-        say(draw_partition(counts, names, out_file, caption, federated.client_names))
-    if export is not None:
-        say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")
-
-
-@app.command(epilog="Example: refprotofl verify runs/a runs/b")
-def verify(
-    run_folder: RunFolder,
-    other: Annotated[
-        Path | None,
-        typer.Argument(help="A second run to compare with.", parser=read_path, metavar="[RUN]", show_default=False),
-    ] = None,
-) -> None:
-    """Recompute a run's digest from its checkpoint, and check what its events and summary tell against it.
-
-    Of two runs, name the first difference. No code that a run folder names is imported.
-    """
-    from refprotofl.records.verify import first_difference
-
-    for folder in (run_folder, other):
-        if folder is not None:
-            _verify(folder)
-    if other is not None:
-        difference = first_difference(run_folder, other)
-        if difference is not None:
-            raise RunError(difference)
-        say("The two runs agree in every message and state.")
-
-
-def _verify(folder: Path) -> None:
-    from refprotofl.engines.local.store import read_if_here
-    from refprotofl.federation.models import known_digests
-    from refprotofl.records.folder import read_experiment
-    from refprotofl.records.manifest import read_manifest
-    from refprotofl.records.verify import verify_run
-
-    experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
-    found = verify_run(folder, known_digests(experiment, recorded), read_if_here)
-    line = f"{folder}: round {found.round} is intact, state digest {found.state_digest}"
-    untrained = experiment.clients - found.clients_with_state
-    if not found.recomputed:
-        line = (
-            f"{folder}: the files of round {found.round} are intact, but its state digest {found.state_digest} cannot "
-            f"be recomputed: {untrained} clients never trained, and the code that makes their model is not run here."
-        )
-    elif untrained and recorded is not None:
-        rests = f"For {untrained} clients that never trained this relies on the digests in the manifest."
-        say(rests, notes)
-    say(line)
-    if len(found.kept) > 1:
-        say(f"The checkpoints of rounds {', '.join(map(str, found.kept))} are kept, and all their files are intact.")
-    for note in found.notes:
-        say(note, notes)

@@ -17,7 +17,7 @@ from refprotofl.data import load_federated
 from refprotofl.data.export import client_file, export_federation
 from refprotofl.deploy.kits import PUBLIC_KEY, write_kits
 from refprotofl.deploy.operator import Operator, admit, follow
-from refprotofl.deploy.server import QUIET, start, stop
+from refprotofl.deploy.server_process import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.session import run

@@ -11,10 +11,10 @@ from itertools import islice
 
 from refprotofl.core.errors import InputError
 from refprotofl.deploy.fleet import LOST, Fleet
-from refprotofl.deploy.messages import Answered, Envelope, Route, Unreadable
+from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
-from refprotofl.deploy.progress import Progress, Wait
-from refprotofl.deploy.transport import SLACK, Reply, Sending, Transport
+from refprotofl.deploy.status import Progress, Wait
+from refprotofl.deploy.transport import SLACK, Envelope, Reply, Sending, Transport, Unreadable
 from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
 
 ASK = "ask"

@@ -6,10 +6,10 @@ from typing import Any
 
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
-from refprotofl.deploy.messages import PROTOCOL, Envelope, Greeted, Unreadable
-from refprotofl.deploy.progress import Progress, Wait
+from refprotofl.deploy.headers import PROTOCOL, Greeted
 from refprotofl.deploy.registry import NodeRegistry
-from refprotofl.deploy.transport import SLACK, Node, Reply, Sending, Transport
+from refprotofl.deploy.status import Progress, Wait
+from refprotofl.deploy.transport import SLACK, Envelope, Node, Reply, Sending, Transport, Unreadable
 from refprotofl.engines.engine import CODES, Code
 
 HELLO, RUN = "hello", "run"

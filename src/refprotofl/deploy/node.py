@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refprotofl.core.errors import DataError, InputError, MachineError, RefProtoFLError
-from refprotofl.deploy.messages import PROTOCOL, Answered, Envelope, Route, Unreadable
+from refprotofl.deploy.headers import PROTOCOL, Answered, Route
 from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.transport import Envelope, Unreadable
 from refprotofl.engines.engine import Code
 from refprotofl.experiment import Experiment
 

@@ -22,7 +22,7 @@ from refprotofl.records.files import PARTS, ensure_folder, remove_parts, sha256,
 from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
 
 if TYPE_CHECKING:
-    from refprotofl.deploy.messages import Envelope
+    from refprotofl.deploy.transport import Envelope
 
 RUNS = "runs"
 EXPERIMENT, TEST, NEWEST, LAST = "experiment.json", "test-set", "newest", "last-answer"
@@ -157,7 +157,7 @@ class NodeStore:
             return []
 
     def remembered(self, key: str) -> "Envelope | None":
-        from refprotofl.deploy.messages import Envelope
+        from refprotofl.deploy.transport import Envelope
 
         try:
             head, payload = self._read_headed(LAST)

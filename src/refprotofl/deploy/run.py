@@ -17,8 +17,8 @@ from refprotofl.data.public_set import covered_classes, draw_from_own
 from refprotofl.data.server_data import Apart, load_apart, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
-from refprotofl.deploy.progress import Progress
 from refprotofl.deploy.registry import NodeRegistry, Place
+from refprotofl.deploy.status import Progress
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input

@@ -1,13 +1,25 @@
-"""What a deployment needs of a transport: the nodes that are online, and envelopes to and from them."""
+"""The transport of a deployment: the nodes that are online, and envelopes to and from them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from refprotofl.deploy.messages import Envelope
+from refprotofl.core.errors import RefProtoFLError
 
 VALID = 12 * 3600.0  # seconds that a message may wait for its node, unless its sender says otherwise
 SLACK = 60.0  # seconds that a message stays valid after its sender stopped waiting: clocks differ
+
+
+class Unreadable(RefProtoFLError):
+    """A message that is not in our format."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The unit that crosses between server and node: a JSON header and one byte string, an encoded message."""
+
+    header: Mapping[str, Any]
+    payload: bytes = b""
 
 
 @dataclass(frozen=True)

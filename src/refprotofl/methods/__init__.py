@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
     from refprotofl.methods.common.prototypes import class_means
-    from refprotofl.methods.declaration import Cost, Declaration, Method, Releases, SampleUse
+    from refprotofl.methods.declaration import Cost, Method, Releases, SampleUse
 
 _PLACES = {
     "ADAPTER": "refprotofl.core.parts",
@@ -40,7 +40,6 @@ _PLACES = {
     "Client": "refprotofl.methods.base.client",
     "Cohort": "refprotofl.methods.base.cohort",
     "Cost": "refprotofl.methods.declaration",
-    "Declaration": "refprotofl.methods.declaration",
     "Dense": "refprotofl.methods.base.schema",
     "ServerContext": "refprotofl.methods.base.server",
     "MessageSchema": "refprotofl.methods.base.schema",
@@ -82,7 +81,6 @@ __all__ = [
     "ClientContext",
     "Cohort",
     "Cost",
-    "Declaration",
     "Dense",
     "FedAvgClient",
     "FedAvgServer",

@@ -1,11 +1,11 @@
-"""All methods by name: every folder of `builtin` that declares one, and a user's own as `module:Class`."""
+"""All methods by name: those declared in the modules and folders of `builtin`, and a user's own as `module:Class`."""
 
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from inspect import signature
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 
@@ -13,18 +13,20 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.user_code import is_reference, load_object
 from refprotofl.experiment.keys import Scalar, Table, explain
 from refprotofl.methods import builtin
-from refprotofl.methods.declaration import GUIDE, Declaration, Defaults, Method, declared
+from refprotofl.methods.declaration import Defaults, Method
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
+GUIDE = "docs/add-a-method.md shows how"
+
 
 def _found() -> Iterator[Method]:
-    for folder in sorted(pkgutil.iter_modules(builtin.__path__), key=lambda folder: folder.name):
-        module = importlib.import_module(f"{builtin.__name__}.{folder.name}")
-        for found in vars(module).values():
-            if isinstance(found, type) and issubclass(found, Declaration) and found.__module__ == module.__name__:
-                yield declared(found.name, found, f"method = {found.name!r}", f"docs/methods/{folder.name}.md")
+    for module in sorted(pkgutil.iter_modules(builtin.__path__), key=lambda module: module.name):
+        imported = importlib.import_module(f"{builtin.__name__}.{module.name}")
+        for found in vars(imported).values():
+            if isinstance(found, type) and issubclass(found, Method) and found.__module__ == imported.__name__:
+                yield found()
 
 
 METHODS: dict[str, Method] = {method.name: method for method in _found()}
@@ -33,6 +35,7 @@ TABLES: dict[str, type[Table]] = {name: method.table for name, method in METHODS
 
 
 def find_method(name: str) -> Method:
+    """Return the method of this name; of a user's own `module:Class` the module is imported."""
     if name in METHODS:
         return METHODS[name]
     if is_reference(name):
@@ -43,21 +46,66 @@ def find_method(name: str) -> Method:
 
 
 def _own(name: str) -> Method:
-    """The method that the user's class `module:Class` declares by its attributes."""
+    """Return the method that the user's class `module:Class` declares."""
     source, where = load_object(name, "method"), f"method = {name!r}"
     if not isinstance(source, type):
         raise InputError(f"{where} is not a class; {GUIDE}.")
-    method = declared(name, source, where)
+    if not issubclass(source, Method):  # a class with the same attributes
+        source = type(source.__name__, (source, Method), {"__doc__": source.__doc__})
+    method: Method = source(name)
+    _check_code(where, method)
+    _check_options(where, method.options)
     lender = _lender(method)
-    if lender is None:
-        return method
-    feedback = method.feedback if hasattr(source, "feedback") else lender.feedback
-    depends = method.depends_on_rounds if hasattr(source, "depends_on_rounds") else lender.depends_on_rounds
-    return replace(method, feedback=feedback, depends_on_rounds=depends)
+    if lender is not None:
+        for fact in ("feedback", "depends_on_rounds"):
+            if getattr(source, fact) is getattr(Method, fact):
+                setattr(method, fact, getattr(lender, fact))
+    return method
+
+
+def _check_code(where: str, method: Method) -> None:
+    server, client = (getattr(method, part, None) for part in ("server", "client"))
+    _check_part(where, "server", server, load_object("refprotofl.methods.base.server:Server", where))
+    _check_part(where, "client", client, load_object("refprotofl.methods.base.client:Client", where))
+    _check_constructor(where, method.server)
+    unanswered = [verb for verb in method.client.verbs if not hasattr(client, verb)]
+    if unanswered:
+        raise InputError(f"{where}: {method.client.__name__} has no method for its verbs {', '.join(unanswered)}.")
+
+
+def _check_part(where: str, attribute: str, found: object, kind: Any) -> None:
+    if found is None:
+        raise InputError(f"{where} has no attribute {attribute!r}, which must be its {kind.__name__} class; {GUIDE}.")
+    if not isinstance(found, type) or not issubclass(found, kind):
+        seen = found.__name__ if isinstance(found, type) else repr(found)
+        raise InputError(f"{where}: its {attribute} {seen} is not a subclass of refprotofl.methods.{kind.__name__}.")
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise InputError(f"{where}: {found.__name__} must still define {', '.join(missing)}; {GUIDE}.")
+
+
+def _check_constructor(where: str, server: type) -> None:
+    required = [one for one in signature(server).parameters.values() if one.default is one.empty]
+    if len(required) != 1 or required[0].kind is required[0].KEYWORD_ONLY:
+        names = ", ".join(one.name for one in required) or "nothing"
+        raise InputError(
+            f"{where}: the constructor of {server.__name__} takes {names}; it must take one argument, the context, "
+            f"which holds all that a server has; {GUIDE}."
+        )
+
+
+def _check_options(where: str, options: object) -> None:
+    if isinstance(options, type) and issubclass(options, Table):
+        return
+    if not isinstance(options, Mapping) or not all(isinstance(value, get_args(Scalar)) for value in options.values()):
+        raise InputError(
+            f"{where}: options = {options!r} is not a dict of names and their default values, nor a subclass of "
+            "refprotofl.methods.Table."
+        )
 
 
 def _lender(method: Method) -> Method | None:
-    """The built-in method whose server or client a user's own has, with that method's options."""
+    """Return the built-in method whose server or client a user's own uses, and with it that method's options."""
     read = method.read_table
     if read is None or (method.table is not None and issubclass(method.table, read)):
         return None
@@ -65,9 +113,9 @@ def _lender(method: Method) -> Method | None:
 
 
 def options_of(experiment: "Experiment") -> Any:
-    """The options of the experiment's method: its table.
+    """Return the options of the experiment's method: its table.
 
-    Of a user's own method what [own] says; with the server or client of a built-in one, that one's table.
+    A user's own method takes them from [own]; with the server or client of a built-in one, from that one's table.
     """
     method = find_method(experiment.method)
     owner = method if method.name in METHODS else _lender(method)
@@ -77,7 +125,7 @@ def options_of(experiment: "Experiment") -> Any:
 
 
 def with_options(experiment: "Experiment") -> "Experiment":
-    """With the defaults of a method of the user's own filled in, and its rules held."""
+    """Return the experiment with the defaults of a user's own method filled in, once its rules are checked."""
     method = find_method(experiment.method)
     if method.table is None or method.name in METHODS:
         own = fill_options(method.name, method.defaults, experiment.own)
@@ -99,7 +147,7 @@ def _read_own(table: type[Table], own: dict[str, Scalar]) -> Table:
 
 
 def fill_options(name: str, options: Defaults, own: Defaults) -> dict[str, Scalar]:
-    """The defaults of a method's options, and over them what the table [own] says."""
+    """Return the defaults of a method's options, overridden by the table [own]."""
     filled = dict(options)
     for key, value in own.items():
         if key not in options:

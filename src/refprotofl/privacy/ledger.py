@@ -85,7 +85,7 @@ def settle(context: "ClientContext", verb: str, round: int, answer: Message, bef
     if noise is None:
         return after
     done, last = Done(noise.steps, noise.means), _last(before)
-    use = find_method(context.experiment.method).sample_uses(context.experiment).get(verb, SampleUse())
+    use = find_method(context.experiment.method).planned_uses(context.experiment).get(verb, SampleUse())
     due = planned(context.experiment, use, len(context.samples) + public_size(context.experiment))
     due = Done() if is_lost(answer) else due
     if done != due:

@@ -86,7 +86,7 @@ class SampleLevel(Mechanism):
         }
 
     def _uses(self) -> dict[str, SampleUse]:
-        return dict(find_method(self.experiment.method).sample_uses(self.experiment))
+        return dict(find_method(self.experiment.method).planned_uses(self.experiment))
 
     def _epsilon(self, samples: int, rounds: int, closed: bool) -> float:
         """Return the epsilon of one client: each training step is a noised sum over a Poisson sample.

@@ -18,10 +18,9 @@ from refprotofl.core.errors import InputError, MachineError
 from refprotofl.core.escaping import for_csv, for_terminal
 from refprotofl.records.events import Event
 from refprotofl.records.files import write_error
-from refprotofl.records.rounds import read_traffic
-from refprotofl.report.page.about import flat
 from refprotofl.report.page.collect import is_run
-from refprotofl.report.page.sources import RunReader
+from refprotofl.report.page.run_page import flat
+from refprotofl.report.page.run_reader import RunReader
 
 Scalar = tuple[str, int, float]  # name, round, value
 
@@ -47,7 +46,7 @@ class Scalars:
             self._dropped += 1
 
     def _round(self, number: int, event: Event) -> Iterator[Scalar]:
-        for row in read_traffic(event) if "traffic" in event else ():
+        for row in event.get("traffic", ()):
             if row["purpose"] != "evaluation":
                 self._sent[row["direction"] if row["purpose"] == "training" else "one_off"] += row["payload_bytes"]
         for way, total in self._sent.items():

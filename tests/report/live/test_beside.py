@@ -8,7 +8,7 @@ import pytest
 from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
-from refprotofl.report.live.process import Beside
+from refprotofl.report.live.web_server import Beside
 
 TINY = tiny_keys(clients=2, public={"per-class": 1}, evaluate={"test-limit": 20})
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from refprotofl.core.errors import InputError
-from refprotofl.report.live import server as live_server
-from refprotofl.report.live.follow import Following
-from refprotofl.report.live.server import MOST_CONNECTIONS, LiveServer, listen
+from refprotofl.report.live import web_server as live_server
+from refprotofl.report.live.follower import Following
+from refprotofl.report.live.web_server import MOST_CONNECTIONS, LiveServer, listen
 
 
 @pytest.fixture

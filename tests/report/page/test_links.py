@@ -4,7 +4,7 @@ import pytest
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import PROFILES, Link, read_links
-from refprotofl.report.page.events import Posting, round_seconds
+from refprotofl.report.page.checked_events import Posting, round_seconds
 
 
 def row(client: int, phase: str, direction: str, size: int, purpose: str = "training") -> Posting:

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from refprotofl.core.errors import InputError
-from refprotofl.report.page import shrink
+from refprotofl.report.page import html
 from refprotofl.report.page.collect import gather
 from refprotofl.report.page.elements import Column, Facts, Figure, Page, Part, Section, Table, Tile
-from refprotofl.report.page.html import as_file, as_live, asset, embedded, live_policy
-from refprotofl.report.page.shrink import shrink_to_fit, write_page
-from refprotofl.report.page.static import draw_figures
+from refprotofl.report.page.html import as_file, as_live, asset, embedded, live_policy, shrink_to_fit, write_page
+from refprotofl.report.page.static_figures import draw_figures
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202e"
 
@@ -86,12 +85,12 @@ def test_the_same_runs_give_the_same_bytes(finished: Path) -> None:
 
 
 def test_markup_and_controls_in_what_is_shown_do_nothing() -> None:
-    for html in (as_file(hostile_page()), as_live(hostile_page(), "abc")):
-        elements = Elements(html)
+    for text in (as_file(hostile_page()), as_live(hostile_page(), "abc")):
+        elements = Elements(text)
         assert elements.count("script") == 3
         assert elements.count("img") == 0
-        assert "\x1b" not in html
-        assert "\u202e" not in html
+        assert "\x1b" not in text
+        assert "\u202e" not in text
         told = json.loads(elements.texts["script"][0])
         assert told["title"].startswith("</script><script>alert(1)")  # as text
         assert told["sections"][0]["parts"][0]["rows"][1] == ["=1+1", None]  # JSON has no infinity
@@ -135,7 +134,7 @@ def test_the_packed_versions_are_those_of_the_lock() -> None:
 def test_a_page_that_cannot_be_mailed_is_refused(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shrink, "MOST_BYTES", 1000)
+    monkeypatch.setattr(html, "MOST_BYTES", 1000)
     with pytest.raises(InputError, match="MB even without curves, more than 3"):
         write_page(gather([finished]), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
@@ -147,7 +146,7 @@ def test_a_page_that_is_too_large_is_shown_in_less_and_says_so(
     page = gather([grid])
     smallest = [len(as_file(one).encode()) for one in shrink_to_fit(page)]
     assert smallest[-1] < smallest[-2] < smallest[0]
-    monkeypatch.setattr(shrink, "MOST_BYTES", smallest[-2])
+    monkeypatch.setattr(html, "MOST_BYTES", smallest[-2])
     write_page(page, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert len(text.encode()) == smallest[-2]

@@ -10,12 +10,12 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.units import size
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import OverSeeds
+from refprotofl.report.page.anchors import project
 from refprotofl.report.page.collect import find_runs, gather, labels_of
-from refprotofl.report.page.comparison import Member, comparison_page, frontier_figure
+from refprotofl.report.page.comparison_page import Member, comparison_page, frontier_figure
 from refprotofl.report.page.curves import Stop, stops_of, thinned, time_unit
 from refprotofl.report.page.elements import Figure, Page, Table
-from refprotofl.report.page.prototypes import project
-from refprotofl.report.page.sources import read_run
+from refprotofl.report.page.run_reader import read_run
 from refprotofl.report.statistics import Estimate
 
 

@@ -12,9 +12,9 @@ from tests.report.page.conftest import TINY
 
 from refprotofl import Experiment, run
 from refprotofl.core.errors import DataError, InputError
-from refprotofl.report.page import sources
+from refprotofl.report.page import run_reader
 from refprotofl.report.page.collect import find_runs, gather
-from refprotofl.report.page.sources import RunReader, read_run
+from refprotofl.report.page.run_reader import RunReader, read_run
 
 
 def test_a_line_that_is_not_whole_yet_waits(finished: Path) -> None:
@@ -86,14 +86,14 @@ def test_events_that_are_not_known_pass(finished: Path) -> None:
 
 
 def test_a_line_without_an_end_is_not_read_for_ever(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refprotofl.report.page.sources.LONGEST_LINE", 1000)
+    monkeypatch.setattr("refprotofl.report.page.run_reader.LONGEST_LINE", 1000)
     with pytest.raises(DataError, match="is longer than any of ours"):
         read_run(finished)
 
 
 @pytest.mark.parametrize("name", ["experiment.json", "summary.json"])
 def test_a_file_that_is_too_large_is_not_read(finished: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sources._MOST, name, 1e-4)
+    monkeypatch.setitem(run_reader._MOST, name, 1e-4)
     with pytest.raises(DataError, match=f"{name} is larger than"):
         read_run(finished)
 

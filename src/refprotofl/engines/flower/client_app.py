@@ -3,7 +3,7 @@
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from refprotofl.engines.flower.messages import unwrap, wrap
+from refprotofl.engines.flower.records import unwrap, wrap
 
 app = ClientApp()
 

@@ -25,7 +25,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from refprotofl.engines.flower.messages import PART
+from refprotofl.engines.flower.records import PART
 
 HEADERS = 10.0  # seconds for a connection's TLS handshake, and again for each request's headers
 BODY = 30.0  # seconds for a request's body, to which its size comes at the rate below

@@ -42,8 +42,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from refprotofl.deploy.messages import Envelope, Unreadable
-from refprotofl.engines.flower.messages import inflate, wrap
+from refprotofl.deploy.transport import Envelope, Unreadable
+from refprotofl.engines.flower.records import inflate, wrap
 
 ALIVE = 30.0  # seconds, at least, within which the server hears of a node; it takes one for gone that misses two
 BEAT = 0.7  # share of ALIVE after which a node reports again

@@ -56,10 +56,10 @@ from sqlalchemy import select
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
-from refprotofl.deploy.messages import Unreadable
 from refprotofl.deploy.site import Site
-from refprotofl.engines.flower.app import CONTENTS, components
-from refprotofl.engines.flower.messages import inflate, objects_of
+from refprotofl.deploy.transport import Unreadable
+from refprotofl.engines.flower.bundle import CONTENTS, components
+from refprotofl.engines.flower.records import inflate, objects_of
 
 VERSION = "1.41"
 SECRET_HEADER = "x-refprotofl-secret"

@@ -14,12 +14,12 @@ from flwr.app import Message
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import with_port
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY, load_key
-from refprotofl.deploy.messages import Envelope, Unreadable
 from refprotofl.deploy.node import failure, handle
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
+from refprotofl.deploy.transport import Envelope, Unreadable
 from refprotofl.engines.flower.fleet_client import FleetClient
 from refprotofl.engines.flower.internals import check_version, code_in
-from refprotofl.engines.flower.messages import unwrap
+from refprotofl.engines.flower.records import unwrap
 
 SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
 ACTIVE, QUICK = 60.0, 6.0  # for so many seconds after a message the pause is at most look-every over this number

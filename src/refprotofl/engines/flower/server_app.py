@@ -1,4 +1,4 @@
-"""The ServerApp of Flower's simulation. Runs of a deployment have a process of their own (runner.py)."""
+"""The ServerApp of Flower's simulation. Runs of a deployment have a process of their own (run_process.py)."""
 
 import time
 
@@ -6,11 +6,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from refprotofl.core.errors import RefProtoFLError, RunError
-from refprotofl.deploy.progress import Progress, say
+from refprotofl.deploy.status import Progress, say
 from refprotofl.deploy.transport import Transport
-from refprotofl.engines.flower.app import read_run_config
+from refprotofl.engines.flower.bundle import read_run_config
+from refprotofl.engines.flower.grid_transport import FlowerTransport
 from refprotofl.engines.flower.simulation import simulate
-from refprotofl.engines.flower.transport import FlowerTransport
 
 FIRST_NODE = 600.0  # seconds to wait for the first node
 

@@ -14,9 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from refprotofl.core.errors import InputError, MachineError, RefProtoFLError
-from refprotofl.deploy.messages import Envelope
 from refprotofl.deploy.run import Settings
-from refprotofl.deploy.transport import Reply, Sending, Transport
+from refprotofl.deploy.transport import Envelope, Reply, Sending, Transport
 from refprotofl.engines.engine import start_ahead
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, too_late

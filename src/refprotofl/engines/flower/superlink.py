@@ -171,7 +171,7 @@ class Launcher:
         command = [
             sys.executable,
             "-m",
-            "refprotofl.engines.flower.runner",
+            "refprotofl.engines.flower.run_process",
             str(self._site.folder.absolute()),
             str(run),
         ]

@@ -1,18 +1,79 @@
-"""A run's clients: how each fares and with how much data, who holds what, who was dropped and why."""
+"""Figures of a run's clients and classes: accuracy by client, partition, confusion matrix; dropped clients."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from refprotofl.core.units import counted
+from refprotofl.evaluation.confusion import per_class_accuracy
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.report.page.classes import class_names
 from refprotofl.report.page.elements import MOST_ROWS, Cell, Column, Figure, Table, words
-from refprotofl.report.page.sources import RunTold
+from refprotofl.report.page.run_reader import RunTold
+
+MOST_CLASSES = 100  # of which every pair is drawn
+LONGEST_CLASS = 32  # characters of a name
+
+
+def class_names(told: RunTold) -> list[str]:
+    """As they are shown, and no two alike: two that begin alike are told apart by their number."""
+    short = [words(name)[:LONGEST_CLASS] for name in told.experiment.known_input.class_names]
+    return [name if short.count(name) == 1 else f"{name} #{number}" for number, name in enumerate(short)]
+
+
+def class_figures(told: RunTold) -> list[Figure]:
+    counts = told.evaluations[-1].get("confusion", []) if told.evaluations else []
+    names = class_names(told)
+    if len(counts) != len(names) or any(len(row) != len(names) for row in counts) or len(names) > MOST_CLASSES:
+        return []
+    matrix = np.array(counts, np.int64)
+    rows: list[list[Cell]] = [
+        [names[label], names[taken], count, count / max(1, sum(row))]
+        for label, row in enumerate(counts)
+        for taken, count in enumerate(row)
+        if count or len(names) <= 25
+    ]
+    shares = sorted(
+        ((share, name) for share, name in zip(per_class_accuracy(matrix), names, strict=True) if share is not None),
+    )
+    ranked: list[list[Cell]] = [[rank, name, share] for rank, (share, name) in enumerate(shares, 1)]
+    return [
+        Figure(
+            "confusion",
+            "What was taken for what",
+            "All clients' personal predictions: a row for each label, shaded by the share of its samples.",
+            "heat",
+            (
+                Column("label", "label", "text"),
+                Column("taken", "taken for", "text"),
+                Column("count", "samples", "whole"),
+                Column("share", "share of the label", "share"),
+            ),
+            rows,
+            x="taken",
+            y="label",
+            colour="share",
+            across=tuple(names),
+            upwards=tuple(names),
+        ),
+        Figure(
+            "classes",
+            "How well each class is recognised",
+            "The share of a class's test samples that was recognised, over all clients; sorted.",
+            "bars",
+            (Column("rank", "rank", "whole"), Column("class", "class", "text"), Column("share", "recognised", "share")),
+            ranked,
+            x="class",
+            y="share",
+            size="rank",
+        ),
+    ]
+
 
 MOST_BARS = 120  # clients that get a bar of their own
 MOST_DOTS = 2000
 MOST_BUBBLES = 3000  # clients by classes
 MOST_LISTED = 100
-LONGEST = 24  # characters of a name
+LONGEST_CLIENT = 24  # characters of a name
 
 ACCURACY = Column("accuracy", "accuracy", "share")
 CLIENT = Column("client", "client", "text")
@@ -70,7 +131,7 @@ def _by_client(told: RunTold, protocol: str, shares: Sequence[float | None]) -> 
 def _name(told: RunTold, client: int) -> str:
     """Short, and with its number where a name of its own was cut."""
     named = words(told.experiment.client_name(client)) if client < told.experiment.clients else str(client)
-    return named if len(named) <= LONGEST else f"{named[:LONGEST]}… #{client}"
+    return named if len(named) <= LONGEST_CLIENT else f"{named[:LONGEST_CLIENT]}… #{client}"
 
 
 def _partition(told: RunTold) -> list[Figure]:

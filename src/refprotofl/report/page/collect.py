@@ -13,13 +13,11 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.references import references, refuse_code
 from refprotofl.records.safe_io import check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS
-from refprotofl.report.page.about import flat
-from refprotofl.report.page.comparison import Member, comparison_page
+from refprotofl.report.page.comparison_page import Member, comparison_page
 from refprotofl.report.page.curves import stops_of, stops_of_result
-from refprotofl.report.page.elements import Page
-from refprotofl.report.page.run_page import run_page
-from refprotofl.report.page.sources import MEGABYTE, RunReader, RunTold, open_run
-from refprotofl.report.titles import without_place
+from refprotofl.report.page.elements import Page, without_place
+from refprotofl.report.page.run_page import flat, run_page
+from refprotofl.report.page.run_reader import MEGABYTE, RunReader, RunTold, open_run
 from refprotofl.studies.results import Result, read_result, result_of
 
 MOST_RUNS = 3000

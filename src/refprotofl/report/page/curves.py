@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from refprotofl.report.page.elements import Cell, Column, Figure, words
-from refprotofl.report.page.sources import RunTold
+from refprotofl.report.page.run_reader import RunTold
 from refprotofl.studies.results import Result
 
 WAYS = {"up": "sent up", "down": "sent down", "both": "both ways and once"}

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import size
+from refprotofl.core.units import counted, size
+from refprotofl.experiment import Experiment
 
 Form = Literal["text", "whole", "share", "bytes", "seconds", "number"]
 Kind = Literal["lines", "bars", "stacked", "heat", "bubbles", "dots", "frontier"]
@@ -135,3 +137,17 @@ def number_text(value: Cell, form: Form) -> str:
     if form == "bytes":
         return size(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def title(experiment: Experiment, *, mailed: bool = False) -> str:
+    """`mailed`: without where the data lie, which is nobody's business."""
+    spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
+    clients, rounds = counted(experiment.clients, "client"), counted(experiment.rounds, "round")
+    dataset = without_place(experiment.dataset) if mailed else experiment.dataset
+    what = for_terminal(f"{experiment.method} on {dataset}")
+    return f"{what}: {clients}, {spread}, {rounds}, seed {experiment.seed}"
+
+
+def without_place(dataset: str) -> str:
+    """Of a path its last part."""
+    return dataset if dataset.startswith("hf:") else Path(dataset).name

@@ -1,21 +1,34 @@
-"""The page of one run, finished or not."""
+"""The report page of one run, finished or in progress."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.network import Links
 from refprotofl.core.units import counted, duration, percent, size
-from refprotofl.report.page.about import about_section
-from refprotofl.report.page.classes import class_figures
-from refprotofl.report.page.clients import client_figures, dropped_tables
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.methods.catalogue import METHODS
+from refprotofl.records.manifest import read_manifest
+from refprotofl.records.safe_io import CHECKPOINT
+from refprotofl.report.page.anchors import prototype_figure
+from refprotofl.report.page.clients import class_figures, client_figures, dropped_tables
 from refprotofl.report.page.curves import Stop, link_curve, progress_of, run_curves, stops_of
-from refprotofl.report.page.elements import Figure, Page, Section, Table, Tile, words
-from refprotofl.report.page.prototypes import prototype_figure
-from refprotofl.report.page.sources import RunTold
+from refprotofl.report.page.elements import (
+    Facts,
+    Figure,
+    Page,
+    Section,
+    Table,
+    Tile,
+    shown,
+    title,
+    without_place,
+    words,
+)
+from refprotofl.report.page.run_reader import RunTold
 from refprotofl.report.page.traffic import bytes_figure, levels_table, mask_figures, time_figure
-from refprotofl.report.titles import title
 
 
 def run_page(
@@ -87,3 +100,83 @@ def _tiles(told: RunTold, stops: Sequence[Stop], headline: str) -> list[Tile]:
         Tile("time", duration(seconds), counted(told.workers, "process")),
         Tile("dropped", counted(dropped, "time") if dropped else "nobody", "clients out of a round"),
     ]
+
+
+LEFT_OUT = {"input"}  # class names and normalisation, which figures and tables name
+
+
+def about_section(told: RunTold) -> Section:
+    plain = {name: value for name, value in told.experiment.plain().items() if name not in LEFT_OUT}
+    parts: list[Facts | Table] = [
+        Facts("Experiment", flat({**plain, "dataset": without_place(told.experiment.dataset)}), folded=True),
+        _protocols(told),
+        Facts("Environment", _environment(told)),
+        Facts("What the numbers come from", _origin(told)),
+    ]
+    method = METHODS.get(told.experiment.method)  # one of the folder's own is not imported
+    notes = (*(method.notes if method else ()), *told.experiment.compress.notes)
+    if notes:
+        rows = [[words(note)] for note in notes]
+        parts.append(Table("Where the method departs from what its authors published", ("note",), rows))
+    return Section("about", "What was run", parts)
+
+
+def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """Dotted keys."""
+    found: dict[str, object] = {}
+    for name, value in plain.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = _listed(value) if isinstance(value, list | tuple) else shown(value)
+    return found
+
+
+def _listed(values: "list[object] | tuple[object, ...]") -> str:
+    told = ", ".join(words(value) for value in values[:20])
+    return f"{told}, … ({len(values)} in all)" if len(values) > 20 else told
+
+
+def _protocols(told: RunTold) -> Table:
+    latest = told.evaluations[-1]["accuracy"] if told.evaluations else {}
+    rows = [
+        [name, protocol.meaning, "-" if latest.get(name) is None else f"{100 * (latest[name] or 0):.2f} %"]
+        for name, protocol in PROTOCOLS.items()
+    ]
+    note = "The last round is reported, never the best."
+    every = f"Evaluated every {told.experiment.evaluate.every} rounds and after the last one."
+    return Table("Protocols", ("protocol", "what it is", "accuracy"), rows, (note, every), left=2)
+
+
+def _environment(told: RunTold) -> dict[str, object]:
+    if not told.starts:
+        return {}
+    last = told.starts[-1]
+    machine = {words(name): shown(value) for name, value in last.get("machine", {}).items()}
+    return {
+        **machine,
+        "device": shown(last.get("device", "-")),
+        "workers": last.get("workers", "-"),
+        "times begun": len(told.starts),
+        "run id": shown(last.get("run", "-")),
+    }
+
+
+def _origin(told: RunTold) -> dict[str, object]:
+    """As the manifest has it; a folder without one, or with a damaged one, tells less."""
+    facts: dict[str, object] = {"experiment hash": told.experiment.hash}
+    try:
+        manifest = read_manifest(told.folder / CHECKPOINT)
+    except RefProtoFLError:
+        manifest = {}
+    origin = manifest.get("origin") or {}
+    facts["digest of the data"] = shown(origin.get("data")) or "not on record"
+    facts["numerics"] = shown(origin.get("numerics", "unrecorded"))
+    facts |= {f"code of {words(name)}": shown(digest) for name, digest in origin.get("code", {}).items()}
+    partition = told.starts[-1].get("partition", {}) if told.starts else {}
+    if "kind" in partition:
+        redraws, moved = partition.get("redraws", 0), partition.get("moved", 0)
+        facts["partition"] = f"{words(partition['kind'])}, {redraws} redraws, {moved} samples moved"
+    if manifest:
+        facts[f"state digest of round {manifest['progress']['round']}"] = manifest["state_digest"]
+    return facts

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from refprotofl.core.units import duration, size
+from refprotofl.report.page.checked_events import Masks
 from refprotofl.report.page.curves import MOST_STOPS, ROUND, thinned, time_unit
 from refprotofl.report.page.elements import Cell, Column, Figure, Table
-from refprotofl.report.page.events import Masks
-from refprotofl.report.page.sources import RoundTold, RunTold
+from refprotofl.report.page.run_reader import RoundTold, RunTold
 
 MOST_BARS = 60  # rounds that are drawn as bars; of more, some are drawn
 

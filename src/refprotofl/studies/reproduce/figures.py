@@ -9,11 +9,9 @@ from statistics import fmean
 from refprotofl.core.escaping import for_file_name
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.provenance import current_folder
-from refprotofl.report.embeddings import embed_run
-from refprotofl.report.pictures.curves import Stop, draw_curves
-from refprotofl.report.pictures.embedding import draw_embeddings
+from refprotofl.report.pictures.accuracy import Stop, draw_curves, draw_sweep
+from refprotofl.report.pictures.embedding import draw_embeddings, embed_run
 from refprotofl.report.pictures.partition import draw_partitions, partition_panel
-from refprotofl.report.pictures.sweep import draw_sweep
 from refprotofl.report.statistics import estimate
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.reproduce.cells import read_study

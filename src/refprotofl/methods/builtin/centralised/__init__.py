@@ -3,21 +3,21 @@
 from typing import TYPE_CHECKING
 
 from refprotofl.core.parts import ALL
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
 
-class Centralised(Declaration):
+class Centralised(Method):
     """no federation: one model on everybody's data"""
 
     name = "centralised"
     shared = ALL
     pooled = True
     simulation_only = "it trains on all clients' data in one place"
-    server = "refprotofl.methods.builtin.centralised.centralised:CentralisedServer"
-    client = "refprotofl.methods.builtin.centralised.centralised:CentralisedClient"
+    server = lazy("refprotofl.methods.builtin.centralised.centralised:CentralisedServer")
+    client = lazy("refprotofl.methods.builtin.centralised.centralised:CentralisedClient")
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Switch, Table
-from refprotofl.methods.declaration import Declaration, Releases
+from refprotofl.methods.declaration import Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -27,13 +27,13 @@ class Options(Table):
     embedder: str = Field("pca", description="pca, open_clip:NAME, or module:function for an encoder of your own")
 
 
-class FAST(Declaration):
+class FAST(Method):
     """FedAvg on few labels made by hand and many weak ones"""
 
     name = "fast"
     options = Options
-    server = "refprotofl.methods.builtin.fast.fast:FASTServer"
-    client = "refprotofl.methods.builtin.fast.fast:FASTClient"
+    server = lazy("refprotofl.methods.builtin.fast.fast:FASTServer")
+    client = lazy("refprotofl.methods.builtin.fast.fast:FASTClient")
     simulation_only = (
         "it hands every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
         "the PCA"

@@ -1,24 +1,20 @@
-"""FedAvg (McMahan et al. 2017), and the methods that are FedAvg over some parts of the model."""
+"""FedAvg (McMahan et al. 2017), and FedAvg of the adapter alone."""
 
 from refprotofl.core.parts import ADAPTER
-from refprotofl.methods.declaration import Declaration, releases_of_weights
-
-SERVER = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer"
-CLIENT = "refprotofl.methods.builtin.fedavg.fedavg:FedAvgClient"
+from refprotofl.methods.declaration import Method, lazy, releases_of_weights
 
 
-class FedAvg(Declaration):
+class FedAvg(Method):
     """weights averaged by data size"""
 
     name = "fedavg"
-    server, client = SERVER, CLIENT
+    server = lazy("refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer")
+    client = lazy("refprotofl.methods.builtin.fedavg.fedavg:FedAvgClient")
     releases = staticmethod(releases_of_weights)
 
 
-class LgFedAvg(Declaration):
+class LgFedAvg(FedAvg):
     """private backbones, averaged adapter"""
 
     name = "lg-fedavg"
-    server, client = SERVER, CLIENT
     shared = ADAPTER
-    releases = staticmethod(releases_of_weights)

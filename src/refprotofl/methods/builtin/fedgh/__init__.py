@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.core.parts import HEAD
 from refprotofl.experiment.keys import Rate, Table
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -22,14 +22,14 @@ class Options(Table):
     weighting: Literal["uniform", "count"] = "uniform"
 
 
-class FedGH(Declaration):
+class FedGH(Method):
     """a head trained on the server from prototypes"""
 
     name = "fedgh"
     options = Options
     shared = HEAD
-    server = "refprotofl.methods.builtin.fedgh.fedgh:FedGHServer"
-    client = "refprotofl.methods.builtin.fedgh.fedgh:FedGHClient"
+    server = lazy("refprotofl.methods.builtin.fedgh.fedgh:FedGHServer")
+    client = lazy("refprotofl.methods.builtin.fedgh.fedgh:FedGHClient")
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

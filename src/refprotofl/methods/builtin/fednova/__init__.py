@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from refprotofl.experiment.keys import Table, Weight
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -16,13 +16,13 @@ class Options(Table):
     server_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="from 0 to below 1")
 
 
-class FedNova(Declaration):
+class FedNova(Method):
     """FedAvg with updates normalised by local progress"""
 
     name = "fednova"
     options = Options
-    server = "refprotofl.methods.builtin.fednova.fednova:FedNovaServer"
-    client = "refprotofl.methods.builtin.fednova.fednova:FedNovaClient"
+    server = lazy("refprotofl.methods.builtin.fednova.fednova:FedNovaServer")
+    client = lazy("refprotofl.methods.builtin.fednova.fednova:FedNovaClient")
     notes = (
         "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number "
         "of steps, which shrinks the server's move with momentum",

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Rate, Table, Weight
 from refprotofl.methods.builtin.fedper import FedPer
-from refprotofl.methods.declaration import Cost, Releases
+from refprotofl.methods.declaration import Cost, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -23,8 +23,8 @@ class FedPAC(FedPer):
 
     name = "fedpac"
     options = Options
-    server = "refprotofl.methods.builtin.fedpac.fedpac:FedPACServer"
-    client = "refprotofl.methods.builtin.fedpac.fedpac:FedPACClient"
+    server = lazy("refprotofl.methods.builtin.fedpac.fedpac:FedPACServer")
+    client = lazy("refprotofl.methods.builtin.fedpac.fedpac:FedPACClient")
     notes = ("the head's learning rate of 0.1 meets the momentum of [train], 0.9; the authors use 0.5",)
 
     @staticmethod

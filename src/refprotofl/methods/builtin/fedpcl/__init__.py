@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from refprotofl.experiment.keys import Rate, Table
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -15,14 +15,14 @@ class Options(Table):
     temperature: Rate = Field(0.07, description="of the contrastive loss, above 0")
 
 
-class FedPCL(Declaration):
+class FedPCL(Method):
     """a frozen backbone, prototypes of all clients in contrast"""
 
     name = "fedpcl"
     options = Options
     shared = ()
-    server = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLServer"
-    client = "refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLClient"
+    server = lazy("refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLServer")
+    client = lazy("refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLClient")
     notes = ("the authors contrast augmented views and have no head; here plain images, and a head trained beside it",)
 
     @staticmethod

@@ -3,20 +3,17 @@
 from typing import TYPE_CHECKING
 
 from refprotofl.core.parts import BODY
-from refprotofl.methods.builtin.fedavg import CLIENT, SERVER
-from refprotofl.methods.declaration import Declaration, releases_of_weights
+from refprotofl.methods.builtin.fedavg import FedAvg
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
 
-class FedPer(Declaration):
+class FedPer(FedAvg):
     """shared body, private heads"""
 
     name = "fedper"
-    server, client = SERVER, CLIENT
     shared = BODY
-    releases = staticmethod(releases_of_weights)
 
     @staticmethod
     def check(experiment: "Experiment") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from refprotofl.experiment.keys import Rate, Table
-from refprotofl.methods.declaration import BY_HOLDERS, Cost, Declaration, Releases
+from refprotofl.methods.declaration import BY_HOLDERS, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -18,13 +18,13 @@ class Options(Table):
     temperature: Rate = Field(0.5, description="of the contrastive loss, above 0")
 
 
-class FedProc(Declaration):
+class FedProc(Method):
     """FedAvg with contrast to global prototypes"""
 
     name = "fedproc"
     options = Options
-    server = "refprotofl.methods.builtin.fedproc.fedproc:FedProcServer"
-    client = "refprotofl.methods.builtin.fedproc.fedproc:FedProcClient"
+    server = lazy("refprotofl.methods.builtin.fedproc.fedproc:FedProcServer")
+    client = lazy("refprotofl.methods.builtin.fedproc.fedproc:FedProcClient")
     depends_on_rounds = True
     notes = (
         "reconstructed from what is published of it; temperature and the averaging of prototypes are this project's",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from refprotofl.experiment.keys import Switch, Table, Weight
-from refprotofl.methods.declaration import BY_HOLDERS, Cost, Declaration, Releases
+from refprotofl.methods.declaration import BY_HOLDERS, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -23,14 +23,14 @@ class Options(Table):
     )
 
 
-class FedProto(Declaration):
+class FedProto(Method):
     """only class prototypes, averaged"""
 
     name = "fedproto"
     options = Options
     shared = ()
-    server = "refprotofl.methods.builtin.fedproto.fedproto:FedProtoServer"
-    client = "refprotofl.methods.builtin.fedproto.fedproto:FedProtoClient"
+    server = lazy("refprotofl.methods.builtin.fedproto.fedproto:FedProtoServer")
+    client = lazy("refprotofl.methods.builtin.fedproto.fedproto:FedProtoClient")
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

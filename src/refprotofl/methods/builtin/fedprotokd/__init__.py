@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Rate, Table, Weight
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -22,14 +22,14 @@ class Options(Table):
     model_epochs: PositiveInt = Field(5, description="the server model's passes over the public images, 1 or more")
 
 
-class FedProtoKD(Declaration):
+class FedProtoKD(Method):
     """logits and prototypes of public images, distilled"""
 
     name = "fedprotokd"
     options = Options
     shared = ()
-    server = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDServer"
-    client = "refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDClient"
+    server = lazy("refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDServer")
+    client = lazy("refprotofl.methods.builtin.fedprotokd.fedprotokd:FedProtoKDClient")
     notes = ("reconstructed from the paper's abstract and summaries of it; formulas and defaults are this project's",)
 
     @staticmethod

@@ -6,6 +6,7 @@ from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Table
 from refprotofl.methods.builtin.fedper import FedPer
+from refprotofl.methods.declaration import lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -23,7 +24,7 @@ class FedRep(FedPer):
 
     name = "fedrep"
     options = Options
-    client = "refprotofl.methods.builtin.fedrep.fedrep:FedRepClient"
+    client = lazy("refprotofl.methods.builtin.fedrep.fedrep:FedRepClient")
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:

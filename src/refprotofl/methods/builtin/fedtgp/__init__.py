@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Rate, Table, Weight
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -19,14 +19,14 @@ class Options(Table):
     server_batch: PositiveInt = Field(10, description="prototypes in a batch, 1 or more")
 
 
-class FedTGP(Declaration):
+class FedTGP(Method):
     """only class prototypes, trained apart by the server"""
 
     name = "fedtgp"
     options = Options
     shared = ()
-    server = "refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPServer"
-    client = "refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPClient"
+    server = lazy("refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPServer")
+    client = lazy("refprotofl.methods.builtin.fedtgp.fedtgp:FedTGPClient")
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.methods.declaration import Cost, Declaration, Releases
+from refprotofl.methods.declaration import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
 
-class Local(Declaration):
+class Local(Method):
     """no federation: every client alone"""
 
     name = "local"
     shared = ()
-    server = "refprotofl.methods.builtin.local.local:LocalServer"
-    client = "refprotofl.methods.builtin.local.local:LocalClient"
+    server = lazy("refprotofl.methods.builtin.local.local:LocalServer")
+    client = lazy("refprotofl.methods.builtin.local.local:LocalClient")
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

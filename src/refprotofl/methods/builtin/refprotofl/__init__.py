@@ -9,11 +9,12 @@ from refprotofl.experiment.keys import Bytes, Count, Share, Switch, Table, Weigh
 from refprotofl.methods.declaration import (
     NAMED_BY_SIZE,
     Cost,
-    Declaration,
     Feedback,
+    Method,
     Releases,
     SampleUse,
     SampleUses,
+    lazy,
     releases_of_weights,
 )
 
@@ -75,14 +76,14 @@ class Options(Table):
         return self.keep if self.apud else 1.0
 
 
-class RefProtoFL(Declaration):
+class RefProtoFL(Method):
     """private backbones, shared adapter, anchors from a public set"""
 
     name = "refprotofl"
     options = Options
     shared = ADAPTER
-    server = "refprotofl.methods.builtin.refprotofl.server:RefProtoServer"
-    client = "refprotofl.methods.builtin.refprotofl.client:RefProtoClient"
+    server = lazy("refprotofl.methods.builtin.refprotofl.server:RefProtoServer")
+    client = lazy("refprotofl.methods.builtin.refprotofl.client:RefProtoClient")
     notes = (
         "Eqs. (17), (18) sum over samples; here the losses are means, so that their weights do not depend on the batch",
         "the public set is shipped to every client once, and counted; the paper takes it as given",

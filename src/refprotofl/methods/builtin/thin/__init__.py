@@ -7,7 +7,16 @@ from pydantic import Field, model_validator
 
 from refprotofl.core.parts import ALL
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
-from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Declaration, Feedback, Releases, SampleUse, SampleUses
+from refprotofl.methods.declaration import (
+    NAMED_BY_SIZE,
+    Cost,
+    Feedback,
+    Method,
+    Releases,
+    SampleUse,
+    SampleUses,
+    lazy,
+)
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -92,14 +101,14 @@ class Options(Table):
         return table.model_copy(update={"lr": table.lr * self.tune_rate, "local_epochs": self.tune_epochs})
 
 
-class Thin(Declaration):
+class Thin(Method):
     """the whole model in a bit a weight both ways, the public set trained on at the server"""
 
     name = "thin"
     options = Options
     shared = ALL
-    server = "refprotofl.methods.builtin.thin.server:ThinServer"
-    client = "refprotofl.methods.builtin.thin.client:ThinClient"
+    server = lazy("refprotofl.methods.builtin.thin.server:ThinServer")
+    client = lazy("refprotofl.methods.builtin.thin.client:ThinClient")
     depends_on_rounds = True  # the last one ends with a tuning of each client's own
     notes = (
         "this project's own: no paper has it. The public set stays at the server unless public.train-on hands it "

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Count, Table, Weight, at_most
-from refprotofl.methods.builtin.fedavg import SERVER
-from refprotofl.methods.declaration import Declaration, Releases, releases_of_weights
+from refprotofl.methods.builtin.fedavg import FedAvg
+from refprotofl.methods.declaration import Releases, lazy, releases_of_weights
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -25,13 +25,12 @@ class Options(Table):
     align_epochs: Count = Field(5, description="local epochs of a round with alignment and contrast, 0 or more")
 
 
-class VHL(Declaration):
+class VHL(FedAvg):
     """FedAvg with a set of noise that draws all clients' features together"""
 
     name = "vhl"
     options = Options
-    server = SERVER
-    client = "refprotofl.methods.builtin.vhl.vhl:VHLClient"
+    client = lazy("refprotofl.methods.builtin.vhl.vhl:VHLClient")
     notes = (
         "the authors' best virtual images come from a StyleGAN; here from enlarged noise or small random decoders",
     )

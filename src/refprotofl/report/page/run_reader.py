@@ -20,7 +20,7 @@ from refprotofl.records.folder import read_experiment
 from refprotofl.records.rounds import Crossed, read_crossed
 from refprotofl.records.safe_io import check_file, open_file, parse_json
 from refprotofl.records.summary import Summary, read_summary
-from refprotofl.report.page.events import Evaluation, Failure, Masks, Round, Start, read_event, round_seconds
+from refprotofl.report.page.checked_events import Evaluation, Failure, Masks, Round, Start, read_event, round_seconds
 
 MEGABYTE = 1_000_000
 LONGEST_LINE = 64 * MEGABYTE  # a round of some 10,000 clients has about 10

@@ -1,7 +1,4 @@
-"""The unit that crosses between a deployment's server and its nodes: a JSON header and one byte string.
-
-The header of a request to a node and of its answer: which run, round and phase it belongs to, and which state.
-"""
+"""The headers of requests to nodes and of their answers: run, client, round, phase, and the state to work from."""
 
 import json
 from collections.abc import Mapping
@@ -10,22 +7,9 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from refprotofl.core.errors import RefProtoFLError
+from refprotofl.deploy.transport import Unreadable
 from refprotofl.engines.engine import CODES, Code
 from refprotofl.records.files import sha256
-
-Header = Mapping[str, Any]
-
-
-class Unreadable(RefProtoFLError):
-    """A message that is not in our format."""
-
-
-@dataclass(frozen=True)
-class Envelope:
-    header: Header
-    payload: bytes = b""
-
 
 Kind = TypeVar("Kind")
 

@@ -14,9 +14,8 @@ from flwr.serverapp import Grid
 
 from refprotofl.core.errors import MachineError
 from refprotofl.core.escaping import for_terminal
-from refprotofl.deploy.messages import Unreadable
-from refprotofl.deploy.transport import SLACK, Node, Reply, Sending
-from refprotofl.engines.flower.messages import Packed, pack, unwrap, wrap
+from refprotofl.deploy.transport import SLACK, Node, Reply, Sending, Unreadable
+from refprotofl.engines.flower.records import Packed, pack, unwrap, wrap
 from refprotofl.records.files import sha256
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call

@@ -14,7 +14,7 @@ from refprotofl.report.page.curves import progress_of
 from refprotofl.report.page.elements import Page, words
 from refprotofl.report.page.html import plain
 from refprotofl.report.page.run_page import run_page
-from refprotofl.report.page.sources import RunReader
+from refprotofl.report.page.run_reader import RunReader
 
 POLL = 0.5  # seconds between two looks at what grows
 MOST_REMEMBERED = 20_000  # events that who comes back is told of; older ones are in the page anyway

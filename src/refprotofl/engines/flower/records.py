@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_object_type_from_object_content
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from refprotofl.deploy.messages import Envelope, Unreadable
+from refprotofl.deploy.transport import Envelope, Unreadable
 
 Packed: TypeAlias = dict[str, ConfigRecord]  # a payload's parts by name; those that go to many are one object each
 

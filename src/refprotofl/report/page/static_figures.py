@@ -8,7 +8,7 @@ import numpy as np
 
 from refprotofl.core.escaping import for_file_name
 from refprotofl.report.page.elements import Cell, Figure, Form, words
-from refprotofl.report.pictures.curves import COLOURS, DASHES
+from refprotofl.report.pictures.accuracy import COLOURS, DASHES
 from refprotofl.report.pictures.embedding import COLOURS as CLASS_COLOURS
 from refprotofl.report.pictures.labels import Named, name_points
 from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, plain_axes, shortened

@@ -4,11 +4,13 @@ The page over HTTP on this machine: one token, one host, GET alone, and no more 
 
 A connection is *waiting* until its request has arrived as a whole, for which it has a few seconds in all. When too many
 wait, the one that has waited longest is closed, so that a new one always gets in. Only a request with the token takes
-one of the places that are served.
-"""
+one of the places that are served."""
 
 import io
+import multiprocessing
+import os
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -16,12 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.units import read_whole
-from refprotofl.report.live.follow import Following
+from refprotofl.report.live.follower import Following
 from refprotofl.report.page.html import as_live, live_policy
 
 BACKLOG = 32
@@ -259,3 +263,48 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _after(self) -> int:
         return read_whole(self.headers.get("Last-Event-ID", "0")) or 0
+
+
+ENDING = 2.0  # seconds that the process has to end by itself
+
+
+class Beside:
+    """Serves a run folder until it is closed, or this process is gone.
+
+    It listens at once; who comes before the process is up waits. The run does not.
+    """
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        token, listening = new_token(), listen("127.0.0.1", port)
+        self.address = page_address("127.0.0.1", listening, token)
+        context = multiprocessing.get_context("spawn")
+        theirs, self._ours = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=serve_beside, args=(theirs, listening, token, str(folder.absolute())), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        listening.close()
+
+    def close(self) -> None:
+        self._ours.close()
+        self._process.join(ENDING)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join(ENDING)
+
+
+def serve_beside(pipe: "Connection[Any, Any]", listening: socket.socket, token: str, folder: str) -> None:
+    """What the process does: it ends when the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's
+    if hasattr(os, "nice"):
+        os.nice(10)
+    # Here, because the run's own process needs none of it.
+    from refprotofl.report.live.follower import Following
+    from refprotofl.report.live.web_server import LiveServer
+
+    server = LiveServer(Following(Path(folder)), "127.0.0.1", listening, token)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with suppress(EOFError, OSError):
+        pipe.recv_bytes()
+    server.close()

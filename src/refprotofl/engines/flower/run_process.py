@@ -1,6 +1,6 @@
 """The process of one run of a site; the SuperLink starts it.
 
-python -m refprotofl.engines.flower.runner SITE RUN
+python -m refprotofl.engines.flower.run_process SITE RUN
 """
 
 import logging
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from refprotofl.core.errors import InputError, RefProtoFLError, RunError
 from refprotofl.deploy.admission import default_client, read_admissions
-from refprotofl.deploy.progress import Progress, say
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.site import Site, read_site
+from refprotofl.deploy.status import Progress, say
 from refprotofl.deploy.transport import Node
 from refprotofl.engines.flower.internals import OperatorGrid
 from refprotofl.engines.flower.superlink import TOKEN
 
 if TYPE_CHECKING:
-    from refprotofl.engines.flower.app import Value
+    from refprotofl.engines.flower.bundle import Value
 
 LOOK = 1.0  # seconds between two looks whether the SuperLink is still there
 
@@ -52,8 +52,8 @@ def main() -> None:
 
 def _run(grid: OperatorGrid, site: Site, config: "Mapping[str, Value]", run: str) -> None:
     from refprotofl.deploy.run import deploy
-    from refprotofl.engines.flower.app import read_run_config
-    from refprotofl.engines.flower.transport import FlowerTransport
+    from refprotofl.engines.flower.bundle import read_run_config
+    from refprotofl.engines.flower.grid_transport import FlowerTransport
 
     finished = deploy(
         FlowerTransport(grid), read_run_config(config), place_in(site), Progress(site.runs / f"{run}.json")

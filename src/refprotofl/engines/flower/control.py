@@ -21,9 +21,9 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from refprotofl.core.errors import InputError, MachineError
 from refprotofl.deploy.admission import fingerprint
 from refprotofl.deploy.operator import NodeStatus, RunStatus
-from refprotofl.deploy.server import check_certificates
+from refprotofl.deploy.server_process import check_certificates
 from refprotofl.deploy.site import Site
-from refprotofl.engines.flower.app import build_bundle
+from refprotofl.engines.flower.bundle import build_bundle
 from refprotofl.engines.flower.internals import SecretInterceptor, check_version
 from refprotofl.records.files import sha256
 

@@ -1,0 +1,60 @@
+"""The command `partition`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refprotofl.cli.app import DataDir, File, Preset, Settings, app, read_path
+from refprotofl.cli.output import Column, notes, say, show
+from refprotofl.core.escaping import for_terminal
+from refprotofl.core.units import counted
+
+
+@app.command(epilog="Example: refprotofl partition --preset small --set alpha=0.1 --out partition.png")
+def partition(
+    file: File = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    data: DataDir = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            parser=read_path,
+            metavar="DIR",
+            help="Write one .npz a client, public.npz and test.npz to this new folder, to be deployed as they are.",
+        ),
+    ] = None,
+) -> None:
+    """Show which client holds how much of which class, as a table and as a picture."""
+    from refprotofl.data import load_federated
+    from refprotofl.data.export import export_federation
+    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.report.pictures.partition import draw_partition
+
+    experiment = load_experiment(file, preset, settings or ())
+    federated = load_federated(experiment, data)
+    counts, names = federated.class_counts(), federated.dataset.class_names
+    clients = federated.client_names or tuple(map(str, range(len(counts))))
+    columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
+    rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
+    kept = "of its own" if federated.own_public is not None else "held out"
+    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
+    made = federated.partition_notes
+    if made.kind == "natural":
+        say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
+    else:
+        redraws, moved = counted(made.redraws, "redraw"), counted(made.moved, "sample")
+        say(f"{made.kind}: {redraws}, {moved} moved by the repair step")
+    for note in federated.notes:
+        say(note, notes)
+    if out_file is not None:
+        caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
+        say(draw_partition(counts, names, out_file, caption, federated.client_names))
+    if export is not None:
+        say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")

@@ -1,0 +1,60 @@
+"""The command `verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refprotofl.cli.app import RunFolder, app, read_path
+from refprotofl.cli.output import notes, say
+from refprotofl.core.errors import RunError
+
+
+@app.command(epilog="Example: refprotofl verify runs/a runs/b")
+def verify(
+    run_folder: RunFolder,
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="A second run to compare with.", parser=read_path, metavar="[RUN]", show_default=False),
+    ] = None,
+) -> None:
+    """Recompute a run's digest from its checkpoint, and check what its events and summary tell against it.
+
+    Of two runs, name the first difference. No code that a run folder names is imported.
+    """
+    from refprotofl.records.verify import first_difference
+
+    for folder in (run_folder, other):
+        if folder is not None:
+            _verify(folder)
+    if other is not None:
+        difference = first_difference(run_folder, other)
+        if difference is not None:
+            raise RunError(difference)
+        say("The two runs agree in every message and state.")
+
+
+def _verify(folder: Path) -> None:
+    from refprotofl.engines.local.store import read_if_here
+    from refprotofl.federation.models import known_digests
+    from refprotofl.records.folder import read_experiment
+    from refprotofl.records.manifest import read_manifest
+    from refprotofl.records.verify import verify_run
+
+    experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
+    found = verify_run(folder, known_digests(experiment, recorded), read_if_here)
+    line = f"{folder}: round {found.round} is intact, state digest {found.state_digest}"
+    untrained = experiment.clients - found.clients_with_state
+    if not found.recomputed:
+        line = (
+            f"{folder}: the files of round {found.round} are intact, but its state digest {found.state_digest} cannot "
+            f"be recomputed: {untrained} clients never trained, and the code that makes their model is not run here."
+        )
+    elif untrained and recorded is not None:
+        rests = f"For {untrained} clients that never trained this relies on the digests in the manifest."
+        say(rests, notes)
+    say(line)
+    if len(found.kept) > 1:
+        say(f"The checkpoints of rounds {', '.join(map(str, found.kept))} are kept, and all their files are intact.")
+    for note in found.notes:
+        say(note, notes)
