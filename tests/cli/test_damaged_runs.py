@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.session import RunResult, run
-from refprotofl.federation.simulation import OpenEngine
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command

@@ -14,11 +14,12 @@ from refprotofl.engines.local.host import InProcess
 from refprotofl.evaluation import scoring
 from refprotofl.experiment import Experiment
 from refprotofl.federation.client_side import ClientData, build_client_side
+from refprotofl.federation.local_run import Site
 from refprotofl.federation.models import prepare_models
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.server_side import build_server_side
 from refprotofl.federation.session import Callback, RunResult, run
-from refprotofl.federation.simulation import Federation, Site, load_federation
+from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.records.folder import read_events, read_experiment

@@ -8,8 +8,8 @@ import torch
 
 from refprotofl.core.state import State, tensor_of
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore, Loaded, Location
-from refprotofl.federation.sampling import draw_cohort
-from refprotofl.federation.simulation import OpenEngine
+from refprotofl.federation.local_run import OpenEngine
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.methods.base.schema import Lost
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse

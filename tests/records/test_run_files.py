@@ -16,7 +16,7 @@ from refprotofl.core.errors import DataError, InputError, RunError
 from refprotofl.core.state import State, digest_state
 from refprotofl.engines.local.store import DiskBlobStore
 from refprotofl.experiment import Experiment
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.session import RunResult, run
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.files import write_whole
