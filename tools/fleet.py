@@ -38,7 +38,7 @@ SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "tr
 def record_answers(folder: Path) -> dict[str, bytes]:
     """Return what a client answers to each verb, and write `public.npz` for the server."""
     from refprotofl.data import load_federated
-    from refprotofl.data.export import export_federation
+    from refprotofl.data.client_files import export_federation
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.federation.session import Callback, run
 
@@ -197,7 +197,7 @@ def admit_all(site: "Site", count: int) -> list[str]:
 def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) -> dict[str, Any]:
     from refprotofl.deploy.server_process import QUIET, start, stop
     from refprotofl.engines.flower.control import FlowerOperator
-    from refprotofl.records.rounds import read_traffic
+    from refprotofl.records.events import read_traffic
 
     site, out = make_site(folder / f"site-{count}", count), folder / f"run-{count}"
     told = {**SETTINGS, "clients": count, "rounds": given.rounds}

@@ -25,7 +25,7 @@ from tests.flower.loopback import BIN, Loopback  # noqa: E402
 from tests.flower.site import Site  # noqa: E402
 
 from refprotofl.deploy.server_process import process_of  # noqa: E402
-from refprotofl.records.rounds import read_traffic  # noqa: E402
+from refprotofl.records.events import read_traffic  # noqa: E402
 
 NODES = 3
 TURNS = 2  # of everything, one after the other

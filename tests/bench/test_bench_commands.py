@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import refprotofl.cli  # noqa: F401 - registers the commands
 from refprotofl.bench import kernels, overhead, scale
-from refprotofl.bench.changes import BITS
+from refprotofl.bench.codes import BITS
 from refprotofl.bench.measuring import Report
 from refprotofl.cli.entry import app
 from refprotofl.cli.output import out

@@ -7,10 +7,9 @@ import pytest
 
 from refprotofl import Experiment
 from refprotofl.bench import overhead, parallel, scale, start
-from refprotofl.bench.curves import draw_scale
 from refprotofl.bench.measuring import Row, private_bytes
-from refprotofl.bench.runs import Lap, clocked_run
-from refprotofl.bench.scale import Point, experiment_of, measure_in_process, points
+from refprotofl.bench.scale import Point, draw_scale, experiment_of, measure_in_process, points
+from refprotofl.bench.timed_runs import Lap, clocked_run
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.federation.participation import draw_cohort
 

@@ -9,8 +9,8 @@ import torch
 from tests.tiny import tiny_options
 
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.attacks import draw_hostile
-from refprotofl.export.trained import load_trained
+from refprotofl.experiment.attack_kinds import draw_hostile
+from refprotofl.export.trained_model import load_trained
 from refprotofl.federation.attackers import stamped
 from refprotofl.federation.simulation import load_federation
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from refprotofl.core.errors import InputError
 from refprotofl.core.streams import stream
 from refprotofl.data import Dataset, federate
+from refprotofl.data.draws import balanced_draw, covered_classes, draw_public, level
 from refprotofl.data.federated import largest_remainder, split_like_training
-from refprotofl.data.public_set import covered_classes, draw_public
-from refprotofl.data.sampling import balanced_draw, level
 from refprotofl.experiment import Experiment
 
 

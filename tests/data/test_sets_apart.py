@@ -8,8 +8,8 @@ import pytest
 
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import FederatedData, load_federated
-from refprotofl.data.export import export_federation
-from refprotofl.data.labelled import labelled_from_arrays, load_labelled, renumbered
+from refprotofl.data.client_files import export_federation
+from refprotofl.data.labelled_images import labelled_from_arrays, load_labelled, renumbered
 from refprotofl.data.reading import Reading
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import resolve, resolve_alike

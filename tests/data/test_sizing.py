@@ -8,8 +8,7 @@ from PIL import Image
 
 from refprotofl.core.errors import DataError
 from refprotofl.data import load_dataset
-from refprotofl.data.reading import Reading
-from refprotofl.data.resizing import Sizing
+from refprotofl.data.reading import Reading, Sizing
 
 
 def load(path, **sides):

@@ -12,7 +12,7 @@ from refprotofl.core.errors import InputError, MachineError
 from refprotofl.deploy import relay
 from refprotofl.deploy.relay import Address, run_relay
 from refprotofl.records.folder import RunFolder
-from refprotofl.records.rounds import FILE, read_crossed
+from refprotofl.records.relay_traffic import FILE, read_crossed
 
 HERE = Address("127.0.0.1", 0)
 

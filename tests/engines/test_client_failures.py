@@ -9,8 +9,8 @@ from refprotofl.core.errors import ClientsFailed, DataError, GuardError, InputEr
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import run
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
+from refprotofl.records.events import read_messages
 from refprotofl.records.folder import read_events
-from refprotofl.records.rounds import read_messages
 from refprotofl.wire import Message
 
 

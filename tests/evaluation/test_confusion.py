@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refprotofl.evaluation.confusion import confusion, most_confused, per_class_accuracy
+from refprotofl.evaluation.metrics import confusion, most_confused, per_class_accuracy
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30)
 

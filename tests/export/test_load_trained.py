@@ -9,7 +9,7 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.export import load_trained
 from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_events, read_experiment
-from refprotofl.records.states import load_state
+from refprotofl.records.state_files import load_state
 
 
 def manifest(folder):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["refprotofl.wire", "refprotofl.records.states"]):
+with atheris.instrument_imports(include=["refprotofl.wire", "refprotofl.records.state_files"]):
     from refprotofl.core.errors import DataError
-    from refprotofl.records.states import map_state, save_state
+    from refprotofl.records.state_files import map_state, save_state
     from refprotofl.wire import WireError, decode, encode
 
 from tests.faults.test_damaged_bytes import MESSAGE, STATE

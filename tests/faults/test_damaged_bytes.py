@@ -17,7 +17,7 @@ from tests.conftest import Tried
 from refprotofl.core.errors import DataError
 from refprotofl.core.state import State
 from refprotofl.core.streams import stream
-from refprotofl.records.states import map_state, save_state
+from refprotofl.records.state_files import map_state, save_state
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
 from refprotofl.wire.codec import MAX_FIELDS
 from refprotofl.wire.values import ValueCode

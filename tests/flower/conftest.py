@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from refprotofl.data import load_federated
-from refprotofl.data.export import export_federation
+from refprotofl.data.client_files import export_federation
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.session import run

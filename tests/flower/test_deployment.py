@@ -13,8 +13,7 @@ from tests.flower.inmemory import FIRST, MemoryGrid, mark_of
 
 from refprotofl.core.errors import InputError
 from refprotofl.deploy.admission import default_client
-from refprotofl.records.events import read_events
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.events import read_events, read_traffic
 from refprotofl.records.verify import first_difference
 
 

@@ -30,8 +30,7 @@ from refprotofl.deploy.transport import Envelope
 from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.records import unwrap
 from refprotofl.federation.session import run
-from refprotofl.records.events import read_events
-from refprotofl.records.rounds import read_messages
+from refprotofl.records.events import read_events, read_messages
 from refprotofl.records.verify import first_difference
 
 

@@ -8,8 +8,7 @@ from tests.flower.deploying import Configs, Once, deployed, failures, participan
 from tests.flower.inmemory import MemoryGrid, restart_nodes
 
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
-from refprotofl.records.events import read_events
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.events import read_events, read_traffic
 
 
 def most_sent(folder: Path, client: int) -> int:

@@ -13,7 +13,7 @@ from tests.flower.inmemory import MemoryGrid
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.deploy.node_data import load_images
 from refprotofl.export import predict
-from refprotofl.export.node import load_own
+from refprotofl.export.node_model import load_own
 from refprotofl.records.events import read_events
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.verify import first_difference

@@ -11,7 +11,7 @@ from tests.flower.inmemory import MemoryGrid
 from refprotofl.cli.entry import main
 from refprotofl.core.errors import InputError
 from refprotofl.export import load_exported, load_trained, predict
-from refprotofl.export.node import is_node_store, load_own
+from refprotofl.export.node_model import is_node_store, load_own
 
 
 @pytest.mark.parametrize("changed", [{}, {"method": "fedavg"}, {"method": "fedproto"}, {"evaluate__clients": 1}])

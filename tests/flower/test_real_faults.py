@@ -21,8 +21,7 @@ from tests.flower.site import PATIENCE, Site, wait_for
 
 from refprotofl.deploy.operator import run_state
 from refprotofl.deploy.server_process import process_of
-from refprotofl.records.events import read_events
-from refprotofl.records.rounds import read_messages
+from refprotofl.records.events import read_events, read_messages
 from refprotofl.records.verify import first_difference
 
 pytestmark = pytest.mark.skipif(os.environ.get("REFPROTOFL_FAULTS") != "full", reason="takes minutes")

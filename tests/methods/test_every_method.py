@@ -11,7 +11,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.session import RunResult, run
 from refprotofl.methods import METHODS
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.events import read_traffic
 from refprotofl.report.costs import cost_rows
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refprotofl.core.errors import InputError
-from refprotofl.export.trained import load_trained
+from refprotofl.export.trained_model import load_trained
 from refprotofl.federation import simulation
 from refprotofl.methods import Refused
 from refprotofl.methods.base.schema import read_request

@@ -14,7 +14,7 @@ from refprotofl.methods.builtin.thin.entropy_code import decode_entropy, encode_
 from refprotofl.methods.builtin.thin.sparse_code import decode_sparse, encode_sparse, least_sparse
 from refprotofl.methods.common import quantisation
 from refprotofl.methods.common.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
-from refprotofl.wire.reader import WireError
+from refprotofl.wire.primitives import WireError
 
 pytestmark = pytest.mark.slow
 

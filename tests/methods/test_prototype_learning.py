@@ -14,7 +14,7 @@ from torch import nn
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
-from refprotofl.export.trained import load_trained
+from refprotofl.export.trained_model import load_trained
 from refprotofl.federation import simulation
 from refprotofl.federation.resolution import check_compressor
 from refprotofl.federation.session import Callback, run

@@ -14,7 +14,7 @@ from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
-from refprotofl.export.trained import load_trained
+from refprotofl.export.trained_model import load_trained
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.base.schema import Refused, Scope, ValidatedMessage
 from refprotofl.methods.builtin.thin import Options, Thin, codes

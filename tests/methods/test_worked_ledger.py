@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.events import read_traffic
 
 CLIENTS, ROUNDS = 2, 2
 

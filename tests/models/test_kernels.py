@@ -20,7 +20,7 @@ from refprotofl.methods.base.training import FreshSgd
 from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of
 from refprotofl.models.networks import SmallMapConv2d
-from refprotofl.records.states import load_state, save_state
+from refprotofl.records.state_files import load_state, save_state
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.session import Callback
 from refprotofl.methods import METHODS
 from refprotofl.records.checkpoint import read_manifest
-from refprotofl.records.states import map_state
+from refprotofl.records.state_files import map_state
 from refprotofl.wire import decode
 
 FILE = Path(__file__).with_name("pins.json")

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.privacy.accounting import ORDERS, Spent
-from refprotofl.privacy.catalogue import create_mechanism
-from refprotofl.privacy.wording import in_cell, sentence
+from refprotofl.privacy.accounting import ORDERS, Spent, in_cell, sentence
+from refprotofl.privacy.mechanisms import create_mechanism
 
 DELTA = 1e-5
 

@@ -23,11 +23,11 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.common import weights
 from refprotofl.methods.declaration import SampleUse
-from refprotofl.privacy.ledger import MEANS, STEPS
+from refprotofl.privacy.accounted_client import MEANS, STEPS
 from refprotofl.privacy.sealed_samples import PrivateSamples
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest
-from refprotofl.records.states import map_state
+from refprotofl.records.state_files import map_state
 from refprotofl.wire import Message, decode
 
 pytestmark = pytest.mark.slow

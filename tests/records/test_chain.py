@@ -12,8 +12,8 @@ from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import known_digests
 from refprotofl.federation.session import run
+from refprotofl.records.atomic_files import sha256
 from refprotofl.records.events import check_chain, read_events
-from refprotofl.records.files import sha256
 from refprotofl.records.folder import read_experiment
 from refprotofl.records.manifest import read_manifest, signed
 from refprotofl.records.verify import Verified, verify_run

@@ -17,7 +17,7 @@ from refprotofl.engines.local.host import ClientHost, InProcess
 from refprotofl.engines.local.store import ClientStore, Location, read_state
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.schema import ValidatedMessage
-from refprotofl.records.states import _TYPES, load_state, map_state, save_state
+from refprotofl.records.state_files import _TYPES, load_state, map_state, save_state
 from refprotofl.wire import Message, encode
 
 SEAT = SimpleNamespace(experiment=SimpleNamespace(value_code="plain"), model=None, parts=(), samples=None, options=None)

@@ -14,10 +14,10 @@ from refprotofl.engines.local.store import read_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import known_digests
 from refprotofl.federation.session import Callback, RunResult, run
-from refprotofl.records import files, rollback
+from refprotofl.records import atomic_files, rollback
 from refprotofl.records.folder import read_events
 from refprotofl.records.manifest import signed
-from refprotofl.records.states import save_state
+from refprotofl.records.state_files import save_state
 from refprotofl.records.verify import verify_run
 
 ROUNDS = 5
@@ -151,7 +151,7 @@ def test_a_crash_while_going_back_loses_nothing(
     class Death(BaseException):
         pass
 
-    real = files.write_whole
+    real = atomic_files.write_whole
 
     def dies(path: Path, data: bytes, *, after: bool) -> None:
         if path.name == "manifest.json":

@@ -18,10 +18,10 @@ from refprotofl.engines.local.store import DiskBlobStore
 from refprotofl.experiment import Experiment
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.session import RunResult, run
+from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.checkpoint import read_manifest
-from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder, read_experiment
-from refprotofl.records.states import load_state, save_state
+from refprotofl.records.state_files import load_state, save_state
 from refprotofl.wire import Message
 
 

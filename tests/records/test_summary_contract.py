@@ -12,8 +12,8 @@ import pytest
 from refprotofl.experiment import Experiment
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.session import RunResult, run
+from refprotofl.records.events import read_messages, read_traffic
 from refprotofl.records.folder import read_events
-from refprotofl.records.rounds import read_messages, read_traffic
 
 VALUES = {"parameters", "prototype_values", "other_values", "payload_bytes", "messages"}
 COSTS = {"payload_bytes", "messages"}

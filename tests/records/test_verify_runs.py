@@ -18,7 +18,7 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.models import ADAPTER, build_model
 from refprotofl.records.folder import read_experiment
-from refprotofl.records.states import load_state, save_state
+from refprotofl.records.state_files import load_state, save_state
 from refprotofl.records.verify import first_difference, verify_run
 from refprotofl.wire import Message, Sparse
 

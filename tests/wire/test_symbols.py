@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refprotofl.wire import WireError
-from refprotofl.wire.reader import Reader
-from refprotofl.wire.symbols import decode_symbols, encode_symbols, least_code_bits
+from refprotofl.wire.primitives import Reader
+from refprotofl.wire.rans import decode_symbols, encode_symbols, least_code_bits
 
 
 @settings(max_examples=60)

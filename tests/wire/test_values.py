@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
-from refprotofl.wire.reader import Reader
+from refprotofl.wire.primitives import Reader
 from refprotofl.wire.tensors import same_bits
 from refprotofl.wire.values import CODED, decode_values, encode_values, least_value_bits
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from refprotofl.bench.wire import bound_bytes, code_table, uniform_masks
+from refprotofl.bench.codes import bound_bytes, code_table, uniform_masks
 
 
 def test_the_bound_by_hand() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refprotofl.wire import WireError, indices
 from refprotofl.wire.index_grid import Axis, Grid, allows_grid, fit, least_bits
-from refprotofl.wire.reader import Reader, varint
+from refprotofl.wire.primitives import Reader, varint
 
 
 def uneven(seed: int, rows: int, width: int, tail: int = 0) -> tuple[np.ndarray, int]:

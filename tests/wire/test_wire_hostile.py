@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refprotofl.wire import Message, Sparse, WireError, decode, encode
-from refprotofl.wire.reader import varint
+from refprotofl.wire.primitives import varint
 
 
 def entry(body: bytes) -> bytes:

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.bench.wire import bound_bytes, uniform_masks
-from refprotofl.wire import golomb
+from refprotofl.bench.codes import bound_bytes, uniform_masks
 from refprotofl.wire.index_grid import least_bits
-from refprotofl.wire.indices import decode_indices, describe, encode_indices
-from refprotofl.wire.reader import Reader
+from refprotofl.wire.indices import decode_indices, describe, encode_indices, golomb_parameters
+from refprotofl.wire.primitives import Reader
 
 SIZES = (66_954, 267_786)  # adapters of 512 inputs, with 128 and with 512 features, ten classes
 
@@ -112,7 +111,7 @@ def test_least_bits_agree_with_the_logarithm_of_the_library() -> None:
 def test_golomb_parameters_are_the_optimal_ones() -> None:
     # Gallager and Van Voorhis: the least m with q**m + q**(m + 1) <= 1, q being the chance of no mark.
     marks = np.arange(1, 501)
-    chosen = golomb.parameters(np.full_like(marks, 1000), marks)
+    chosen = golomb_parameters(np.full_like(marks, 1000), marks)
     for mark, parameter in zip(marks.tolist(), chosen.tolist(), strict=True):
         unmarked = 1 - mark / 1000
         best = next(m for m in range(1, 1000) if unmarked**m + unmarked ** (m + 1) <= 1)

@@ -89,7 +89,7 @@ def _in_new_process(experiment: Experiment, data: Path | None, environment: dict
 
 def measure_here() -> None:
     """Run the experiment on standard input in this process and print what its rounds took."""
-    from refprotofl.bench.runs import clocked_run
+    from refprotofl.bench.timed_runs import clocked_run
     from refprotofl.core import numerics
 
     asked = json.load(sys.stdin)

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.bench.measuring import Report, Row, Tell, alternate, quotients, silent, spread, timed
-from refprotofl.bench.runs import Begun, Lap, clocked_run
+from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream

@@ -5,7 +5,7 @@ from statistics import mean, median
 
 from refprotofl.bench.measuring import Measure, Report, Row, Tell, alternate, quotients, ratio, silent, spread
 from refprotofl.bench.overhead import IMAGES
-from refprotofl.bench.runs import Lap, clocked_run
+from refprotofl.bench.timed_runs import Lap, clocked_run
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
 

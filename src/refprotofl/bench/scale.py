@@ -10,14 +10,20 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from refprotofl.bench.measuring import MemoryWatch, Report, Row, Tell, silent
 from refprotofl.bench.overhead import CLASSES, MANY_IMAGES, MANY_SAMPLES
-from refprotofl.bench.runs import clocked_run
+from refprotofl.bench.timed_runs import clocked_run
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.core.units import counted
 from refprotofl.experiment import Experiment
+from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PUBLIC_PER_CLASS = 5
 EVALUATED = 10
@@ -111,3 +117,35 @@ def _typical(rounds: Sequence[float]) -> float:
 
 if __name__ == "__main__":
     print(json.dumps(measure_point(Point(**json.loads(sys.argv[1])))))
+
+
+# The axis' label, and what is drawn: the key, its name, its colour.
+CURVES = (
+    ("seconds per round", (("round_s", "wall clock", BLUE), ("round_cpu_s", "CPU", INK))),
+    ("MB", (("memory_mb", "private memory", BLUE),)),
+)
+
+
+def draw_scale(rows: Sequence[Row], path: Path, title: str) -> str:
+    """Draws the rows into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    with open_figure(path, 8, 3.2) as figure:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        for axes, (label, curves) in zip(figure.subplots(1, len(CURVES)), CURVES, strict=True):
+            for key, name, colour in curves:
+                known = [row for row in rows if row[key] is not None]
+                axes.plot(
+                    [row["clients"] for row in known], [row[key] for row in known], "o-", color=colour, label=name
+                )
+            _finish(axes, label)
+    return f"{path}: {len(rows)} points."
+
+
+def _finish(axes: "Axes", label: str) -> None:
+    axes.set_xlabel("clients")
+    axes.set_ylabel(label)
+    _, right, _, top = axes.axis()
+    axes.set_xlim(0, right)
+    axes.set_ylim(0, 1.2 * top)
+    axes.grid(color=GRID, linewidth=0.8)
+    remove_frame(axes)
+    axes.legend(frameon=False, loc="lower right")

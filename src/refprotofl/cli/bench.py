@@ -77,16 +77,21 @@ def bench_wire(
     limit_kernels(file, settings)
     from dataclasses import asdict
 
-    from refprotofl.bench.masks import masks_of_run
+    from refprotofl.bench.codes import (
+        VALUE_VARIANTS,
+        code_table,
+        masks_of_run,
+        uniform_masks,
+        value_table,
+        values_of_run,
+    )
     from refprotofl.bench.measuring import Report
-    from refprotofl.bench.values import VARIANTS, value_table, values_of_run
-    from refprotofl.bench.wire import code_table, uniform_masks
     from refprotofl.experiment.presets import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
     rows = [asdict(row) for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds))]
     sent: dict[str, Tensor] = {}
-    for name, switches in VARIANTS.items():
+    for name, switches in VALUE_VARIANTS.items():
         asked = load_experiment(file, preset, [*(settings or ()), f"rounds={rounds}", *switches])
         sent |= {f"{name}: {field}": one for field, one in values_of_run(asked, data).items()}
     values = Report("Values: bits against their entropy", [asdict(row) for row in value_table(sent)])
@@ -119,7 +124,7 @@ def bench_codes(
 ) -> None:
     """What thin's codes leave out of the changes that clients of FedAvg make in your experiment, at the same length."""
     limit_kernels(file, settings)
-    from refprotofl.bench.changes import changes_of_run, measure_codes
+    from refprotofl.bench.codes import changes_of_run, measure_codes
     from refprotofl.experiment.presets import load_experiment
 
     whole = ["method=fedavg", "share=full", "compress.name=none", "fraction=1"]
@@ -240,8 +245,7 @@ def bench_scale(
     as_json: AsJson = False,
 ) -> None:
     """Time per round and memory against the number of clients, each point in a process of its own."""
-    from refprotofl.bench.curves import draw_scale
-    from refprotofl.bench.scale import measure_scale, points
+    from refprotofl.bench.scale import draw_scale, measure_scale, points
     from refprotofl.report.pictures.style import check_suffix
 
     if quick:

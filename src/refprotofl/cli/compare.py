@@ -34,7 +34,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys
 from refprotofl.methods.catalogue import METHODS, find_method
 from refprotofl.methods.declaration import Method
-from refprotofl.privacy.mechanism import setting
+from refprotofl.privacy.interface import setting
 
 if TYPE_CHECKING:
     from refprotofl.report.comparison import OverSeeds

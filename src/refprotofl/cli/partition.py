@@ -33,7 +33,7 @@ def partition(
 ) -> None:
     """Show which client holds how much of which class, as a table and as a picture."""
     from refprotofl.data import load_federated
-    from refprotofl.data.export import export_federation
+    from refprotofl.data.client_files import export_federation
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import draw_partition
 

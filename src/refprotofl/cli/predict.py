@@ -13,7 +13,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.units import counted, percent
 
 if TYPE_CHECKING:
-    from refprotofl.evaluation.confusion import Confusion
+    from refprotofl.evaluation.metrics import Confusion
     from refprotofl.export import Trained
 
 Place = Annotated[
@@ -59,7 +59,7 @@ def predict(
     """Label images with one client's model, or with each: label and probability of every class."""
     from refprotofl.export import find_clients, predict_each, write_predictions
     from refprotofl.export import predict as predict_one
-    from refprotofl.export.predict import mean_accuracy, summed_confusion
+    from refprotofl.export.predictions import mean_accuracy, summed_confusion
 
     own = _own_model(run_folder, client, trust_code)
     if own is not None:
@@ -82,7 +82,7 @@ def predict(
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
     """A row a class: how often it was recognised, and what it was taken for."""
-    from refprotofl.evaluation.confusion import most_confused, per_class_accuracy
+    from refprotofl.evaluation.metrics import most_confused, per_class_accuracy
 
     small = len(names) <= MOST_COLUMNS
     others = [Column(name, numbers=True) for name in names] if small else [Column("most often taken for", wraps=20)]
@@ -123,7 +123,7 @@ def export(
 
 def _own_model(folder: Path, client: str | None, trust_code: bool) -> "Trained | None":
     """The model of a node's store; None if the folder is none."""
-    from refprotofl.export.node import is_node_store, load_own
+    from refprotofl.export.node_model import is_node_store, load_own
 
     if not is_node_store(folder):
         return None

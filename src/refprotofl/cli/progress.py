@@ -13,12 +13,12 @@ from rich.text import Text
 from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import duration, percent, size
-from refprotofl.evaluation.confusion import most_confused
+from refprotofl.evaluation.metrics import most_confused
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.wording import sentence
+from refprotofl.privacy.accounting import sentence
 from refprotofl.records.summary import Summary
 from refprotofl.report.page.elements import title
 from refprotofl.studies.cells import Cell

@@ -45,7 +45,7 @@ def relay(
     Ctrl-C ends it, and it tells what crossed.
     """
     from refprotofl.deploy.relay import Address, read_address, read_cut, read_profile, run_relay
-    from refprotofl.records.rounds import Crossed
+    from refprotofl.records.relay_traffic import Crossed
 
     link = read_profile(profile) if profile is not None else None
     found: list[Crossed] = []

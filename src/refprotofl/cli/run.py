@@ -185,7 +185,7 @@ def _tell_what_is_kept(folder: Path, data: Path | None, experiment: "Experiment"
 
 def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
     """The command that resumes, ready to be pasted; the code that the user has just run is theirs."""
-    from refprotofl.experiment.references import references
+    from refprotofl.core.user_code import references
 
     place = [] if data is None else ["--data", str(data)]
     trust = ["--trust-code"] if references(experiment.plain()) else []
@@ -203,8 +203,8 @@ def read_workers(text: str) -> "Count":
 
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """The experiment of the run in `out_dir`, with what was typed over it; where there is none, a new one."""
+    from refprotofl.core.user_code import references, refuse_code
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
-    from refprotofl.experiment.references import references, refuse_code
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.safe_io import check_file
 

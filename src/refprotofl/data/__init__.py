@@ -1,8 +1,8 @@
 """Data sets, their download, and how they are dealt out to clients."""
 
-from refprotofl.data.catalogue import Checked, Listing, check, fetch, list_datasets
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.federated import FederatedData, federate, load_federated
+from refprotofl.data.inventory import Checked, Listing, check, fetch, list_datasets
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, partition
 

@@ -1,8 +1,6 @@
-"""Bringing a user's labels into the one form: 0..C-1 without gaps, with names.
+"""A user's own arrays brought into one form: uint8 images with channels first, class numbers with names, clients.
 
-From a user's four arrays to a Dataset: every source of one's own ends here, with the same checks.
-
-Whose sample each is, where a user's own data tell: clients by number, with their names.
+Every source of a user's own data ends here, with the same checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,86 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core.errors import DataError
-from refprotofl.data.dataset import Dataset, Labels, Owners, channel_statistics
-from refprotofl.data.user_images import bring_to_uint8, channels_first
+from refprotofl.data.dataset import Dataset, Images, Labels, Owners, channel_statistics
+
+RULE = (
+    "Images are (N, height, width), (N, height, width, channels) or (N, channels, height, width), with 1 or 3 channels"
+)
+EIGHT_BITS = (
+    "Images are held in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
+    "which only you know"
+)
+PART = 4096  # images that are converted at a time
+
+
+def bring_to_uint8(
+    train: NDArray[np.generic], test: NDArray[np.generic], origin: str
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]:
+    """Both splits as uint8, scaled alike, and a sentence if they lose something by it.
+
+    Whole numbers, of a float type too, are taken as 0..255. Floats that are none must lie in 0..1; what they have
+    beyond 8 bits is rounded off, and told.
+    """
+    _check_types(train, test, origin)
+    low = min(float(train.min()), float(test.min()))
+    high = max(float(train.max()), float(test.max()))
+    if not (low >= 0 and high <= 255):  # so written, NaN is refused too
+        undo = "Undo any normalisation before saving: it is done here" if train.dtype.kind == "f" else EIGHT_BITS
+        raise DataError(
+            f"{origin}: pixel values run from {low:g} to {high:g}; they must lie in 0..255, "
+            f"or as floats in 0..1. {undo}."
+        )
+    unit_floats = train.dtype.kind == "f" and high <= 1
+    black_and_white = train.dtype.kind == test.dtype.kind == "b"
+    scale = 255.0 if unit_floats or black_and_white else 1.0
+    (train_pixels, exact), (test_pixels, test_exact) = _scaled(train, scale), _scaled(test, scale)
+    if exact and test_exact:
+        return train_pixels, test_pixels, ()
+    if not unit_floats:
+        raise DataError(
+            f"{origin}: pixel values are fractions and run from {low:g} to {high:g}. Floats must lie in 0..1, or be "
+            "whole numbers in 0..255."
+        )
+    note = f"{origin}: images have more precision than the 8 bits they are held in; they were rounded to 1/255."
+    return train_pixels, test_pixels, (note,)
+
+
+def _check_types(train: NDArray[np.generic], test: NDArray[np.generic], origin: str) -> None:
+    for split, array in (("train", train), ("test", test)):
+        if array.dtype.kind not in "uifb":
+            raise DataError(f"{origin}: the {split} images have type {array.dtype}; use uint8, or float in 0..1.")
+        if array.size == 0:
+            raise DataError(f"{origin}: there are no {split} images (shape {array.shape}).")
+    if (train.dtype.kind == "f") != (test.dtype.kind == "f"):
+        raise DataError(
+            f"{origin}: train images are {train.dtype} and test images {test.dtype}; use one type for both."
+        )
+
+
+def _scaled(array: NDArray[np.generic], scale: float) -> tuple[NDArray[np.uint8], bool]:
+    """As uint8, and whether nothing was lost but the float type's own rounding."""
+    if array.dtype.kind != "f" and scale == 1:
+        return array.astype(np.uint8, copy=False), True
+    pixels = np.empty(array.shape, np.uint8)
+    own_rounding = 255 * float(np.finfo(np.dtype(array.dtype.str)).eps) if array.dtype.kind == "f" else 0.0
+    exact = True
+    for start in range(0, len(array), PART):
+        values = array[start : start + PART].astype(np.float64) * scale
+        whole = np.rint(values)
+        exact = exact and bool(np.abs(values - whole).max() <= max(1e-3, own_rounding))
+        pixels[start : start + PART] = whole
+    return pixels, exact
+
+
+def channels_first(images: NDArray[np.uint8], split: str, origin: str) -> Images:
+    """(N, channels, height, width); where both readings fit, channels are taken to come first."""
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        images = images.transpose(0, 3, 1, 2)
+    elif images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise DataError(f"{origin}: the {split} images have shape {images.shape}. {RULE}.")
+    return np.ascontiguousarray(images)
 
 
 def number_labels(
@@ -69,14 +145,14 @@ def _some(values: NDArray[np.generic]) -> str:
     return shown + (f" and {len(values) - 5} more" if len(values) > 5 else "")
 
 
-NAMES = ("x_train", "y_train", "x_test", "y_test")
+SPLIT_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Sequence[str] | None = None) -> Dataset:
     """`origin` names the source in errors; `class_names` are by label, where the source has them."""
-    if missing := [name for name in NAMES if name not in arrays]:
-        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(NAMES)}.")
-    parts = {name: _array(arrays[name], name, origin) for name in NAMES}
+    if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
+        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}.")
+    parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
     train, test, notes = bring_to_uint8(parts["x_train"], parts["x_test"], origin)
     train_images, test_images = channels_first(train, "train", origin), channels_first(test, "test", origin)
     if train_images.shape[1:] != test_images.shape[1:]:
@@ -89,7 +165,7 @@ def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Seq
         if len(images) != len(labels):
             raise DataError(f"{origin}: there are {len(images):,} {split} images but {len(labels):,} labels.")
     mean, std = channel_statistics(train_images)
-    owners = {name: _array(arrays[name], name, origin) for name in CLIENT_NAMES if arrays.get(name) is not None}
+    owners = {name: _array(arrays[name], name, origin) for name in CLIENT_ARRAYS if arrays.get(name) is not None}
     clients = number_clients(owners, len(train_labels), len(test_labels), origin)
     return Dataset(train_images, train_labels, test_images, test_labels, names, mean, std, *clients, notes=notes)
 
@@ -112,7 +188,7 @@ def _size(images: np.ndarray) -> str:
     return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"
 
 
-CLIENT_NAMES = ("client", "client_test")  # arrays, one entry a training or test sample
+CLIENT_ARRAYS = ("client", "client_test")  # arrays, one entry a training or test sample
 
 
 def number_clients(

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from refprotofl.core.errors import InputError
 from refprotofl.core.streams import stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
-from refprotofl.data.labelled import Labelled
+from refprotofl.data.draws import balanced_draw, covered_classes, draw_from_own, draw_public, shuffled_classes
+from refprotofl.data.labelled_images import LabelledImages
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
-from refprotofl.data.public_set import covered_classes, draw_from_own, draw_public
 from refprotofl.data.reading import reading_of
-from refprotofl.data.sampling import balanced_draw, shuffled_classes
 from refprotofl.data.server_data import conform, load_apart, overlaps
 from refprotofl.experiment import Experiment
 
@@ -118,7 +117,7 @@ def load_federated(
     return replace(data, notes=(*data.notes, *overlaps(apart, private)))
 
 
-def federate(experiment: Experiment, dataset: Dataset, own_public: Labelled | None = None) -> FederatedData:
+def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledImages | None = None) -> FederatedData:
     """Limit the splits, hold the public set out, deal the rest to the clients or leave it with its owners.
 
     With a public set of its own nothing is held out.

@@ -10,9 +10,9 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.streams import stream
 from refprotofl.data.arrays import dataset_from_arrays
 from refprotofl.data.dataset import Dataset
+from refprotofl.data.draws import stratified_split
 from refprotofl.data.image_files import in_8_bits, pixel_limit
-from refprotofl.data.resizing import AS_IT_IS, Sizing
-from refprotofl.data.sampling import stratified_split
+from refprotofl.data.reading import AS_IT_IS, Sizing
 
 
 def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:

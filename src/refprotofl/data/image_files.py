@@ -11,9 +11,9 @@ import numpy as np
 from refprotofl.core.errors import DataError
 from refprotofl.core.units import size
 from refprotofl.data.array_files import machine_memory
+from refprotofl.data.arrays import EIGHT_BITS
 from refprotofl.data.dataset import Images
-from refprotofl.data.resizing import AS_IT_IS, Sizing
-from refprotofl.data.user_images import EIGHT_BITS
+from refprotofl.data.reading import AS_IT_IS, Sizing
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -10,9 +10,9 @@ from refprotofl.core.errors import DataError
 from refprotofl.core.streams import stream
 from refprotofl.data.arrays import dataset_from_arrays
 from refprotofl.data.dataset import Dataset
+from refprotofl.data.draws import stratified_split
 from refprotofl.data.image_files import images_below, is_image, read_images
 from refprotofl.data.reading import Reading
-from refprotofl.data.sampling import stratified_split
 
 LAYOUT = "FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png"
 NATURAL_LAYOUT = (

@@ -1,21 +1,23 @@
-"""From what the user wrote under `dataset` to the data."""
+"""Load a data set by what the experiment names: a standard set, a path, a hub name or a function."""
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference
+import numpy as np
+
+from refprotofl.core.errors import DataError, InputError
+from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.data.array_files import BROKEN, is_npy, read_npz
+from refprotofl.data.arrays import CLIENT_ARRAYS, SPLIT_ARRAYS, dataset_from_arrays
 from refprotofl.data.dataset import Dataset, channel_statistics
-from refprotofl.data.digits import load_digits
 from refprotofl.data.huggingface import load_huggingface
 from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
 from refprotofl.data.locations import load_standard
-from refprotofl.data.reading import Reading
-from refprotofl.data.resizing import Sizing
-from refprotofl.data.standard import STANDARD
-from refprotofl.data.user_data import load_from_function, load_npz
+from refprotofl.data.reading import Reading, Sizing
+from refprotofl.data.standard import STANDARD, load_digits
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"
@@ -88,3 +90,39 @@ def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
     guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return f"dataset = {name!r} is not known.{guess} Allowed are: {FORMS}."
+
+
+def load_npz(path: Path) -> Dataset:
+    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS)
+    try:
+        if is_npy(path):
+            raise DataError(f"{path} holds a single array; save {', '.join(SPLIT_ARRAYS)} with numpy.savez_compressed.")
+        arrays = read_npz(path, lambda names: [name for name in known if name in names])
+    except BROKEN as error:
+        raise DataError(
+            f"{path} is not a readable .npz file ({error}): save it again with numpy.savez_compressed."
+        ) from None
+    return dataset_from_arrays(arrays, str(path))
+
+
+def load_from_function(name: str) -> Dataset:
+    """Call the function, without arguments; it gives the arrays of a .npz in a mapping, or a Dataset."""
+    function = load_object(name, "dataset")
+    try:
+        result = function()
+    except Exception as error:
+        raise DataError(f"dataset = {name!r}: the function failed with {type(error).__name__}: {error}.") from error
+    if isinstance(result, Dataset):
+        # The user's Dataset passes through the same checks as everybody's arrays.
+        splits = (result.train_images, result.train_labels, result.test_images, result.test_labels)
+        arrays = dict(zip(SPLIT_ARRAYS, splits, strict=True))
+        for key, owners in zip(CLIENT_ARRAYS, (result.train_owners, result.test_owners), strict=True):
+            if owners is not None:
+                arrays[key] = np.array(result.client_names)[owners]
+        return dataset_from_arrays(arrays, name, result.class_names)
+    if not isinstance(result, Mapping):
+        raise DataError(
+            f"dataset = {name!r}: the function gave {type(result).__name__}; "
+            f"it must give a mapping with {', '.join(SPLIT_ARRAYS)}, or a Dataset."
+        )
+    return dataset_from_arrays(result, name)

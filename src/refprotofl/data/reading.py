@@ -1,10 +1,82 @@
-"""How a source is read, as the experiment's keys say it."""
+"""How images are read, by the keys of the experiment: `resize`, `crop`, and natural clients."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from refprotofl.data.resizing import AS_IT_IS, Sizing
+import numpy as np
+
+from refprotofl.core.errors import DataError
+from refprotofl.data.dataset import Images
 from refprotofl.experiment import Experiment
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Sides in pixels, 0 for none.
+
+    `resize` alone stretches to a square. With `crop` the shorter side becomes `resize`, in proportion, and the square
+    in the middle is cut out; `crop` alone cuts it out of the image as it is.
+    """
+
+    resize: int = 0
+    crop: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.resize or self.crop)
+
+    def __str__(self) -> str:
+        set_keys = [f"{name} = {side}" for name, side in (("resize", self.resize), ("crop", self.crop)) if side]
+        return " and ".join(set_keys)
+
+    def fit(self, image: "Image", origin: str) -> "Image":
+        if self.resize and not self.crop:
+            return _scaled(image, (self.resize, self.resize))
+        if self.resize:
+            shorter = min(image.size)
+            width, height = (max(self.resize, round(side * self.resize / shorter)) for side in image.size)
+            image = _scaled(image, (width, height))
+        return self._middle(image, origin) if self.crop else image
+
+    def _middle(self, image: "Image", origin: str) -> "Image":
+        width, height = image.size
+        if min(width, height) < self.crop:
+            raise DataError(
+                f"{origin} is {width} x {height}, too small for crop = {self.crop}: "
+                f"set resize = {self.crop} or more beside it."
+            )
+        left, top = (width - self.crop) // 2, (height - self.crop) // 2
+        return image.crop((left, top, left + self.crop, top + self.crop))
+
+    def fit_all(self, images: Images, origin: str) -> Images:
+        """(N, channels, height, width), one by one, so that no second copy of the large ones is made."""
+        if not self or not len(images):
+            return images
+        first = self._fit_one(images[0], origin)
+        fitted = np.empty((len(images), *first.shape), np.uint8)
+        for number, image in enumerate(images):
+            fitted[number] = self._fit_one(image, origin)
+        return fitted
+
+    def _fit_one(self, image: Images, origin: str) -> Images:
+        from PIL.Image import fromarray
+
+        grey = len(image) == 1
+        picture = fromarray(np.ascontiguousarray(image[0] if grey else image.transpose(1, 2, 0)))
+        fitted = np.asarray(self.fit(picture, f"An image of {origin}"))
+        return fitted[None] if grey else fitted.transpose(2, 0, 1)
+
+
+def _scaled(image: "Image", size: tuple[int, int]) -> "Image":
+    from PIL.Image import Resampling
+
+    return image if image.size == size else image.resize(size, Resampling.BILINEAR)
+
+
+AS_IT_IS = Sizing()
 
 
 @dataclass(frozen=True)

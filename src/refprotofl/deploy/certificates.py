@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from refprotofl.core.network import LOOPBACK
-from refprotofl.records.files import create_file
+from refprotofl.records.atomic_files import create_file
 
 DAYS = 825  # as long as most systems take a server's certificate for valid
 SLACK = datetime.timedelta(hours=1)  # for clocks that are behind

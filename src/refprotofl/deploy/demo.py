@@ -14,7 +14,7 @@ from pathlib import Path
 
 from refprotofl.core.errors import MachineError, RunError
 from refprotofl.data import load_federated
-from refprotofl.data.export import client_file, export_federation
+from refprotofl.data.client_files import client_file, export_federation
 from refprotofl.deploy.kits import PUBLIC_KEY, write_kits
 from refprotofl.deploy.operator import Operator, admit, follow
 from refprotofl.deploy.server_process import QUIET, start, stop

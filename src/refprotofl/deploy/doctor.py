@@ -19,9 +19,8 @@ import numpy as np
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.units import counted, size
 from refprotofl.data.array_files import machine_memory
-from refprotofl.data.labelled import Labelled, load_labelled
-from refprotofl.data.reading import Reading
-from refprotofl.data.resizing import Sizing
+from refprotofl.data.labelled_images import LabelledImages, load_labelled
+from refprotofl.data.reading import Reading, Sizing
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
@@ -182,7 +181,7 @@ def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding
     yield _step(found, config, experiment) if run.fine else Finding("training", None, f"not timed: {FIRST}.")
 
 
-def _assume_input(experiment: Experiment, found: Labelled) -> Experiment:
+def _assume_input(experiment: Experiment, found: LabelledImages) -> Experiment:
     """Return an experiment that has not run yet as if all nodes had data like this one's."""
     channels = found.shape[0]
     seen = Input(
@@ -221,12 +220,12 @@ def _memory() -> Finding:
     return Finding("memory", fine, f"{size(total)} in all{'' if fine else f'; {size(ROOM)} is the least that works'}.")
 
 
-def _load(config: NodeConfig, experiment: Experiment | None) -> Labelled:
+def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledImages:
     sizing = Sizing(experiment.resize, experiment.crop) if experiment is not None else Sizing()
     return load_labelled(config.data_path, "data-path", None, Reading(sizing))
 
 
-def _data(found: Labelled, config: NodeConfig, experiment: Experiment | None) -> Finding:
+def _data(found: LabelledImages, config: NodeConfig, experiment: Experiment | None) -> Finding:
     from refprotofl.deploy.node_data import images_of
 
     channels, height, width = found.shape
@@ -253,7 +252,7 @@ def _run(config: NodeConfig, experiment: Experiment) -> Finding:
     return Finding("run", True, "this node would take it, as far as its code, data and budget go.")
 
 
-def _step(found: Labelled, config: NodeConfig, experiment: Experiment) -> Finding:
+def _step(found: LabelledImages, config: NodeConfig, experiment: Experiment) -> Finding:
     """One step of the client's training, timed after one that warms up; what a method does beside it is not."""
     import torch
 

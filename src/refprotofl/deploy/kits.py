@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 from refprotofl.core.errors import DataError
 from refprotofl.core.network import with_port
 from refprotofl.deploy.site import Site
-from refprotofl.records.files import create_file, ensure_folder, write_whole
+from refprotofl.records.atomic_files import create_file, ensure_folder, write_whole
 
 KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"
 

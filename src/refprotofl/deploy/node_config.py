@@ -9,10 +9,9 @@ from platformdirs import user_data_path
 from pydantic import Field, ValidationError
 
 from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference
+from refprotofl.core.user_code import is_reference, references
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import Bytes, Count, Table, Text, explain, keys, no_such_key
-from refprotofl.experiment.references import references
 
 FILE = "node.toml"
 CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment whose code would run on a node

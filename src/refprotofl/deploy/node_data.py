@@ -7,10 +7,9 @@ import torch
 
 from refprotofl.core.devices import CPU
 from refprotofl.core.streams import stream
-from refprotofl.data.labelled import Labelled, load_labelled, renumbered
-from refprotofl.data.reading import Reading
-from refprotofl.data.resizing import Sizing
-from refprotofl.data.sampling import stratified_split
+from refprotofl.data.draws import stratified_split
+from refprotofl.data.labelled_images import LabelledImages, load_labelled, renumbered
+from refprotofl.data.reading import Reading, Sizing
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
@@ -21,8 +20,8 @@ from refprotofl.methods.base.schema import ValidatedMessage
 
 @dataclass(frozen=True, eq=False)
 class NodeImages:
-    train: Labelled
-    own_test: Labelled
+    train: LabelledImages
+    own_test: LabelledImages
 
 
 def load_images(config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
@@ -31,7 +30,7 @@ def load_images(config: NodeConfig, experiment: Experiment, client: int) -> Node
     return images_of(found, config, experiment, client)
 
 
-def images_of(found: Labelled, config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
+def images_of(found: LabelledImages, config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
     """What was found, as the experiment has it, and split if it comes without test images."""
     seen = experiment.known_input
     found = renumbered(found, seen.class_names, seen.shape, config.data_path)
@@ -58,5 +57,5 @@ def client_data(images: NodeImages, shared: ValidatedMessage | None, device: tor
     return ClientData(samples, TestSet(test_images.to(device), test_labels, positions, torch.arange(common)))
 
 
-def _rows(found: Labelled, rows: np.ndarray) -> Labelled:
-    return Labelled(found.images[rows], found.labels[rows], found.class_names, found.mean, found.std)
+def _rows(found: LabelledImages, rows: np.ndarray) -> LabelledImages:
+    return LabelledImages(found.images[rows], found.labels[rows], found.class_names, found.mean, found.std)

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from refprotofl.core.errors import DataError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.deploy.transport import Node
-from refprotofl.records.files import write_whole
+from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.folder import NODES
 from refprotofl.records.safe_io import check_file, read_json
 

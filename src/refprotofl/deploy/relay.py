@@ -19,8 +19,8 @@ from pathlib import Path
 from refprotofl.core.errors import InputError, MachineError
 from refprotofl.core.network import Link, read_host, read_links, with_port
 from refprotofl.core.units import read_whole
-from refprotofl.records.files import make_folders
-from refprotofl.records.rounds import Crossed, write_crossed
+from refprotofl.records.atomic_files import make_folders
+from refprotofl.records.relay_traffic import Crossed, write_crossed
 
 
 @dataclass

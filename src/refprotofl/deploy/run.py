@@ -8,8 +8,8 @@ import torch
 
 from refprotofl.core import devices
 from refprotofl.core.errors import InputError
+from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
-from refprotofl.data.public_set import covered_classes, draw_from_own
 from refprotofl.data.server_data import Apart, load_apart, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
@@ -28,7 +28,7 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import class_ids
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, seen_from
 from refprotofl.wire import encode

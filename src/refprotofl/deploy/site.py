@@ -16,7 +16,7 @@ from refprotofl.core.errors import DataError, InputError, MachineError
 from refprotofl.core.network import LOOPBACK, read_host
 from refprotofl.deploy.certificates import write_certificates
 from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain
-from refprotofl.records.files import create_file, ensure_folder
+from refprotofl.records.atomic_files import create_file, ensure_folder
 from refprotofl.records.safe_io import read_file
 
 FILE = "site.toml"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from refprotofl.evaluation.confusion import confusion
-from refprotofl.evaluation.metrics import METRICS, Labelled, compute, compute_all, sent_by_clients
+from refprotofl.evaluation.metrics import METRICS, ScoredSamples, compute, compute_all, confusion, sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.models import FORWARD_BATCH, SplitModel
 from refprotofl.wire import Message
@@ -74,16 +73,16 @@ def predictions(
     return {rule: classes.cpu() for rule, classes in predicted.items()}
 
 
-def labelled(predicted: Tensor, logits: Tensor, labels: Tensor) -> Labelled:
+def scored(predicted: Tensor, logits: Tensor, labels: Tensor) -> ScoredSamples:
     """Return predicted classes (T,) and logits (T, C) with their labels (T,) as metrics take them."""
     counts = confusion(predicted.cpu(), labels.cpu(), logits.shape[1])
-    return Labelled(counts, labels.cpu().long().numpy(), logits.detach().cpu().numpy())
+    return ScoredSamples(counts, labels.cpu().long().numpy(), logits.detach().cpu().numpy())
 
 
 def model_metrics(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
     """Return every metric of one model as it is loaded, by its head."""
     _, logits = adapter_outputs(model, backbone_features(model, images), num_classes)
-    return compute_all(labelled(logits.argmax(dim=1), logits, labels))
+    return compute_all(scored(logits.argmax(dim=1), logits, labels))
 
 
 def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, int]:
@@ -101,7 +100,7 @@ def personal_scores(predicted: Tensor, logits: Tensor, test: TestSet) -> Message
 
     The server derives metrics from the confusion matrix where it can; the others are sent by name.
     """
-    personal = labelled(test.of_all(predicted), test.of_all(logits), test.of_all(test.labels))
+    personal = scored(test.of_all(predicted), test.of_all(logits), test.of_all(test.labels))
     values = {metric.name: compute(metric.name, personal) for metric in sent_by_clients(personal.num_classes)}
     known: Message = {name: value for name, value in values.items() if value is not None}
     return {"confusion": torch.from_numpy(personal.confusion).to(torch.int32), **known}
@@ -122,7 +121,7 @@ def client_metrics(answer: Message) -> dict[str, dict[str, float]]:
     found = {protocol: {"accuracy": share} for protocol, share in accuracies(answer).items()}
     matrix = answer.get("confusion")
     if "personal" in found and isinstance(matrix, Tensor):
-        derived = compute_all(Labelled(matrix.numpy().astype("int64")))
+        derived = compute_all(ScoredSamples(matrix.numpy().astype("int64")))
         sent = {metric.name: answer[metric.name] for metric in sent_by_clients(len(matrix)) if metric.name in answer}
         values = {**derived, **{name: value for name, value in sent.items() if isinstance(value, float)}}
         found["personal"] |= {name: values[name] for name in METRICS if name in values}

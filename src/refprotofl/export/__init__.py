@@ -1,8 +1,8 @@
 """What a finished run is good for: predictions, and models to take elsewhere."""
 
-from refprotofl.export.exported import class_names, export, load_exported
-from refprotofl.export.predict import Predictions, predict, predict_each, write_predictions
-from refprotofl.export.trained import Trained, find_clients, load_trained
+from refprotofl.export.model_folder import class_names, export, load_exported
+from refprotofl.export.predictions import Predictions, predict, predict_each, write_predictions
+from refprotofl.export.trained_model import Trained, find_clients, load_trained
 
 __all__ = [
     "Predictions",

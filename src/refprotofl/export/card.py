@@ -5,10 +5,10 @@ from pathlib import Path
 from refprotofl.core.escaping import as_code, for_markdown
 from refprotofl.core.units import counted, percent, size
 from refprotofl.core.user_code import is_reference
-from refprotofl.data.resizing import Sizing
+from refprotofl.data.reading import Sizing
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.export.trained import Trained
+from refprotofl.export.trained_model import Trained
 from refprotofl.records.folder import RunFolder
 
 

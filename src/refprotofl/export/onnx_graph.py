@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.core.streams import stream
-from refprotofl.export.trained import Trained
+from refprotofl.export.trained_model import Trained
 from refprotofl.models import SplitModel
 
 FILE = "model.onnx"

@@ -20,7 +20,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.state import State, tensor_of
 from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.attacks import KINDS, hostile_clients, strength_of
+from refprotofl.experiment.attack_kinds import KINDS, hostile_clients, strength_of
 from refprotofl.methods.base.client import Client, ClientContext
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, MessageSchemas, SparseVector, ValidatedMessage

@@ -21,12 +21,12 @@ from refprotofl.federation.server_side import ServerSide
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.server import Server
 from refprotofl.privacy.accounting import Spent
+from refprotofl.records.atomic_files import sha256
 from refprotofl.records.checkpoint import Checkpoint, Progress
-from refprotofl.records.files import sha256
+from refprotofl.records.events import write_messages, write_traffic
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.manifest import Origin
-from refprotofl.records.rounds import write_messages, write_traffic
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
 from refprotofl.wire import Ledger
 from refprotofl.wire.ledger import Purpose

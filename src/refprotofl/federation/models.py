@@ -8,11 +8,11 @@ import torch
 from refprotofl.core.devices import CPU
 from refprotofl.core.errors import InputError
 from refprotofl.core.state import State, digest_state
+from refprotofl.core.user_code import references
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel, build_model
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 
 CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is built with
 

@@ -8,7 +8,7 @@ from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.accounting import Spent
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 
 
 def draw_cohort(experiment: Experiment, round: int) -> list[int]:

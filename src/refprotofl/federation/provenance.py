@@ -5,12 +5,11 @@ from pathlib import Path
 
 from refprotofl.core import numerics
 from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import digest_code
+from refprotofl.core.user_code import digest_code, references
 from refprotofl.data.digests import digest_data
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references
 from refprotofl.records import folder as folders
-from refprotofl.records.files import sha256
+from refprotofl.records.atomic_files import sha256
 from refprotofl.records.manifest import Origin, readable_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 

@@ -3,12 +3,12 @@
 from refprotofl.core.errors import InputError
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import channel_statistics
+from refprotofl.data.draws import covered_classes, default_per_class
 from refprotofl.data.loading import NAMES
-from refprotofl.data.public_set import covered_classes, default_per_class
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
 from refprotofl.methods.catalogue import find_method, with_options
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 
 SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
 

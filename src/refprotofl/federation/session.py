@@ -28,11 +28,11 @@ from refprotofl.federation.resolution import prepare
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.methods.catalogue import find_method
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.consistency import check_experiment
 from refprotofl.records.folder import RunFolder, is_longer, seen_from
 from refprotofl.records.manifest import kept_name
 from refprotofl.records.rollback import choose, go_back
 from refprotofl.records.summary import Summary
+from refprotofl.records.verify import check_experiment
 
 __all__ = ["Callback", "Event", "RunResult", "Workers", "default_folder", "run", "run_session"]
 

@@ -21,7 +21,7 @@ from refprotofl.methods.aggregators.aggregation import Aggregator, Upload
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import Method
 from refprotofl.privacy.accounting import Relation, Spent, bounded, epsilon
-from refprotofl.privacy.mechanism import Mechanism, setting
+from refprotofl.privacy.interface import Mechanism, setting
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

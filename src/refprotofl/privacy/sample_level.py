@@ -18,10 +18,10 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import Method, SampleUse
 from refprotofl.models import SplitModel
+from refprotofl.privacy.accounted_client import AccountedClient, MakeClient, planned, public_size
 from refprotofl.privacy.accounting import Relation, Spent, bounded, epsilon
 from refprotofl.privacy.dp_sgd import SampleNoise, Streams, clipped_sums
-from refprotofl.privacy.ledger import AccountedClient, MakeClient, planned, public_size
-from refprotofl.privacy.mechanism import Mechanism, setting
+from refprotofl.privacy.interface import Mechanism, setting
 from refprotofl.privacy.sealed_samples import PrivateSamples
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch import Tensor
 from refprotofl.core.errors import PrivacyError
 from refprotofl.methods.base.samples import Samples
 from refprotofl.privacy.dp_sgd import SampleNoise
-from refprotofl.privacy.mechanism import setting
+from refprotofl.privacy.interface import setting
 
 
 class PrivateSamples(Samples):

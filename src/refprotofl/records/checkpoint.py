@@ -14,7 +14,7 @@ from torch import Tensor
 
 from refprotofl.core.errors import DataError
 from refprotofl.core.state import State, digest_run, digest_state
-from refprotofl.records.files import ensure_folder, remove_parts, write_whole
+from refprotofl.records.atomic_files import ensure_folder, remove_parts, write_whole
 from refprotofl.records.manifest import (
     CURRENT,
     KEPT,
@@ -28,7 +28,7 @@ from refprotofl.records.manifest import (
     signed,
 )
 from refprotofl.records.safe_io import remove_named
-from refprotofl.records.states import load_state, save_state
+from refprotofl.records.state_files import load_state, save_state
 
 __all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"]
 

@@ -2,17 +2,20 @@
 
 The `chain` of a line is the SHA-256 over the chain of the line before and the line without its `chain`. The first line
 builds on the SHA-256 of nothing.
+
+Entries of a `round` event for each client are stored in columns. A column with the same value for all clients is stored
+as that one value, so that events stay small.
 """
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from refprotofl.core.errors import DataError, InputError
-from refprotofl.records.files import sha256, sync_folder, write_error
+from refprotofl.records.atomic_files import sha256, sync_folder, write_error
 from refprotofl.records.safe_io import CHECKPOINT, open_file, parse_json, read_file
 
 Event = dict[str, Any]
@@ -215,3 +218,76 @@ def _event(line: bytes) -> Event:
     if type(event.get("round", 0)) is not int:
         raise ValueError("its round is not a number")
     return event
+
+
+CLIENTS = "clients"
+
+Rows = Mapping[int, Mapping[str, int | str]]  # by client
+Columns = dict[str, Any]
+
+
+def to_columns(rows: Rows) -> Columns:
+    """Return the clients and, by name, one value for all or a list with each client's: None where it has none."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    columns: Columns = {CLIENTS: list(rows)}
+    for name in names:
+        values = [row.get(name) for row in rows.values()]
+        columns[name] = values[0] if len(set(values)) == 1 else values
+    return columns
+
+
+def from_columns(columns: Columns) -> dict[int, dict[str, Any]]:
+    """Return the rows by client; raise ValueError if the columns are not as `to_columns` makes them."""
+    clients = columns.get(CLIENTS)
+    if not isinstance(clients, list) or not all(type(client) is int for client in clients):
+        raise ValueError("its clients are not a list of numbers")
+    rows: dict[int, dict[str, Any]] = {client: {} for client in clients}
+    for name, column in columns.items():
+        if name == CLIENTS:
+            continue
+        values = column if isinstance(column, list) else [column] * len(clients)
+        if len(values) != len(clients) or len(rows) != len(clients):
+            raise ValueError(f"its {name} does not have one value per client")
+        for client, value in zip(clients, values, strict=True):
+            if value is not None:
+                rows[client][name] = value
+    return rows
+
+
+Digests = Mapping[str, Mapping[str, Mapping[int, Mapping[str, str]]]]  # phase, direction, client, field
+Posting = dict[str, Any]
+
+ABOUT = ("phase", "purpose", "direction")  # of a posting: shared by its columns
+_APART = {*ABOUT, "round", "client"}
+
+
+def write_messages(digests: Digests) -> dict[str, Any]:
+    """Return the digests of message fields as a `round` event stores them."""
+    return {phase: {way: to_columns(rows) for way, rows in ways.items()} for phase, ways in digests.items()}
+
+
+def write_traffic(postings: Iterable[Posting]) -> list[dict[str, Any]]:
+    """Return the ledger's postings of one round as a `round` event stores them."""
+    groups: dict[tuple[Any, ...], dict[int, dict[str, int]]] = {}
+    for one in postings:
+        rows = groups.setdefault(tuple(one[name] for name in ABOUT), {})
+        rows[one["client"]] = {name: value for name, value in one.items() if name not in _APART}
+    return [{**dict(zip(ABOUT, about, strict=True)), **to_columns(rows)} for about, rows in groups.items()]
+
+
+def read_messages(event: Event) -> dict[str, dict[str, dict[int, dict[str, str]]]]:
+    """Return digests by phase, direction, client and field.
+
+    Raise LookupError, ValueError, TypeError or AttributeError if the event is not one of ours.
+    """
+    phases = event["messages"].items()
+    return {phase: {way: from_columns(columns) for way, columns in ways.items()} for phase, ways in phases}
+
+
+def read_traffic(event: Event) -> Iterator[Posting]:
+    """Yield the ledger's postings; raise the same errors as `read_messages`."""
+    for group in event["traffic"]:
+        about = {name: group[name] for name in ABOUT}
+        counts = {name: value for name, value in group.items() if name not in ABOUT}
+        for client, row in from_columns(counts).items():
+            yield {"round": event["round"], "client": client, **about, **row}

@@ -10,9 +10,9 @@ import filelock
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.data.loading import is_relative
 from refprotofl.experiment import Experiment, differences
+from refprotofl.records.atomic_files import make_folders, remove_empty, remove_parts, sync_folder, write_whole
 from refprotofl.records.events import EventLog, read_events
-from refprotofl.records.files import make_folders, remove_empty, remove_parts, sync_folder, write_whole
-from refprotofl.records.rounds import FILE as WIRE
+from refprotofl.records.relay_traffic import FILE as WIRE
 from refprotofl.records.safe_io import CHECKPOINT, check_file, check_run_folder, read_json
 from refprotofl.records.summary import Summary, read_summary, summary_bytes
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core.errors import DataError, InputError
+from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.events import as_text, whole_lines
-from refprotofl.records.files import write_whole
 from refprotofl.records.folder import RunFolder
 from refprotofl.records.manifest import (
     CURRENT,
@@ -20,7 +20,7 @@ from refprotofl.records.manifest import (
     signed,
 )
 from refprotofl.records.safe_io import check_file, read_file
-from refprotofl.records.states import load_state
+from refprotofl.records.state_files import load_state
 
 MOVED = "events.{}.jsonl"
 

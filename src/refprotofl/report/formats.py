@@ -9,7 +9,7 @@ from typing import Any
 
 from refprotofl.core.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.privacy.wording import in_cell, meaning
+from refprotofl.privacy.accounting import in_cell, meaning
 from refprotofl.report.comparison import Difference, OverSeeds, headline
 from refprotofl.report.statistics import Estimate, Standing, standings
 from refprotofl.report.tables import Entry, Table, csv_of

@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol
 
 from refprotofl.core.errors import InputError, MachineError
 from refprotofl.core.escaping import for_csv, for_terminal
+from refprotofl.records.atomic_files import write_error
 from refprotofl.records.events import Event
-from refprotofl.records.files import write_error
 from refprotofl.report.page.collect import is_run
 from refprotofl.report.page.run_page import flat
 from refprotofl.report.page.run_reader import RunReader

@@ -17,9 +17,9 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.units import counted
 from refprotofl.evaluation.scoring import adapter_predictions, backbone_features
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.attacks import KINDS, draw_hostile
+from refprotofl.experiment.attack_kinds import KINDS, draw_hostile
 from refprotofl.experiment.sections import Attack
-from refprotofl.export.trained import load_trained
+from refprotofl.export.trained_model import load_trained
 from refprotofl.federation.attackers import stamped
 from refprotofl.federation.simulation import load_federation
 from refprotofl.report.formats import with_interval

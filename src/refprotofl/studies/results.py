@@ -15,10 +15,9 @@ from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.federation.provenance import changes, origin_of
 from refprotofl.federation.resolution import prepare, resolve_alike
-from refprotofl.records.events import Event, read_events
-from refprotofl.records.files import make_folders, write_whole
+from refprotofl.records.atomic_files import make_folders, write_whole
+from refprotofl.records.events import Event, read_events, read_traffic
 from refprotofl.records.manifest import Origin, read_manifest
-from refprotofl.records.rounds import read_traffic
 from refprotofl.records.safe_io import CHECKPOINT, read_json
 from refprotofl.records.summary import Summary, check_summary, read_summary
 from refprotofl.studies.cells import Cell, cell_name

@@ -15,7 +15,7 @@ from refprotofl.core.errors import MachineError, RefProtoFLError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Workers, run
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.records.events import read_events
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.summary import Summary

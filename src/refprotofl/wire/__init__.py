@@ -1,8 +1,7 @@
 """Messages between client and server as bytes, and the account of what they cost."""
 
-from refprotofl.wire.codec import decode, encode
+from refprotofl.wire.codec import Message, Sparse, decode, encode
 from refprotofl.wire.ledger import Ledger
-from refprotofl.wire.message import Message, Sparse
-from refprotofl.wire.reader import WireError
+from refprotofl.wire.primitives import WireError
 
 __all__ = ["Ledger", "Message", "Sparse", "WireError", "decode", "encode"]

@@ -16,15 +16,45 @@ bytes of memory at most, 320 where values are coded, and 0.1 MB beside them (tes
 
 import math
 import struct
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from refprotofl.wire.indices import MAX_SIZE, decode_indices, encode_indices
-from refprotofl.wire.message import Message, Sparse, Value
-from refprotofl.wire.reader import Reader, WireError, text, varint
-from refprotofl.wire.tensors import DTYPES, check_finite, data_bytes, dtype_code, read_data, read_shape, shape_bytes
+from refprotofl.wire.primitives import Reader, WireError, text, varint
+from refprotofl.wire.tensors import (
+    DTYPES,
+    check_finite,
+    data_bytes,
+    dtype_code,
+    read_data,
+    read_shape,
+    same_bits,
+    shape_bytes,
+)
 from refprotofl.wire.values import CODED, LEAST, MOST_A_BYTE, ValueCode, decode_values, encode_values
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """Some coordinates of a vector of `size` elements, and the values there."""
+
+    indices: Tensor  # (marked,) int64, strictly ascending, each in [0, size)
+    values: Tensor  # (marked,) of any type that a dense tensor may have
+    size: int
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same bits."""
+        if not isinstance(other, Sparse):
+            return NotImplemented
+        same_places = self.size == other.size and same_bits(self.indices, other.indices)
+        return same_places and same_bits(self.values, other.values)
+
+
+Value = Tensor | Sparse | int | float | str | bool
+Message = dict[str, Value]
+
 
 MAGIC = 0xF5  # never a first byte of UTF-8 text
 VERSION = 1

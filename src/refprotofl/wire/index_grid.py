@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.wire.bits import Integers, bit_length
+from refprotofl.wire.primitives import Integers, bit_length
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,69 @@ one costs only its sender. Time and memory follow the number of marks, never the
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.wire import golomb
-from refprotofl.wire.bits import BitReader, Bits, Integers, fields
 from refprotofl.wire.index_grid import DEPTH, Axis, Grid, allows_grid, fit
-from refprotofl.wire.reader import Reader, WireError, varint
+from refprotofl.wire.primitives import BitReader, Bits, Integers, Reader, WireError, bit_fields, bit_length, varint
+
+
+def golomb_parameters(sizes: Integers, marks: Integers) -> Integers:
+    """Golomb's m for cells of `sizes` places with `marks` marked: max(1, floor(0.693 n/k + 0.153))."""
+    rounded: Integers = (710 * sizes + 157 * marks) // np.maximum(1024 * marks, 1)
+    return np.maximum(rounded, 1)
+
+
+def encode_gaps(places: Integers, sizes: Integers, marks: Integers) -> Bits:
+    """Ascending places, the cells laid end to end, as bits; `marks` says how many belong to each cell."""
+    parameter, width, short = (np.repeat(each, marks) for each in _remainder_code(sizes, marks))
+    before = np.empty_like(places)
+    before[1:] = places[:-1]
+    held = marks > 0
+    before[(np.cumsum(marks) - marks)[held]] = (np.cumsum(sizes) - sizes)[held] - 1
+    quotients, remainders = np.divmod(places - before - 1, parameter)
+
+    long = remainders >= short
+    remainders[long] += short[long]
+    ends = np.cumsum(quotients + 1)
+    unary = np.zeros(int(ends[-1]) if ends.size else 0, np.uint8)
+    unary[ends - 1] = 1
+    last_bits = (remainders[long] & 1).astype(np.uint8)
+    return np.concatenate([bit_fields(np.where(long, remainders >> 1, remainders), width), last_bits, unary])
+
+
+def decode_gaps(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
+    """The places that `write` was given; each is within its cell."""
+    divisors, widths, shorts = _remainder_code(sizes, marks)
+    total = int(marks.sum())
+    if int(widths @ marks) + total > bits.left:
+        raise WireError("truncated: the index code ends early")
+    remainders = bits.fields(np.repeat(widths, marks))
+    short = np.repeat(shorts, marks)
+    long = remainders >= short
+    last_bits = bits.take(int(np.count_nonzero(long)))
+    remainders[long] = 2 * remainders[long] + last_bits - short[long]
+
+    most = sizes // divisors  # the sum of a cell's quotients cannot be more
+    ends = bits.ones(total, total + int(most.sum()))
+    held = marks > 0
+    last = np.cumsum(marks)[held] - 1  # the last mark of each cell that has any
+    if (np.diff(ends[last], prepend=-1) - marks[held] > most[held]).any():
+        raise WireError("malformed: an index outside of the tensor")
+    steps = np.diff(ends, prepend=-1) - 1  # the quotients
+    steps *= np.repeat(divisors, marks)
+    steps += remainders + 1
+    reached = np.cumsum(steps)
+    offsets = np.cumsum(sizes)[held] - sizes[held] - 1 - np.append(0, reached[last])[:-1]
+    if (reached[last] + offsets - np.cumsum(sizes)[held] >= 0).any():
+        raise WireError("malformed: an index outside of the tensor")
+    places: Integers = reached + np.repeat(offsets, marks[held])
+    return places
+
+
+def _remainder_code(sizes: Integers, marks: Integers) -> tuple[Integers, Integers, Integers]:
+    """Of each cell, its parameter, the least bits of a remainder, and which remainders take no more than these."""
+    parameter = golomb_parameters(sizes, marks)
+    width = bit_length(parameter) - 1
+    return parameter, width, (2 << width) - parameter
+
 
 MAX_SIZE = 1 << 40  # keeps all arithmetic within 64 bits
 
@@ -72,18 +131,18 @@ def _grid_head(grid: Grid) -> bytes:
 
 def _grid_bits(grid: Grid, marks: Integers, indices: Integers) -> Bits:
     tables = [_axis_bits(axis) for axis in (grid.rows, grid.columns)]
-    counts = fields(marks, grid.count_widths(indices.size))
+    counts = bit_fields(marks, grid.count_widths(indices.size))
     return np.concatenate([*tables, counts, _gap_bits(_ascending(grid.places(indices)), grid.sizes, marks)])
 
 
 def _axis_bits(axis: Axis) -> Bits:
-    return fields(axis.levels, np.full_like(axis.levels, axis.depth))
+    return bit_fields(axis.levels, np.full_like(axis.levels, axis.depth))
 
 
 def _gap_bits(places: Integers, sizes: Integers, marks: Integers) -> Bits:
     dense = 2 * marks > sizes
     coded = np.where(dense, sizes - marks, marks)
-    return golomb.write(_toggle(places, sizes, marks, dense), sizes, coded)
+    return encode_gaps(_toggle(places, sizes, marks, dense), sizes, coded)
 
 
 def _read_marked(reader: Reader, size: int, total: int) -> Integers:
@@ -123,7 +182,7 @@ def _read_axis(bits: BitReader, lines: int, depth: int) -> Axis:
 def _read_places(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
     dense = 2 * marks > sizes
     coded = np.where(dense, sizes - marks, marks)
-    return _toggle(golomb.read(bits, sizes, coded), sizes, coded, dense)
+    return _toggle(decode_gaps(bits, sizes, coded), sizes, coded, dense)
 
 
 def _toggle(places: Integers, sizes: Integers, marks: Integers, dense: NDArray[np.bool_]) -> Integers:

@@ -8,8 +8,8 @@ from typing import Any, Literal, cast, get_args
 from torch import Tensor
 from typing_extensions import TypedDict  # pydantic, which checks these, takes typing's own from Python 3.12 on only
 
-from refprotofl.wire.message import Message, Sparse
-from refprotofl.wire.reader import WireError
+from refprotofl.wire.codec import Message, Sparse
+from refprotofl.wire.primitives import WireError
 
 Direction = Literal["up", "down"]  # up: from the client to the server
 Purpose = Literal["training", "one_off", "evaluation"]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.wire.reader import Reader, WireError, varint
+from refprotofl.wire.primitives import Reader, WireError, varint
 
 # A type's place is its code on the wire: append only.
 DTYPES = (

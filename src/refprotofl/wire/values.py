@@ -3,8 +3,8 @@
 Of an int8 the whole byte is a symbol. Of a float these come one after the other:
 
     bits              (a byte: how many first bits of the mantissa go with the sign)
-    exponents         (symbols.py)
-    signs and these   (symbols.py, in the context of the exponent: values chosen by size crowd at its lower end)
+    exponents         (rans.py)
+    signs and these   (rans.py, in the context of the exponent: values chosen by size crowd at its lower end)
     the other bits    (as they are: they are noise)
 """
 
@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.wire.bits import BitReader, fields
-from refprotofl.wire.reader import Reader, WireError
-from refprotofl.wire.symbols import decode_symbols, encode_symbols, least_code_bits
+from refprotofl.wire.primitives import BitReader, Reader, WireError, bit_fields
+from refprotofl.wire.rans import decode_symbols, encode_symbols, least_code_bits
 
 ValueCode = Literal["plain", "entropy"]
 
@@ -58,7 +57,7 @@ def encode_values(values: Tensor) -> bytes:
     contexts = _contexts(exponents)
     first = min(_FIRST_BITS, key=lambda count: _about_bits(bits, contexts, form, count))
     heads, rest = _split(bits, form, first)
-    raw = np.packbits(fields(rest, np.full_like(rest, form.mantissa - first)))
+    raw = np.packbits(bit_fields(rest, np.full_like(rest, form.mantissa - first)))
     none = np.zeros_like(contexts)
     coded = encode_symbols(exponents.astype(np.uint8), none, 1, _A_LANE)
     return bytes([first]) + coded + encode_symbols(heads, contexts, _CONTEXTS, _A_LANE) + raw.tobytes()

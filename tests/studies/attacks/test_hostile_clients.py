@@ -11,7 +11,7 @@ from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.attacks import KINDS, draw_hostile, hostile_clients
+from refprotofl.experiment.attack_kinds import KINDS, draw_hostile, hostile_clients
 from refprotofl.federation import attackers
 from refprotofl.federation.attackers import flipped, poisoned, stamped
 from refprotofl.federation.local_run import OpenEngine

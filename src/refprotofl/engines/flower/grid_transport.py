@@ -16,7 +16,7 @@ from refprotofl.core.errors import MachineError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.deploy.transport import SLACK, Node, Reply, Sending, Unreadable
 from refprotofl.engines.flower.records import Packed, pack, unwrap, wrap
-from refprotofl.records.files import sha256
+from refprotofl.records.atomic_files import sha256
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call
 HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn

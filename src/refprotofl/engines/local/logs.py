@@ -8,7 +8,7 @@ from pathlib import Path
 from refprotofl.core.errors import DataError, MachineError, RefProtoFLError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.user_code import blame
-from refprotofl.records.files import ensure_folder
+from refprotofl.records.atomic_files import ensure_folder
 from refprotofl.records.safe_io import open_file, read_file
 
 LOGS = "logs"

@@ -28,9 +28,9 @@ from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
-from refprotofl.privacy.catalogue import create_mechanism
 from refprotofl.privacy.dp_sgd import SampleNoise
-from refprotofl.privacy.mechanism import Mechanism
+from refprotofl.privacy.interface import Mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.privacy.sealed_samples import open_samples
 from refprotofl.wire import Message
 

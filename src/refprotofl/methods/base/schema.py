@@ -22,8 +22,8 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
+from refprotofl.wire.codec import Value
 from refprotofl.wire.ledger import Counted, Kind
-from refprotofl.wire.message import Value
 
 LOST = "lost"  # a client's answer when its store does not hold what the request builds on
 

@@ -31,7 +31,7 @@ from refprotofl.methods.base.schema import (
 from refprotofl.methods.base.screening import Screening, accepted, norm
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
-from refprotofl.privacy.catalogue import create_mechanism
+from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Counted, Kind
 

@@ -20,7 +20,7 @@ from refprotofl.methods.declaration import Feedback
 from refprotofl.wire import Message, Sparse, WireError
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.ledger import Counted
-from refprotofl.wire.reader import Reader
+from refprotofl.wire.primitives import Reader
 
 Draw = Callable[[], np.random.Generator]  # the stream of this compressor, client and round, from its start
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream
-from refprotofl.data.sampling import balanced_draw
+from refprotofl.core.user_code import references
+from refprotofl.data.draws import balanced_draw
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references
-from refprotofl.export.trained import load_aggregated, load_trained, read_committed
+from refprotofl.export.trained_model import load_aggregated, load_trained, read_committed
 from refprotofl.methods.base.training import embed
-from refprotofl.records.states import load_state
+from refprotofl.records.state_files import load_state
 from refprotofl.report.page.elements import Cell, Column, Figure, words
 
 Vectors = NDArray[np.float64]

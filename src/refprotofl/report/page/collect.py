@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from refprotofl.core.errors import DataError, InputError, RefProtoFLError
 from refprotofl.core.network import Links
 from refprotofl.core.units import counted
+from refprotofl.core.user_code import references, refuse_code
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references, refuse_code
 from refprotofl.records.safe_io import check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS
 from refprotofl.report.page.comparison_page import Member, comparison_page

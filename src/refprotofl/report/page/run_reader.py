@@ -17,7 +17,7 @@ from refprotofl.core.network import Links
 from refprotofl.experiment import Experiment
 from refprotofl.records.events import Event
 from refprotofl.records.folder import read_experiment
-from refprotofl.records.rounds import Crossed, read_crossed
+from refprotofl.records.relay_traffic import Crossed, read_crossed
 from refprotofl.records.safe_io import check_file, open_file, parse_json
 from refprotofl.records.summary import Summary, read_summary
 from refprotofl.report.page.checked_events import Evaluation, Failure, Masks, Round, Start, read_event, round_seconds

@@ -18,8 +18,8 @@ from refprotofl.core.state import State, digest_value
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted
 from refprotofl.data.dataset import Labels
-from refprotofl.data.sampling import balanced_draw
-from refprotofl.export.trained import Aggregated, load_aggregated, load_trained
+from refprotofl.data.draws import balanced_draw
+from refprotofl.export.trained_model import Aggregated, load_aggregated, load_trained
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel
 from refprotofl.report.pictures.style import INK, check_suffix, end_of, open_figure, remove_frame, shortened

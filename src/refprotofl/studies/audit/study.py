@@ -9,12 +9,11 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.units import percent
 from refprotofl.experiment import Experiment
-from refprotofl.export.trained import load_trained, read_committed
+from refprotofl.export.trained_model import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after
 from refprotofl.models import SplitModel
-from refprotofl.privacy.accounting import Spent
-from refprotofl.privacy.catalogue import create_mechanism
-from refprotofl.privacy.wording import in_cell, meaning
+from refprotofl.privacy.accounting import Spent, in_cell, meaning
+from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.audit.inversion import Rebuilt, mean_images, rebuild, summed_up
 from refprotofl.studies.audit.membership import Bounded, Told, calibrated, confidence, over_clients

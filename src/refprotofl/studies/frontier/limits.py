@@ -9,8 +9,7 @@ from typing import Protocol
 
 from refprotofl.core.network import Link
 from refprotofl.core.units import size
-from refprotofl.records.events import Event, read_events
-from refprotofl.records.rounds import read_traffic
+from refprotofl.records.events import Event, read_events, read_traffic
 from refprotofl.records.summary import Summary
 
 SPARED = 0.01  # of a limit, for what joining takes and what messages say beside their code

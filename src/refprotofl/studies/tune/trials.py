@@ -12,7 +12,7 @@ from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, percent
 from refprotofl.experiment import Experiment, differences
 from refprotofl.experiment.presets import WHOLE, read_settings, read_toml
-from refprotofl.records.files import make_folders, write_whole
+from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.statistics import estimate
 from refprotofl.studies.tune.search import Request, Tried, Tuned
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from refprotofl.data.sampling import level
+from refprotofl.data.draws import level
 from refprotofl.methods.base.schema import Dense, Fields, Refused, ValidatedMessage, class_ids, whole_numbers
 from refprotofl.methods.builtin.fast import Options
 from refprotofl.wire import Message

@@ -1,7 +1,7 @@
 """Vectors in an entropy code: one step for all values, as small as the length allows, and frequent levels in few bits.
 
 How weights move is far from Gaussian: few move much, and more in some rows than in others. So nothing is rotated, small
-blocks of like size share their frequencies (wire/symbols.py), and values round to zero from farther away than to any
+blocks of like size share their frequencies (wire/rans.py), and values round to zero from farther away than to any
 other level, which saves more length than it costs in error. The levels next to zero stand for the mean of what was
 rounded to them, which is sent: no number has to come out alike on two machines.
 
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refprotofl.methods.common.quantisation import Coded
-from refprotofl.wire.reader import Reader, WireError
-from refprotofl.wire.symbols import about_bytes, decode_symbols, encode_symbols, least_bytes
+from refprotofl.wire.primitives import Reader, WireError
+from refprotofl.wire.rans import about_bytes, decode_symbols, encode_symbols, least_bytes
 
 _MEANS = 3  # levels next to zero, on either side, whose means are sent
 SCALES = 1 + _MEANS

@@ -15,7 +15,7 @@ from refprotofl.methods import apud
 from refprotofl.methods.common.quantisation import Coded
 from refprotofl.wire.budget import largest_within
 from refprotofl.wire.indices import decode_indices, encode_indices
-from refprotofl.wire.reader import Reader
+from refprotofl.wire.primitives import Reader
 
 SCALES = 2  # the least magnitude and the largest
 _LEAST_BITS, _MOST_BITS = 4, 8  # of a value, its sign among them

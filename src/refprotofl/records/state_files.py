@@ -15,7 +15,7 @@ from torch import Tensor
 
 from refprotofl.core.errors import DataError
 from refprotofl.core.state import State, digest_state
-from refprotofl.records.files import put_whole
+from refprotofl.records.atomic_files import put_whole
 from refprotofl.records.safe_io import open_file
 
 _TYPES = {

@@ -16,14 +16,13 @@ from typing_extensions import TypedDict
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.units import size
-from refprotofl.core.user_code import is_reference
+from refprotofl.core.user_code import is_reference, references, refuse_code
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references, refuse_code
 from refprotofl.export import onnx_graph
 from refprotofl.export.card import model_card
-from refprotofl.export.trained import Trained
+from refprotofl.export.trained_model import Trained
 from refprotofl.models import SplitModel, build_model
-from refprotofl.records.files import write_whole
+from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.safe_io import parse_json
 
 FILE = "model.safetensors"

@@ -11,12 +11,11 @@ from PIL import Image
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import Dataset, load_dataset
 from refprotofl.data.array_files import BROKEN, is_npy, read_npy, read_npz
-from refprotofl.data.arrays import NAMES as SPLITS
+from refprotofl.data.arrays import SPLIT_ARRAYS, bring_to_uint8, channels_first
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.data.image_files import images_below, is_image, read_images
 from refprotofl.data.loading import NAMES, locate
 from refprotofl.data.reading import Reading, reading_of
-from refprotofl.data.user_images import bring_to_uint8, channels_first
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
 
@@ -136,7 +135,7 @@ def _read_array(path: Path) -> NDArray[np.generic] | None:
     """The images of an array file; None if it holds a whole data set."""
 
     def choose(names: list[str]) -> list[str]:
-        return [] if set(SPLITS) <= set(names) else [_choose(path, names)]
+        return [] if set(SPLIT_ARRAYS) <= set(names) else [_choose(path, names)]
 
     try:
         return read_npy(path) if is_npy(path) else next(iter(read_npz(path, choose).values()), None)

@@ -2,8 +2,7 @@
 
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.client_level import ClientLevel
-from refprotofl.privacy.mechanism import Mechanism
-from refprotofl.privacy.none import NoPrivacy
+from refprotofl.privacy.interface import Mechanism, NoPrivacy
 from refprotofl.privacy.sample_level import SampleLevel
 
 MECHANISMS: dict[str, type[Mechanism]] = {kind.unit: kind for kind in (NoPrivacy, SampleLevel, ClientLevel)}

@@ -13,10 +13,10 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.state import State
 from refprotofl.core.units import read_whole
+from refprotofl.core.user_code import references, refuse_code
 from refprotofl.data import FederatedData
 from refprotofl.engines.local.store import read_if_here
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.references import references, refuse_code
 from refprotofl.federation.models import initial_states, model_of
 from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.simulation import load_federation, server_side
@@ -25,7 +25,7 @@ from refprotofl.models import SplitModel
 from refprotofl.records.checkpoint import read_manifest
 from refprotofl.records.folder import read_experiment, seen_from
 from refprotofl.records.safe_io import check_run_folder
-from refprotofl.records.states import load_state
+from refprotofl.records.state_files import load_state
 
 
 @dataclass(frozen=True)

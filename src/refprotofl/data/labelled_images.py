@@ -1,4 +1,4 @@
-"""Labelled images that are no whole data set: a public set, a test set, what one node has."""
+"""LabelledImages images that are no whole data set: a public set, a test set, what one node has."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from refprotofl.core.errors import DataError
 from refprotofl.core.user_code import is_reference, load_object
 from refprotofl.data.array_files import BROKEN, read_npz
-from refprotofl.data.arrays import checked_labels
+from refprotofl.data.arrays import bring_to_uint8, channels_first, checked_labels
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
 from refprotofl.data.image_files import read_images
 from refprotofl.data.image_folder import list_classes
 from refprotofl.data.loading import load_dataset, locate
 from refprotofl.data.reading import Reading
-from refprotofl.data.user_images import bring_to_uint8, channels_first
 
 PAIRS = (("x", "y"), ("x_train", "y_train"))
 TEST = ("x_test", "y_test")
@@ -26,13 +25,13 @@ FORM = "x and y, or x_train and y_train with x_test and y_test beside them if th
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabelledImages:
     images: Images
     labels: Labels
     class_names: tuple[str, ...]  # by label; a class need not have an image
     mean: tuple[float, ...]  # per channel, on the 0..1 scale
     std: tuple[float, ...]
-    test: "Labelled | None" = None  # what the source itself sets apart
+    test: "LabelledImages | None" = None  # what the source itself sets apart
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -40,7 +39,7 @@ class Labelled:
         return channels, height, width
 
 
-def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> Labelled:
+def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> LabelledImages:
     """The images of a .npz file, a folder of class folders, `module:function` or a named set.
 
     `key` is where the name stands, for errors.
@@ -59,7 +58,7 @@ def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, 
     return _sized(found, reading, name)
 
 
-def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> Labelled:
+def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImages:
     """From arrays of the user's own, with the checks that every source of one's own goes through."""
     pair = next((pair for pair in PAIRS if all(name in arrays for name in pair)), None)
     if pair is None:
@@ -74,16 +73,18 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> Labelled:
     spelt_test = _spelt(np.asarray(arrays[TEST[1]]), "test", named, origin) if tested else Spelt([], np.zeros(0, int))
     names = tuple(named) if named is not None else _in_order({*spelt.names, *spelt_test.names})
     mean, std = _statistics(arrays, images)
-    whole = Labelled(images, _numbered(spelt, names, origin), names, mean, std)
+    whole = LabelledImages(images, _numbered(spelt, names, origin), names, mean, std)
     if not tested:
         return _checked(whole, origin)
-    apart = Labelled(
+    apart = LabelledImages(
         channels_first(test_pixels, "test", origin), _numbered(spelt_test, names, origin), names, mean, std
     )
     return _checked(replace(whole, test=_checked(apart, origin)), origin)
 
 
-def renumbered(found: Labelled, class_names: Sequence[str], shape: tuple[int, int, int], origin: str) -> Labelled:
+def renumbered(
+    found: LabelledImages, class_names: Sequence[str], shape: tuple[int, int, int], origin: str
+) -> LabelledImages:
     """The same images under the classes of an experiment, by name; DataError where they do not fit it."""
     if found.shape != tuple(shape):
         raise DataError(
@@ -107,7 +108,7 @@ def _arrays_of(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _from_function(name: str, key: str) -> Labelled:
+def _from_function(name: str, key: str) -> LabelledImages:
     function = load_object(name, key)
     try:
         result = function()
@@ -120,12 +121,12 @@ def _from_function(name: str, key: str) -> Labelled:
     return labelled_from_arrays(result, name)
 
 
-def _of_dataset(dataset: Dataset) -> Labelled:
-    train = Labelled(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
+def _of_dataset(dataset: Dataset) -> LabelledImages:
+    train = LabelledImages(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
     return replace(train, test=replace(train, images=dataset.test_images, labels=dataset.test_labels))
 
 
-def _sized(found: Labelled, reading: Reading, origin: str) -> Labelled:
+def _sized(found: LabelledImages, reading: Reading, origin: str) -> LabelledImages:
     if not reading.sizing:
         return found
     images = reading.sizing.fit_all(found.images, origin)
@@ -173,7 +174,7 @@ def _numbered(spelt: Spelt, names: Sequence[str], origin: str) -> Labels:
     return np.array([numbers[name] for name in spelt.names], np.int64)[spelt.places]
 
 
-def _checked(found: Labelled, origin: str) -> Labelled:
+def _checked(found: LabelledImages, origin: str) -> LabelledImages:
     if len(found.images) != len(found.labels):
         raise DataError(f"{origin}: there are {len(found.images):,} images but {len(found.labels):,} labels.")
     return found

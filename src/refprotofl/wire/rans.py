@@ -12,7 +12,7 @@ Symbols are dealt to the lanes in turn, so that numpy moves a row of them at onc
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.wire.reader import Reader, WireError, varint
+from refprotofl.wire.primitives import Reader, WireError, varint
 
 Symbols = NDArray[np.uint8]
 Integers = NDArray[np.int64]

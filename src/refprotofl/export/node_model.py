@@ -7,7 +7,7 @@ from refprotofl.core.state import State, digest_state
 from refprotofl.deploy.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
 from refprotofl.engines.local.store import ClientStore
 from refprotofl.experiment import Experiment
-from refprotofl.export.trained import Trained, build_final
+from refprotofl.export.trained_model import Trained, build_final
 from refprotofl.records.safe_io import check_file
 from refprotofl.wire import WireError, decode
 

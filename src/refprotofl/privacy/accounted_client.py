@@ -15,7 +15,7 @@ from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import SampleUse
 from refprotofl.privacy.dp_sgd import steps_per_pass
-from refprotofl.privacy.mechanism import setting
+from refprotofl.privacy.interface import setting
 from refprotofl.wire import Message
 
 if TYPE_CHECKING:

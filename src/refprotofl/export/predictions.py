@@ -17,12 +17,12 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_csv
 from refprotofl.core.process import one_compute_thread
 from refprotofl.data.dataset import Images, Labels
-from refprotofl.evaluation.confusion import Confusion, confusion, per_class_accuracy
+from refprotofl.evaluation.metrics import Confusion, confusion, per_class_accuracy
 from refprotofl.evaluation.scoring import backbone_features
-from refprotofl.export.inputs import Source, read_source
-from refprotofl.export.trained import Trained, load_trained
+from refprotofl.export.sources import Source, read_source
+from refprotofl.export.trained_model import Trained, load_trained
 from refprotofl.models import SplitModel
-from refprotofl.records.files import write_whole
+from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.folder import seen_from
 
 TableFormat = Literal["csv", "json"]

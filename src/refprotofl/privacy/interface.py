@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.declaration import Method
     from refprotofl.models import SplitModel
+    from refprotofl.privacy.accounted_client import MakeClient
     from refprotofl.privacy.dp_sgd import SampleNoise, Streams
-    from refprotofl.privacy.ledger import MakeClient
 
 
 def setting(unit: str) -> str:
@@ -118,3 +118,19 @@ class Mechanism(ABC):
         `sizes` are the numbers of samples that each client trains on, `participations` the numbers of rounds in which
         it was asked. What a method does after the last round counts from then on.
         """
+
+
+class NoPrivacy(Mechanism):
+    unit: ClassVar[str] = "none"
+    protects: ClassVar[bool] = False
+    simulation_only: ClassVar[str] = ""
+    repeats_rounds: ClassVar[bool] = True
+    compares_answers: ClassVar[bool] = True
+    own_aggregator: ClassVar[bool] = True
+    exact_statistics: ClassVar[bool] = True
+
+    def undefined_reason(self, method: "Method") -> str:
+        return ""
+
+    def spent(self, rounds: int, sizes: Sequence[int], participations: Sequence[int]) -> None:
+        return None
