@@ -1,4 +1,4 @@
-"""The engine of a deployment: every client is a node with its own data and its own store, somewhere else.
+"""The engine of a deployment: each client is a node with its own data and store, on another machine.
 
 The server knows only the digests of a client's states. A request names the state to continue from and those that may be
 returned to, so nothing more is sent when a round is committed, given up or repeated.
@@ -19,11 +19,11 @@ from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
-LATE, IMPATIENCE = 2, 0.1  # after so many late answers in a row, this share of the deadline is waited for
-SHORTEST_WAIT = 30.0  # seconds, but so long at least
+LATE, IMPATIENCE = 2, 0.1  # after this many late answers in a row, this share of the deadline is waited for
+SHORTEST_WAIT = 30.0  # seconds: the least
 TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
-LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
+LOOK = 2.0  # seconds between two looks for nodes that are online, while one is missing
 SHOWN_AFTER = 10.0  # seconds after which a node that is waited for is shown
 AHEAD = 256  # requests whose answers are fetched, so that no more wait here for those before them
 FETCHED = 0.5  # seconds that the answers before it may take to be fetched, for each request under way
@@ -184,7 +184,7 @@ class DeploymentEngine:
             self._look_for(unknown)
 
     def _due(self, asked: _Asked) -> int | None:
-        """The node that a request, or a reminder of it, is to be sent to now."""
+        """Return the node to send a request to now, or a reminder of it; None if nothing is due."""
         now = time.monotonic()
         if asked.result is not None or now < asked.not_before:
             return None
@@ -192,7 +192,7 @@ class DeploymentEngine:
         return None if asked.is_with(node) and now < asked.remind else node
 
     def _sending(self, asked: _Asked, node: int, deadline: float) -> Sending:
-        """When nobody waits for its answer any more, a node that comes to it late need not do the work."""
+        """Return the message, valid while its answer is waited for: a node that is later need not do the work."""
         envelope = Envelope(asked.route.header(), asked.payload)
         if asked.is_with(node):
             envelope = Envelope(replace(asked.route, reminds=asked.route.key(asked.payload)).header())
@@ -201,7 +201,7 @@ class DeploymentEngine:
         return Sending(node, ASK, envelope, str(asked.route.round), valid)
 
     def _look_for(self, unknown: list[_Asked]) -> None:
-        """Nodes that Flower does not know any more are not there, unless it says that they are online."""
+        """Look for nodes that the transport took no message for: they are gone, unless it lists them as online."""
         self._look()
         for asked in unknown:
             asked.not_before = time.monotonic() + AGAIN
@@ -210,6 +210,7 @@ class DeploymentEngine:
                 asked.result = Result(code="absent")
 
     def _hear(self, awaited: _Asked) -> bool:
+        """Fetch replies, first to the request that is awaited; return whether there were any."""
         next_ones = (awaited, *islice(self._asked, AHEAD))
         under_way = {one: asked for asked in next_ones for one in asked.messages if asked.result is None}
         replies = self._transport.pull(under_way)
@@ -237,15 +238,15 @@ class DeploymentEngine:
                 asked.result = Result(code="failed")
             return  # else it is sent anew
         try:
-            told = Answered.read(reply.envelope.header)
+            answered = Answered.read(reply.envelope.header)
         except Unreadable:
             asked.result = Result()
             return
-        if not told.belongs_to(asked.route):
+        if not answered.belongs_to(asked.route):
             asked.result = Result()
             return
-        asked.state = told.state
-        asked.result = Result(code=told.code) if told.code is not None else Result(reply.envelope.payload)
+        asked.state, code = answered.state, answered.code
+        asked.result = Result(reply.envelope.payload) if code is None else Result(code=code)
 
     def _give_up_on(self, asked: _Asked, deadline: float) -> None:
         client = asked.route.client
