@@ -221,7 +221,7 @@ class HostileClient:
         return own.whole if found is None else found.whole
 
     def shifted(self, verb: str, answer: Message) -> Message:
-        """Return the answer's prototypes, each moved in a direction that all hostile clients have in common for its class."""
+        """Return the answer's prototypes, each moved in the direction that hostile clients share for its class."""
         fields = self._context.messages[verb].up if verb in self._context.messages else {}
         rows = {name: answer.get(name) for name, field in fields.items() if field.kind == "prototype_values"}
         experiment = self._context.experiment

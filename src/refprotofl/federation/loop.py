@@ -196,7 +196,7 @@ class Loop:
             )
         if not clients:
             raise RunError(
-                f"Round {round} was not committed: {reason}. No client of this round stands out. "
+                f"Round {round} was not committed: {reason}. No client of this round is an outlier. "
                 f"{attempt.earlier_suspects()}Committed rounds are kept: {self.engine.info.resume_hint}."
             )
 

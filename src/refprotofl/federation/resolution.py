@@ -63,7 +63,7 @@ def check_aggregate(experiment: Experiment) -> None:
         raise InputError(f"attack.kind = {experiment.attack.kind!r}: {experiment.method!r} asks no clients.")
     if experiment.dropout and method.pooled:
         raise InputError(
-            f"dropout = {experiment.dropout:g} loses nobody: method = {experiment.method!r} asks no clients."
+            f"dropout = {experiment.dropout:g} has no effect: method = {experiment.method!r} asks no clients."
         )
 
 

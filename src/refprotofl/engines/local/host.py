@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Answering(Protocol):
-    """A client as its host sees it: a method's client, or one that stands in for it."""
+    """A client as its host sees it: a method's client, or a replacement."""
 
     @property
     def state(self) -> State: ...
@@ -129,7 +129,7 @@ class Executor(Protocol):
         """
 
     def forget(self, client: int | None = None) -> None:
-        """Forget the tasks of a client, or all; nobody is at work on them any more when this returns."""
+        """Forget the tasks of a client, or all; no process works on them any more when this returns."""
 
     def close(self) -> None: ...
 

@@ -149,21 +149,21 @@ def _bytes(state: State) -> int:
     return sum(value.nbytes for value in state.values() if isinstance(value, Tensor))
 
 
-SHELF = "shelf"
+BLOBS = "blobs"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def prepare_blobs(folder: Path) -> None:
     """Make the folder for messages, and remove unfinished files of a process that was killed."""
-    remove_parts(ensure_folder(folder / SHELF, private=True))
+    remove_parts(ensure_folder(folder / BLOBS, private=True))
 
 
 class DiskBlobStore:
     """Messages by the digest of their bytes; equal ones are kept once, in memory and on disk."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / SHELF
+        self.folder = folder / BLOBS
         self._messages: dict[str, Message] = {}
 
     def put(self, message: Message) -> str:
