@@ -76,5 +76,5 @@ def test_lost_is_as_good_as_silent(method: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_without_clients_to_lose_the_key_is_refused() -> None:
-    with pytest.raises(InputError, match="dropout = .* has no effect"):
+    with pytest.raises(InputError, match=r"dropout = .* has no effect"):
         prepare(Experiment(method="centralised", dropout=0.1))
