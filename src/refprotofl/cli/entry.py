@@ -19,6 +19,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     data,
     deploy,
     frontier,
+    methods,
     node,
     partition,
     predict,

@@ -10,6 +10,7 @@ from refprotofl.core.network import Links
 from refprotofl.core.units import counted, duration, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.methods.catalogue import METHODS
+from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 from refprotofl.report.page.anchors import prototype_figure
@@ -113,8 +114,9 @@ def about_section(run: RunRecord) -> Section:
         Facts("Environment", _environment(run)),
         Facts("Provenance", _origin(run)),
     ]
-    method = METHODS.get(run.experiment.method)  # a method in code of the user's is not imported
-    notes = (*(method.notes if method else ()), *run.experiment.compress.notes)
+    # The user's own code, which a received folder may name, is not imported.
+    built_in = METHODS.get(run.experiment.method), built_in_compressor(run.experiment)
+    notes = [note for one in built_in if one is not None for note in one.notes]
     if notes:
         rows = [[words(note)] for note in notes]
         parts.append(Table("Method notes", ("note",), rows))
