@@ -22,8 +22,8 @@ Defaults = Mapping[str, Scalar]
 class Cost:
     """Formulas of the number of values that a client sends and receives in a round, whatever their type.
 
-    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and what
-    `symbols` adds, each as a function of P. A client is taken to hold every class, a round to be one of many.
+    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and those of
+    `symbols`, each as a function of P. A client is assumed to hold every class, and the round not to be the first.
     """
 
     up: str = "P"
@@ -187,23 +187,23 @@ class Method:
 
     @property
     def line(self) -> str:
-        """Its summary: the first line of its docstring."""
+        """The summary: the first line of its docstring."""
         return (type(self).__doc__ or self.name).strip().splitlines()[0].rstrip(".")
 
     @property
     def page(self) -> str:
-        """Its page of the documentation; none for a user's own."""
+        """The page of its documentation; none for a user's own."""
         package, _, module = type(self).__module__.rpartition(".")
         return f"docs/methods/{module}.md" if package == "refprotofl.methods.builtin" else ""
 
     @property
     def table(self) -> type[Table] | None:
-        """Its typed options, where it has such."""
+        """The typed options, if it has such."""
         return self.options if isinstance(self.options, type) else None
 
     @property
     def defaults(self) -> Defaults:
-        """Its options where they are names with default values."""
+        """The options that are names with default values, if it has such."""
         return {} if isinstance(self.options, type) else self.options
 
     @property

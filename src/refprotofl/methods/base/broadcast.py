@@ -1,4 +1,4 @@
-"""What a server remembers of the shared vector's way to and from its clients, and what clients hold of it."""
+"""The server's memory of the shared vector's way to and from its clients, and the broadcast that a client keeps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,23 +36,23 @@ class Remembered:
             setattr(self, name, state[name])
 
     def forget(self, client: int) -> None:
-        """A client that joins holds nothing, and nothing is known of its changes."""
+        """Reset a client that joins: it holds nothing, and nothing is known of its changes."""
         if len(self.holds):
             self.holds[client] = NONE_HELD
         if len(self.memory):
             self.memory[client] = 0
 
     def take(self, client: int, round: int, change: Tensor) -> None:
-        """An accepted change of a client that now holds the round's broadcast."""
+        """Record an accepted change of a client that now holds the round's broadcast."""
         if len(self.holds):
             self.holds[client] = round
         if len(self.memory):
             self.memory[client] += change
 
     def requests(self, round: int, extra: Message, whole: Message, update: Message | None) -> Callable[[int], Message]:
-        """What each client is sent: `extra`, and the `whole` vector unless it got that in this round already.
+        """Return each client's request: `extra`, and the `whole` vector unless it received that in this round already.
 
-        Who holds the broadcast of the round before gets the `update` from that one instead.
+        A client that holds the broadcast of the round before gets the `update` from that one instead.
         """
         whole = {**extra, **whole}
         short = whole if update is None else {**extra, **update, "base": round - 1}
@@ -65,7 +65,7 @@ class Remembered:
 
 
 def remember(experiment: Experiment, feedback: Feedback, size: int) -> Remembered:
-    """For a shared vector of `size` values that nobody holds yet."""
+    """Return the memory for a shared vector of `size` values that no client holds yet."""
     remembered = Remembered()
     if feedback == "ef21":
         remembered.memory = torch.zeros(experiment.clients, size)
@@ -80,11 +80,11 @@ def nobody(clients: int) -> Tensor:
 
 
 def hold(state: State, name: str, vector: Tensor, round: int) -> None:
-    """A client keeps the round's broadcast, so that the next one can build on it."""
+    """Store the round's broadcast in a client's state, so that the next one can build on it."""
     state[name], state[f"{name}_round"] = vector, round
 
 
 def held(state: State, name: str, round: object) -> Tensor | None:
-    """The broadcast of that round, if it is the one that the client keeps."""
+    """Return the broadcast of that round, if it is the one that the client keeps."""
     kept = state.get(name)
     return kept if isinstance(kept, Tensor) and state[f"{name}_round"] == round else None
