@@ -1,10 +1,10 @@
 """Federated learning methods by name, and the public names of which a method of one's own is made.
 
-A built-in method is a folder of `builtin/`: its `__init__` declares it (a subclass of `Method` with options, parts, cost
-and notes), and the module named like the method holds its server and client; larger methods have one module for each
-topic. The two are apart because the declaration of every method is read whenever an experiment is, for its keys and its
-hash, and must load without torch, which takes seconds. For the same reason the names here are imported when they are
-used.
+A built-in method is a folder of `builtin/`: its `__init__` declares it (a subclass of `Method` with options, parts,
+cost and notes), and the module named like the method holds its server and client; larger methods have one module for
+each topic. The two are apart because the declaration of every method is read whenever an experiment is, for its keys
+and its hash, and must load without torch, which takes seconds. For the same reason the names here are imported when
+they are used.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""FAST (Li et al. 2025): what it may be told."""
+"""FAST (Li et al. 2025): its keys and warnings."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 

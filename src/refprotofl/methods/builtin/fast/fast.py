@@ -1,6 +1,6 @@
 """FAST (Li et al. 2025): a few labels made by hand, weak ones from a frozen encoder's neighbours, then FedAvg.
 
-Labelling happens once, when a client joins. The data were dealt out by their true labels before, as for every method.
+Labelling happens once, when a client joins. The data were partitioned by their true labels before, as for every method.
 """
 
 from collections.abc import Iterable, Sequence
@@ -104,7 +104,7 @@ class FASTServer(Server):
             self.counts[client] = read_counts(answer)
 
     def set_quotas(self, cohort: Cohort, newcomers: Iterable[int]) -> None:
-        """Who joins anew after a loss keeps its quota, so that nothing is labelled by hand twice."""
+        """Draw the quotas of new clients; one that rejoins keeps its own, so that nothing is labelled again."""
         fresh = [client for client in newcomers if client in cohort.clients and not self.quotas[client].any()]
         if fresh:
             held = self.pool_labels.bincount(minlength=self.num_classes).numpy()
@@ -113,7 +113,7 @@ class FASTServer(Server):
             self.quotas[fresh] = torch.from_numpy(drawn)
 
     def free_quotas(self, cohort: Cohort, newcomers: Iterable[int]) -> None:
-        """Who was dropped before it had labelled anything holds no share of the labels that others could make."""
+        """Release the quotas of clients that were dropped before they had labelled anything."""
         gone = [client for client in newcomers if client not in cohort.clients and client not in self.pool_owners]
         self.quotas[gone] = 0
 
@@ -121,14 +121,14 @@ class FASTServer(Server):
         return {**self.encoder, "quotas": self.quotas[client].int()}
 
     def read_seeds(self, client: int, answer: ValidatedMessage) -> tuple[Tensor, Tensor]:
-        """The client's hand-labelled samples, (n, width) and (n,); none from who was asked for none."""
+        """Return the client's hand-labelled samples, (n, width) and (n,); none if none were asked for."""
         if not self.quotas[client].any():
             return self.pool[:0], self.pool_labels[:0]
         return read_seeds(answer, self.quotas[client], self.width)
 
     @cached_property
     def width(self) -> int:
-        """Of an embedding: known here, so that nobody's first answer has to be believed."""
+        """The width of an embedding, computed here, so that no client's first answer has to be believed."""
         blank = torch.zeros(1, *self.experiment.known_input.shape, dtype=torch.uint8)
         return embed_images(self.options.embedder, blank, self.encoder).shape[1]
 
@@ -197,7 +197,7 @@ class FASTClient(Client):
         return draw_seeds(true, quotas, self.stream("seeds", 0))
 
     def embed(self, places: Tensor, encoder: Message) -> Tensor:
-        """Embeddings of some of the client's samples; a PCA that no one sent is fitted on them."""
+        """Return embeddings of some of the client's samples; without a PCA from the server one is fitted on them."""
         images, name = self.samples.images_of(self.samples.rows[places]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 

@@ -1,4 +1,4 @@
-"""FedPCL (Tan et al. 2022b): what it may be told, what it sends."""
+"""FedPCL (Tan et al. 2022b): its keys and costs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""FedProto (Tan et al. 2022): what it may be told, what it sends."""
+"""FedProto (Tan et al. 2022): its keys and costs."""
 
 from typing import TYPE_CHECKING, Literal
 

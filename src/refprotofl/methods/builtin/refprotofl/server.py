@@ -1,8 +1,7 @@
-"""RefProtoFL (Wu, Li et al. 2026): private backbones, a shared adapter, anchors from a public set. The server's side.
+"""RefProtoFL (Wu, Li et al. 2026): private backbones, a shared adapter, anchors from a public set. The server side.
 
-`RefProtoServer.round` is the paper's Algorithm 6; the clients' side is in client.py. With
-`timing = "post-train"` the prototypes come with the answer to `train`, which saves one exchange a round: they serve
-the next one.
+`RefProtoServer.round` is the paper's Algorithm 6; the client side is in client.py. With `timing = "post-train"` the
+prototypes come with the answer to `train`, for the next round, which saves one exchange a round.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -113,7 +112,7 @@ class RefProtoServer(Server):
 
     @property
     def compresses(self) -> bool:
-        """Whether [compress] stands in for APUD."""
+        """Whether [compress] replaces APUD."""
         return self.experiment.compress.name != "none"
 
     def aligns(self, round: int) -> bool:
@@ -126,7 +125,7 @@ class RefProtoServer(Server):
         return write_anchors(self.anchors, self.defined, masked.DTYPES[self.options.prototype_type])
 
     def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
-        """What each client is sent: `extra`, and the adapter unless the client got it in this round already."""
+        """Return each client's request: `extra`, and the adapter unless the client received it in this round already."""
         update = weights.ternary_step(self)
         if self.options.downlink == "sparse":
             changed = (self.adapter.view(torch.int32) != self.previous.view(torch.int32)).nonzero().squeeze(1)
@@ -141,7 +140,7 @@ class RefProtoServer(Server):
         return self.privacy.mean_prototypes(prototypes, round, partial(merge_public, self.experiment))
 
     def set_anchors(self, round: int, uploads: Mapping[int, Prototypes]) -> None:
-        """The class anchors of Eq. (16): external where there is public data, else global."""
+        """Set the class anchors of Eq. (16): external where there is public data, else global."""
         uploaded = list(uploads.values())
         counts = with_quorum(self.experiment, torch.stack([one.counts for one in uploaded]))  # (clients, C)
         anchors, defined = merge(self.experiment, torch.stack([one.local for one in uploaded]), counts)  # Eq. (15)
@@ -156,7 +155,7 @@ class RefProtoServer(Server):
     def read_update(
         self, cohort: Cohort, client: int, answer: ValidatedMessage
     ) -> tuple[masked.Update, Prototypes | None]:
-        """One client's update, and the prototypes that came along."""
+        """Return one client's update, and the prototypes that came with it."""
         self.check_budget(cohort, client)
         along = None
         if masked.sends_prototypes(self.options, cohort.round):
@@ -171,7 +170,7 @@ class RefProtoServer(Server):
         return update, along
 
     def aggregated(self, round: int, updates: Updates, uploaded: dict[int, Prototypes]) -> Tensor:
-        """The next adapter, Eq. (7), summed up as the updates come; prototypes that came along go to `uploaded`."""
+        """Return the next adapter, Eq. (7), summed up as updates come; prototypes that come along go to `uploaded`."""
         taken = self.taken(updates, uploaded)
         if self.compresses or self.options.error_feedback == "ef21":
             return weights.step(self, round, self.adapter, ((client, update.change) for client, update in taken))

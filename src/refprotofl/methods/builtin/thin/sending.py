@@ -1,7 +1,7 @@
-"""How the newest model comes to clients in few bits, whatever they hold: steps for all, or each one's own difference.
+"""The way in which the newest model reaches clients in few bits: steps for all, or each client's own difference.
 
-`shared` is what a client holds that was sent all so far: the initial weights moved by the codes' words. What a code
-left out is owed with the next one.
+`shared` is the vector of a client that received every message so far: the initial weights moved by all decoded steps.
+What a code left out is owed with the next one.
 """
 
 from collections.abc import Callable
@@ -25,23 +25,23 @@ class Sending(Protocol):
     version: int
 
     def advance(self, exact: Tensor, *, anchored: bool) -> None:
-        """The next version, if there is anything to tell; with anchors beside it or not."""
+        """Move to the next version, if anything changed; with anchors in the message or without."""
 
     def requests(self, extra: Message) -> Callable[[int], Message]:
-        """What each client is sent to have the newest version."""
+        """Return each client's request to reach the newest version."""
 
     def took(self, client: int) -> None:
-        """It has what it was sent."""
+        """Record that a client received its request."""
 
     def forget(self, client: int) -> None:
-        """It has the initial weights alone."""
+        """Record that a client has the initial weights alone."""
 
     def held_by(self, client: int) -> Tensor:
-        """What it has, (P,), once it took what it was sent."""
+        """Return the vector (P,) of a client that received its request."""
 
 
 class Steps:
-    """The same steps for everyone; who missed some is sent them too, or the whole model where that is shorter."""
+    """The same steps for all; a client that missed some is sent them too, or the whole model where that is shorter."""
 
     names: ClassVar[tuple[str, ...]] = ("shared", "version", "holds", "step_codes", "step_scales")
 
@@ -66,7 +66,7 @@ class Steps:
         self.step_scales = torch.cat([self.step_scales, coded.scales.unsqueeze(0)])[-self._most :]
 
     def requests(self, extra: Message) -> Callable[[int], Message]:
-        """For each client the shortest of: nothing, the steps that it missed, the whole model."""
+        """Return for each client the shortest of: nothing, the steps that it missed, the whole model."""
         newest: Message = {"version": self.version, **extra}
         by_base: dict[int, Message] = {self.version: newest}
 
@@ -100,10 +100,10 @@ class Steps:
 
 
 class Differences:
-    """One code for each, from what it holds to the newest: all that a budget allows, whatever was missed.
+    """A code for each client, from what it holds to the newest vector: as long as the budget allows.
 
-    Who missed rounds so holds something else than the others, and comes nearer to them with every message. What is
-    held by anyone is kept here, each different vector once.
+    A client that missed rounds therefore holds another vector than the others, and comes nearer with every message.
+    The vectors that clients hold are kept here, each different one once.
     """
 
     names: ClassVar[tuple[str, ...]] = ("shared", "version", "vectors", "versions", "holds")
