@@ -91,7 +91,7 @@ class RefProtoFL(Method):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
-        """Return the cost if every class is in the public set; others come with class id and count. K: parameters kept."""
+        """Return the cost with every class public; others come with class id and count. K: parameters kept."""
         table: Options = experiment.refprotofl
         share, anchors = table.share, " + C*m" if table.erpa else ""
         kept = {"K": lambda shared: shared if share is None else number_of(share, shared)}

@@ -125,7 +125,7 @@ class RefProtoServer(Server):
         return write_anchors(self.anchors, self.defined, masked.DTYPES[self.options.prototype_type])
 
     def requests(self, round: int, extra: Message) -> Callable[[int], Message]:
-        """Return each client's request: `extra`, and the adapter unless the client received it in this round already."""
+        """Return each client's request: `extra`, and the adapter unless the client received it in this round."""
         update = weights.ternary_step(self)
         if self.options.downlink == "sparse":
             changed = (self.adapter.view(torch.int32) != self.previous.view(torch.int32)).nonzero().squeeze(1)

@@ -70,7 +70,7 @@ def _length(vector: Tensor, bits: int, keep: int) -> int:
 
 
 def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
-    """Return the code of up to `most` of the largest values, and the scales; of fewer, if coarser magnitudes err more."""
+    """Return the code of up to `most` largest values, and the scales; of fewer, if coarser magnitudes err more."""
     ordered = vector.abs().sort(descending=True).values
     keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, bits, keep))
     places = _places(vector, keep)
