@@ -77,10 +77,10 @@ def aggregate(
     return apply_update(reference, aggregate_uploads(Mean(normalise), len(reference), listed))
 
 
-def upload(reference: Tensor, places: Tensor, values: Tensor, weight: float) -> Upload:
+def upload(reference: Tensor, indices: Tensor, values: Tensor, weight: float) -> Upload:
     """Return the upload of a client that sent the values (sent,) of some indices of the adapter."""
-    change = values.to(torch.float64) - reference.index_select(0, places).to(torch.float64)
-    return Upload(change, weight, places)
+    change = values.to(torch.float64) - reference.index_select(0, indices).to(torch.float64)
+    return Upload(change, weight, indices)
 
 
 def _largest(movement: np.ndarray, keep: int) -> np.ndarray:

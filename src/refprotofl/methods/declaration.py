@@ -58,7 +58,7 @@ class SampleUse:
 SampleUses = Mapping[str, SampleUse]  # by verb; what is not here uses none
 
 NAMED_BY_SIZE = (
-    "which coordinates it sends is chosen by how far they moved, and that choice tells of the data before any noise"
+    "which coordinates it sends is chosen by how far they moved, and that choice reveals data before any noise"
 )
 BY_HOLDERS = "it averages a class over the clients that hold it, and how many these are depends on their data"
 

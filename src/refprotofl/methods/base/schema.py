@@ -218,7 +218,7 @@ class MessageSchema:
 
     down: Fields = field(default_factory=dict)
     up: Fields = field(default_factory=dict)
-    open: bool = False  # whether fields beside the declared ones may come along
+    open: bool = False  # whether undeclared fields are allowed
 
 
 MessageSchemas = Mapping[str, MessageSchema]  # by verb

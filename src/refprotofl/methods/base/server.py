@@ -198,12 +198,12 @@ class Server(ABC):
 
     def _read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         """A number of samples is believed once, within bounds, and stays: it is the weight of all that comes later."""
-        told, before = answer.whole("samples"), int(self.samples[client])
+        reported, before = answer.whole("samples"), int(self.samples[client])
         most = self.experiment.max_samples or self.context.most_samples
-        if most is not None and told > most:
-            raise Refused(f"samples = {told} is more than any client has, max-samples = {most}")
-        if before not in (0, told):
-            raise Refused(f"samples = {told}, but it joined with {before} before")
+        if most is not None and reported > most:
+            raise Refused(f"samples = {reported} is more than any client has, max-samples = {most}")
+        if before not in (0, reported):
+            raise Refused(f"samples = {reported}, but it joined with {before} before")
         return self.read_joined(client, answer)
 
     def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:

@@ -188,6 +188,6 @@ def retrained(
     minimise(parameters, loss, len(labels), settings, order)
     with torch.no_grad():
         trained, anchors = torch.cat([part.flatten() for part in parameters]), generate(parameters)
-    if int(seen.sum()) > 1:  # one class alone has nothing to be told from
+    if int(seen.sum()) > 1:  # a single class has no other to be separated from
         guards.server_moved(generator, trained, "the global prototypes")
     return trained, anchors

@@ -192,7 +192,7 @@ def class_means(
     """
     data, noise = open_samples(samples)
     width, classes = client.model.feature.out_features, client.num_classes
-    if noise is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
+    if noise is not None and without is not None and len(without) == classes:  # nothing is revealed, nothing is spent
         return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
     rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
     embeddings = embed(client.model, data.images_of(rows))

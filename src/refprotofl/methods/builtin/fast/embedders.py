@@ -28,7 +28,7 @@ Encoder = Callable[[Tensor], Tensor]  # (N, channels, H, W) uint8 to (N, width)
 def common_encoder(table: Options, public: Samples | None) -> Message:
     """Return what clients need to embed alike: the PCA of the public set, or nothing."""
     if table.embedder != "pca":
-        load_encoder(table.embedder)  # what is wrong with it is told before anything starts
+        load_encoder(table.embedder)  # report problems before anything starts
         return {}
     if public is not None:
         return fit_pca(public.images[public.rows])
@@ -53,7 +53,7 @@ def fit_pca(images: Tensor) -> Message:
 
     pixels = _pixels(images).double()
     directions = max(1, min(COMPONENTS, len(pixels) - 1, pixels.shape[1]))  # n points span n - 1
-    # Equal images have no variance to take shares of, which only concerns numbers that nobody reads.
+    # Equal images have no variance to take shares of, which only concerns numbers that are not read.
     with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
         fitted = PCA(directions, svd_solver="full").fit(pixels.numpy())
     return {

@@ -90,7 +90,7 @@ class FASTServer(Server):
                 self.take_seeds(client, *seeds)  # pass 1, steps a and b
             self.free_quotas(cohort, newcomers)
             request = {"pool": self.pool, "pool_labels": class_ids(self.pool_labels, self.num_classes)}
-        for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_told):
+        for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_label_counts):
             self.told[client] = told  # pass 1, step c, and pass 2
 
     def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
@@ -140,7 +140,7 @@ class FASTServer(Server):
         self.pool_labels = torch.cat([self.pool_labels[others], labels])
         self.pool_owners = torch.cat([self.pool_owners[others], torch.full_like(labels, client)])
 
-    def read_told(self, client: int, answer: ValidatedMessage) -> Tensor:
+    def read_label_counts(self, client: int, answer: ValidatedMessage) -> Tensor:
         told = torch.tensor([answer.whole(name) for name in labelling.COUNTS])
         if bool((told > self.samples[client]).any()):
             raise Refused(f"{', '.join(labelling.COUNTS)} are not whole numbers up to the client's samples")
@@ -196,9 +196,9 @@ class FASTClient(Client):
         quotas = own_quotas(true, share, self.num_classes, self.stream("seed-quotas", 0))
         return draw_seeds(true, quotas, self.stream("seeds", 0))
 
-    def embed(self, places: Tensor, encoder: Message) -> Tensor:
+    def embed(self, positions: Tensor, encoder: Message) -> Tensor:
         """Return embeddings of some of the client's samples; without a PCA from the server one is fitted on them."""
-        images, name = self.samples.images_of(self.samples.rows[places]).cpu(), self.options.embedder
+        images, name = self.samples.images_of(self.samples.rows[positions]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
     def train(self, round: int, message: ValidatedMessage) -> Message:

@@ -74,7 +74,7 @@ def read_counts(message: ValidatedMessage) -> Tensor:
     return counts
 
 
-COUNTS = ("seeds", "queried", "weak", "weak_right", "right")  # what a client tells of its labels
+COUNTS = ("seeds", "queried", "weak", "weak_right", "right")  # that a client reports of its labels
 
 
 def class_scores(embeddings: Tensor, seeds: Tensor, seed_labels: Tensor, neighbours: int, num_classes: int) -> Tensor:
@@ -162,9 +162,9 @@ def mixed_labels(
     }
 
 
-def facts(told: Tensor, seed_share: float) -> dict[str, float | int | str]:
-    """Return facts about the labels that an accuracy must be read with; `told` are COUNTS, (clients, 5)."""
-    seeds, queried, weak, weak_right, right = told.sum(dim=0).tolist()
+def facts(counts: Tensor, seed_share: float) -> dict[str, float | int | str]:
+    """Return facts about the labels that an accuracy must be read with; `counts` are COUNTS, (clients, 5)."""
+    seeds, queried, weak, weak_right, right = counts.sum(dim=0).tolist()
     found: dict[str, float | int | str] = {"oracle_labels": seeds + queried, "seed_labels": seeds}
     if weak:
         found["weak_label_accuracy"] = weak_right / weak
@@ -172,6 +172,6 @@ def facts(told: Tensor, seed_share: float) -> dict[str, float | int | str]:
         found["training_label_accuracy"] = right / (seeds + weak)
         found["labelled_share"] = (seeds + queried) / (seeds + weak)
     asked = seed_share * (seeds + weak)
-    if seeds > asked + len(told) / 2:  # more than rounding for each client explains
+    if seeds > asked + len(counts) / 2:  # more than rounding for each client explains
         found["note"] = f"seed labels were raised from {asked:.0f} to {seeds}: at least {LEAST_SEEDS} of each class"
     return found

@@ -29,7 +29,7 @@ class FedGHServer(Server):
         self.width = context.experiment.model.embedding
         self.shared = context.model.read(
             context.parts
-        )  # the header, (m * C + C,); a copy: nobody else's training moves it
+        )  # the header, (m * C + C,); a copy, which other training does not move
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:

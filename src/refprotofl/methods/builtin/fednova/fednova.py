@@ -71,10 +71,10 @@ class FedNovaServer(Server):
         settings = self.experiment.train.in_round(round)
         steps = settings.steps(int(self.samples[client]))
         expected = progress(steps, settings.momentum, settings.lr, self.options.mu)
-        told = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
-        if not math.isclose(told[0], expected, rel_tol=1e-9) or told[1] not in (0, steps):
-            raise Refused(f"progress = {told[0]!r} is not that of {steps} steps, {expected!r}")
-        return weights.read_change(self, round, self.shared, client, answer), *told
+        reported = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
+        if not math.isclose(reported[0], expected, rel_tol=1e-9) or reported[1] not in (0, steps):
+            raise Refused(f"progress = {reported[0]!r} is not that of {steps} steps, {expected!r}")
+        return weights.read_change(self, round, self.shared, client, answer), *reported
 
     def uploads(self, round: int, answers: Iterable[tuple[int, tuple[Tensor, float, int]]]) -> Iterator[Upload]:
         """Yield each change, to be divided by its client's |a_k|."""

@@ -29,7 +29,7 @@ from refprotofl.methods.common import prototypes, weights
 from refprotofl.methods.common.prototypes import ClassMeans
 from refprotofl.wire import Message
 
-LARGEST_SPREAD = 1e6  # times the median: a larger one would leave no digits to tell the others' apart
+LARGEST_SPREAD = 1e6  # times the median: a larger one would leave no digits for the others
 
 Numbers = NDArray[np.float64]
 
@@ -54,8 +54,8 @@ def head_statistics(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
 def mixture_weights(statistics: Sequence[HeadStatistics]) -> Tensor:
     """Return (clients, clients): row i minimises sum_j w_j^2 v_j + |sum_j w_j (h_i - h_j)|^2 over convex weights."""
     means = np.stack([one.means.to(torch.float64).flatten().numpy() for one in statistics])  # (clients, C * m)
-    told = np.array([one.spread for one in statistics])
-    spreads = np.diag(np.minimum(told, LARGEST_SPREAD * float(np.median(told)) or np.inf))
+    reported = np.array([one.spread for one in statistics])
+    spreads = np.diag(np.minimum(reported, LARGEST_SPREAD * float(np.median(reported)) or np.inf))
     rows = [least_on_simplex(spreads + (apart := own - means) @ apart.T) for own in means]
     return torch.from_numpy(np.stack(rows))
 
@@ -82,7 +82,7 @@ def least_on_simplex(matrix: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Rest:
     """The parts of a client's upload other than its body."""
 
     head: Tensor  # (P_c,)
@@ -104,14 +104,14 @@ class FedPACServer(Server):
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors, shared = prototypes.anchor_fields(scope), weights.shared_vector(scope)
         head = {"head": Dense((sum(scope.model.sizes(HEAD)),), kind="parameters")}
-        told = {
+        up = {
             **weights.change(scope),
             **prototypes.mean_fields(scope, counted=True),
             **head,
             "weighted_means": Dense((scope.classes, scope.width), kind="prototype_values"),
             "spread": Real(low=0),
         }
-        trained = MessageSchema({**weights.broadcast(scope), **anchors}, told)
+        trained = MessageSchema({**weights.broadcast(scope), **anchors}, up)
         return declare(scope, evaluate={"shared": shared, **anchors}, train=trained, mixed_head=MessageSchema(head))
 
     @property
@@ -122,7 +122,7 @@ class FedPACServer(Server):
         self.join_newcomers(cohort)
         anchors = prototypes.write_anchors(self.anchors, self.defined)  # none in the first round
         requests = weights.requests(self, cohort.round, self.shared, anchors)
-        uploads: dict[int, Beside] = {}
+        uploads: dict[int, Rest] = {}
         answers = self.ask(cohort, "train", requests, partial(self.read, cohort.round))  # feature alignment
         changes = set_aside(answers, uploads)
         self.shared = weights.step(self, cohort.round, self.shared, changes)  # the body, by data size
@@ -138,14 +138,14 @@ class FedPACServer(Server):
         for _ in self.ask(cohort, "mixed_head", lambda client: {"head": heads[client]}, lambda _, answer: answer):
             pass
 
-    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, Beside]:
+    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, Rest]:
         """Return the change of the body, and the rest of the answer."""
         statistics = HeadStatistics(answer.tensor("weighted_means"), answer.real("spread"))
         held = prototypes.read_means(answer, *self.anchors.shape, counted=True)
         change = weights.read_change(self, round, self.shared, client, answer)
-        return change, Beside(answer.tensor("head"), held, statistics)
+        return change, Rest(answer.tensor("head"), held, statistics)
 
-    def mixtures(self, uploads: Mapping[int, Beside]) -> dict[int, Tensor]:
+    def mixtures(self, uploads: Mapping[int, Rest]) -> dict[int, Tensor]:
         """Return each client's convex combination of all heads of the round."""
         heads = torch.stack([upload.head for upload in uploads.values()]).to(torch.float64)  # (clients, P_c)
         shares = mixture_weights([upload.statistics for upload in uploads.values()])  # (clients, clients)

@@ -17,7 +17,7 @@ class Options(Table):
         "mse", description="the squared distance averaged over the embedding, or summed over it"
     )
     weighting: Literal["uniform", "count"] = "uniform"
-    retain: Switch = Field(True, description="whether a class that nobody holds keeps its last prototype")
+    retain: Switch = Field(True, description="whether a class that no client holds keeps its last prototype")
     collect: Literal["post-train", "running"] = Field(
         "post-train", description="prototypes of the trained model, or made during the last local epoch"
     )

@@ -72,7 +72,7 @@ def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMes
         return taught, taught
 
     rows = torch.arange(len(images))
-    # The images' numbers take the labels' place: they tell the loss which targets belong to a batch.
+    # The images' numbers stand in for labels: the loss finds a batch's targets by them.
     pictures = Samples(images, rows, rows)
     trained = client.fit(round, samples=pictures, order=client.stream("distil", round), loss=loss)
     guards.alignment_happened(trained.penalty, table.distil, torch.tensor([True]), "fedprotokd.distil")
@@ -101,11 +101,11 @@ class FedProtoKDServer(Server):
             "targets": Dense((images, scope.classes), optional=True),
             "importance": Dense((images,), optional=True),
         }
-        told = {
+        up = {
             "logits": Dense((images, scope.classes)),
             "features": Dense((images, scope.width), kind="prototype_values"),
         }
-        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **taught}, told))
+        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **taught}, up))
 
     @property
     def state_names(self) -> Sequence[str]:

@@ -41,7 +41,7 @@ class Options(Table):
     prototype_type: Literal["float32", "float16", "bfloat16"] = key(
         "float32", "of prototypes and anchors, both ways", enters="changed"
     )
-    retain: Switch = key(True, "whether a class that nobody of a round can serve keeps its anchor", enters="changed")
+    retain: Switch = key(True, "whether a class that no client of a round can serve keeps its anchor", enters="changed")
     min_count: PositiveInt = key(1, "least samples behind a client's own prototype, 1 or more", enters="changed")
     backbone: Literal["private", "frozen"] = key("private", "trained by its client, or left as it is", enters="changed")
 
@@ -151,5 +151,5 @@ def _noised_sums(experiment: "Experiment", table: Options, own: bool) -> int | s
             "many these are depends on their data: cover all classes"
         )
     if table.error_feedback == "ef21":
-        return 'refprotofl.error-feedback = "ef21": everybody counts in every round, whether drawn or not'
+        return 'refprotofl.error-feedback = "ef21": every client counts in every round, whether drawn or not'
     return 2 if table.erpa else 1

@@ -198,9 +198,9 @@ class Masks:
     def restore(self, kept: State) -> None:
         last, since = kept["last"], kept["since"]
         if not isinstance(last, Tensor) or last.dtype != torch.int32 or last.shape != (self._size,):
-            raise ValueError(f"when coordinates were sent last is not told for the {self._size} that there are")
+            raise ValueError(f"the rounds of the last sending do not cover the {self._size} coordinates")
         if type(since) is not int:
-            raise ValueError("since when masks are counted is no number")
+            raise ValueError("the first counted round is no whole number")
         self._last, self._since = last.clone(), since
 
     def begin(self, round: int) -> None:
@@ -208,13 +208,13 @@ class Masks:
         self._round, self._clients = round, 0
         self._senders = torch.zeros(self._size, dtype=torch.int32)
 
-    def take(self, places: Tensor) -> None:
+    def take(self, indices: Tensor) -> None:
         """Count one client's mask, given as the indices (sent,) of what it sent."""
         self._clients += 1
-        self._senders[places] += 1
-        self._last[places] = self._round
+        self._senders[indices] += 1
+        self._last[indices] = self._round
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return the round's statistics in less than 1 kB of JSON; nothing where no client sent anything."""
         if not self._clients:
             return {}

@@ -100,7 +100,7 @@ class RefProtoServer(Server):
             self.set_anchors(cohort.round, uploaded)
 
     def observed(self) -> dict[str, Any]:
-        masks = self.masks.told()
+        masks = self.masks.summary()
         return {"masks": masks} if masks else {}
 
     @property

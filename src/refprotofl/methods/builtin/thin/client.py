@@ -84,7 +84,7 @@ class ThinClient(Client):
         learned, kept = self.split(round)
         tuned = self.tuned(round, learned)
         mixed = [held + mix * (tuned - held) for mix in MIXES]
-        losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # the common one, with nothing to tell
+        losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # nothing held out: the common one
         return mixed[losses.index(min(losses))]
 
     def split(self, round: int) -> tuple[Samples, Samples]:

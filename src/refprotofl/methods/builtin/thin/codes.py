@@ -76,8 +76,8 @@ def down_length(scope: Scope, *, anchored: bool) -> int:
     def message(length: int) -> Message:
         anchors = {"anchors": torch.zeros(scope.classes, scope.width, dtype=torch.bfloat16)}
         most = scope.experiment.rounds + 1  # steps: one a round, and the last
-        told: Message = {"base": most, "version": most, **(anchors if anchored else {})}
-        return {**_change(scope, length), **told}
+        versions: Message = {"base": most, "version": most, **(anchors if anchored else {})}
+        return {**_change(scope, length), **versions}
 
     return longest(scope, table.downlink_budget, message, "thin.downlink-budget")
 
@@ -125,7 +125,7 @@ def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: s
     overhead = len(encode(message(least))) - least
     length = min(budget - overhead, max(least, _length(scope, MOST_BITS)))
     while length > 0 and len(encode(message(length))) > budget:
-        length -= 1  # a longer length may take another byte to tell
+        length -= 1  # a longer length may take another byte to encode
     if length < least:
         raise BudgetError(f"{key} = {budget} bytes is too small: a message takes {overhead + least} bytes at least.")
     return length

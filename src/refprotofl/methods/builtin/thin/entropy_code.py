@@ -5,7 +5,7 @@ blocks of like size share their frequencies (wire/rans.py), and values round to 
 other level, which saves more length than it costs in error. The levels next to zero stand for the mean of what was
 rounded to them, which is sent: no number has to come out alike on two machines.
 
-A symbol has 255 levels. Where even the largest value is told by all of them and bytes are left, the same is done with
+A symbol has 255 levels. Where the largest value needs none beyond them and bytes are left, the same is done with
 what was rounded off.
 
     code      the classes of the blocks, then the levels of all values, as symbols; then zeros, or a second step and the
@@ -49,11 +49,11 @@ def encode_entropy(vector: Tensor, length: int) -> Coded:
     values = vector.to(torch.float64).numpy()
     written, scales = b"", torch.zeros(SCALES, dtype=torch.bfloat16)
     if values.any():
-        told, contexts = _context(values, length)
-        found = _finest(values, contexts, length, length - len(told))
+        header, contexts = _context(values, length)
+        found = _finest(values, contexts, length, length - len(header))
         if found is not None:
             scales = torch.tensor([found.step, *_means(values, found.symbols, found.step)]).to(torch.bfloat16)
-            written = told + found.written
+            written = header + found.written
             if found.is_all:
                 rest = values - _levels(scales)[found.symbols]
                 written += _second(rest, contexts, length, length - len(written), float(scales[0]))
@@ -101,11 +101,11 @@ class _Found:
 def _context(values: NDArray[np.float64], length: int) -> tuple[bytes, NDArray[np.int64]]:
     """Return the classes of the blocks as they are encoded, and the context of each value."""
     classes = _classes(values)
-    told = _told(classes)
-    if len(told) > _SHARE * length:
+    header = _header(classes)
+    if len(header) > _SHARE * length:
         classes = np.zeros_like(classes)
-        told = _told(classes)
-    return told, _contexts(classes, len(values))
+        header = _header(classes)
+    return header, _contexts(classes, len(values))
 
 
 def _second(rest: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int, first: float) -> bytes:
@@ -139,7 +139,7 @@ def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: in
     return None
 
 
-def _told(classes: Symbols) -> bytes:
+def _header(classes: Symbols) -> bytes:
     return encode_symbols(classes, np.zeros(len(classes), np.int64), 1)
 
 

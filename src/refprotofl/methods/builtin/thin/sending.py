@@ -73,7 +73,7 @@ class Steps:
         def request(client: int) -> Message:
             base = int(self.holds[client])
             if self.version - base > len(self.step_codes):
-                base = -1  # whoever it is, the whole model is the same
+                base = -1  # the whole model is the same for any client
             if base not in by_base:
                 by_base[base] = {**newest, **(self._steps_from(base) if base >= 0 else self._whole())}
             return by_base[base]
@@ -120,7 +120,7 @@ class Differences:
 
     def advance(self, exact: Tensor, *, anchored: bool) -> None:
         self._length = codes.down_length(self._scope, anchored=anchored)
-        rows, self.holds = self.holds.unique(return_inverse=True)  # what nobody holds any more goes
+        rows, self.holds = self.holds.unique(return_inverse=True)  # drop vectors that no client holds any more
         self.vectors, self.versions, self._after = self.vectors[rows], self.versions[rows], {}
         self._exact = exact
         if not exact.equal(self.shared):

@@ -42,13 +42,13 @@ def encode_sparse(vector: Tensor, length: int) -> Coded:
 def decode_sparse(coded: Coded, size: int) -> Tensor:
     """Decode the vector (P,) float32; a code of zeros means zeros."""
     reader, bits = Reader(coded.code.numpy().tobytes()), _value_bits(len(coded.code), size)
-    places = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
-    packed = np.frombuffer(reader.take(_packed_bytes(len(places), bits)), np.uint8)
-    rows = np.unpackbits(packed)[: len(places) * bits].reshape(-1, bits)
+    indices = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
+    packed = np.frombuffer(reader.take(_packed_bytes(len(indices), bits)), np.uint8)
+    rows = np.unpackbits(packed)[: len(indices) * bits].reshape(-1, bits)
     symbols = torch.from_numpy(np.packbits(rows, axis=1).ravel() >> (8 - bits))
     grid = _magnitudes(coded.scales, bits)
     magnitudes = grid[symbols.long() % len(grid)]
-    return torch.zeros(size).index_copy(0, places, torch.where(symbols >= len(grid), -magnitudes, magnitudes))
+    return torch.zeros(size).index_copy(0, indices, torch.where(symbols >= len(grid), -magnitudes, magnitudes))
 
 
 def _value_bits(length: int, size: int) -> int:
@@ -73,12 +73,12 @@ def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
     """Return the code of up to `most` largest values, and the scales; of fewer, if coarser magnitudes err more."""
     ordered = vector.abs().sort(descending=True).values
     keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, bits, keep))
-    places = _places(vector, keep)
-    sent, scales = vector[places], _scales(ordered, keep)
+    indices = _places(vector, keep)
+    sent, scales = vector[indices], _scales(ordered, keep)
     grid = _magnitudes(scales, bits)
     symbols = (_levels(sent.abs(), grid) + len(grid) * (sent < 0)).to(torch.uint8).numpy()
     packed = np.packbits(np.unpackbits(symbols[:, None], axis=1)[:, 8 - bits :])
-    return encode_indices(places.numpy(), len(vector)) + packed.tobytes(), scales
+    return encode_indices(indices.numpy(), len(vector)) + packed.tobytes(), scales
 
 
 def _error(ordered: Tensor, bits: int, keep: int) -> float:

@@ -122,8 +122,8 @@ def virtual_batches(
     while True:
         order = torch.from_numpy(draw.permutation(len(labels))).split(size)
         shifts = torch.cat([draw_shifts(len(rows), images.shape[2:], draw) for rows in order])  # at once for all
-        for rows, places in zip(torch.cat(order).to(device).split(size), shifts.to(device).split(size), strict=True):
-            moved = shifted(images[rows], places)
+        for rows, crops in zip(torch.cat(order).to(device).split(size), shifts.to(device).split(size), strict=True):
+            moved = shifted(images[rows], crops)
             yield (moved.to(torch.float32) / 255 - MEAN) / STD, labels[rows]
 
 
@@ -136,12 +136,12 @@ def draw_shifts(number: int, sides: tuple[int, ...], draw: np.random.Generator) 
 def shifted(images: Tensor, shifts: Tensor) -> Tensor:
     """Return a crop of each image with an eighth of its side as a black border; `shifts` are those of `draw_shifts`."""
     number, _, height, width = images.shape
-    above, beside = _edges((height, width))
-    padded = functional.pad(images, (beside, beside, above, above))
+    above, left = _edges((height, width))
+    padded = functional.pad(images, (left, left, above, above))
     tops, lefts, mirrored = shifts.split(1, dim=1)  # (B, 1) each
-    places = torch.arange(width, device=images.device)
+    across = torch.arange(width, device=images.device)
     rows = tops + torch.arange(height, device=images.device)  # (B, H)
-    columns = lefts + torch.where(mirrored == 1, places.flip(0), places)  # (B, W)
+    columns = lefts + torch.where(mirrored == 1, across.flip(0), across)  # (B, W)
     each = torch.arange(number, device=images.device)[:, None, None]
     cropped = padded[each, :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, channels)
     return cropped.permute(0, 3, 1, 2)
