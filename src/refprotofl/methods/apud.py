@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.experiment.keys import number_of
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.aggregators.mean import Mean
+from refprotofl.methods.base.aggregation import Normalise, Upload, aggregate_uploads, apply_update
 
 Selection = Literal["top", "random", "probabilistic"]
 
@@ -78,7 +79,7 @@ def aggregate(
 
 
 def upload(reference: Tensor, indices: Tensor, values: Tensor, weight: float) -> Upload:
-    """Return the upload of a client that sent the values (sent,) of some indices of the adapter."""
+    """Return a client's upload of the values (sent,) at some indices (sent,) of the adapter (d,)."""
     change = values.to(torch.float64) - reference.index_select(0, indices).to(torch.float64)
     return Upload(change, weight, indices)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.common.quantisation import Coded
+from refprotofl.methods.builtin.thin.quantisation import Coded
 from refprotofl.wire.budget import largest_within
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.primitives import Reader
@@ -60,20 +60,20 @@ def _packed_bytes(values: int, bits: int) -> int:
     return -(-values * bits // 8)
 
 
-def _places(vector: Tensor, keep: int) -> Tensor:
+def _largest(vector: Tensor, keep: int) -> Tensor:
     return apud.select(vector, torch.zeros_like(vector), keep).nonzero().squeeze(1)
 
 
 def _length(vector: Tensor, bits: int, keep: int) -> int:
     """Return the bytes of the code of the `keep` largest values."""
-    return len(encode_indices(_places(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
+    return len(encode_indices(_largest(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
 
 
 def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
     """Return the code of up to `most` largest values, and the scales; of fewer, if coarser magnitudes err more."""
     ordered = vector.abs().sort(descending=True).values
     keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, bits, keep))
-    indices = _places(vector, keep)
+    indices = _largest(vector, keep)
     sent, scales = vector[indices], _scales(ordered, keep)
     grid = _magnitudes(scales, bits)
     symbols = (_levels(sent.abs(), grid) + len(grid) * (sent < 0)).to(torch.uint8).numpy()
