@@ -186,7 +186,7 @@ class Server(ABC):
 
     @property
     def ships_public_set(self) -> bool:
-        """Whether a client that joins is given the public set."""
+        """True where a client that joins is given the public set."""
         return self.experiment.public.train_on
 
     def join(self, cohort: Cohort, clients: Iterable[int]) -> None:

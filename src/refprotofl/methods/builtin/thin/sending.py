@@ -17,7 +17,7 @@ from refprotofl.wire import Message
 
 
 class Sending(Protocol):
-    """Takes clients on to the server's own vector, as near as the bits allow."""
+    """The interface of sendings, which bring clients as near to the server's own vector as the bits allow."""
 
     names: ClassVar[tuple[str, ...]]  # the attributes that must outlive a round
     initial: Tensor  # (P,), at first the same at every client
