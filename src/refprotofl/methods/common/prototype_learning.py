@@ -60,7 +60,7 @@ class Running:
 
 
 def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMeans:
-    """Return class means under the loaded weights, in evaluation mode; `unit`: of embeddings of length 1.
+    """Return class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
 
     Where samples are protected the means are noised: they are made of the samples themselves.
     """
@@ -90,7 +90,7 @@ def average(
     defined: Tensor,
     retain: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Return the anchors (C, m) and which are defined (C,): each class's mean over its holders, or as `aggregate` says.
+    """Merge the prototypes of each class over the clients that hold it, by the aggregator: (C, m) and (C,).
 
     A class that no client holds keeps the prototype it had, or with `retain` off loses it.
     """
@@ -105,7 +105,7 @@ def average(
 
 
 def pairs(uploads: Iterable[ClassMeans]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every (client, class) prototype, by client and class: (n, m), its class (n,), its count (n,)."""
+    """Return every (client, class) prototype, by client and class: (n, m), with its class (n,) and count (n,)."""
     held = [(one.means[one.counts > 0], *one.counts.nonzero().T, one.counts[one.counts > 0]) for one in uploads]
     prototypes, labels, counts = (torch.cat(parts) for parts in zip(*held, strict=True))
     return prototypes, labels, counts
@@ -149,7 +149,7 @@ def split(generator: Tensor, num_classes: int, width: int) -> list[Tensor]:
 
 
 def gaps(prototypes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Return each class's distance from its mean prototype to the nearest other class's, (C,).
+    """Return each class's distance from its mean prototype to that of the nearest other class, (C,).
 
     A class without prototypes gets the smallest gap of all; with a single class every gap is infinite.
     """

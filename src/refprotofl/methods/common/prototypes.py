@@ -1,4 +1,9 @@
-"""Class prototypes: as fields of messages, merged into one anchor for each class, made of own samples."""
+"""Class prototypes and anchors as fields of a message, and back.
+
+The prototypes of several clients become one anchor for each class, by the aggregator that the experiment names.
+
+Class means of a client's own samples: as they are, or noised where single samples are protected.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,14 +55,14 @@ def _class_ids(scope: Scope) -> Dense:
 
 
 def no_anchors(experiment: Experiment) -> tuple[Tensor, Tensor]:
-    """Return a server's initial anchors (C, m), of which none is defined (C,)."""
+    """Return the initial anchors (C, m), of which none is defined (C,)."""
     classes = experiment.known_input.num_classes
     return torch.zeros(classes, experiment.model.embedding), torch.zeros(classes, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
 class Prototypes:
-    """One client's upload: means of the public classes, and means with counts of its other classes."""
+    """The prototypes of one client: means of the public classes, and means with counts of its others."""
 
     public: Tensor  # (public classes, m)
     local: Tensor  # (C, m), zero rows where the count is 0
@@ -95,7 +100,7 @@ def read_prototypes(
 
 
 def _rows_of(message: ValidatedMessage, name: str, classes: Tensor, counts: Tensor) -> Tensor:
-    """Return a row for each class, each class once."""
+    """Return the rows of a field, one for each class, if each class comes once."""
     rows = message.tensor(name).to(torch.float32)
     if not len(rows) == len(classes) == len(counts) or len(classes.unique()) != len(classes):
         raise Refused(f"{name}, classes and counts do not belong together, or a class comes twice")
@@ -114,7 +119,7 @@ class ClassMeans:
 
 
 def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False) -> Message:
-    """Write only the rows of held classes, and their ids where not all are held, or always if `named`."""
+    """Write the rows of held classes, and their ids unless all are held and `named` is false."""
     rows = held.counts.nonzero().squeeze(1)
     message: Message = {"prototypes": held.means[rows]}
     if named or len(rows) < len(held.counts):
@@ -136,7 +141,7 @@ def read_means(message: ValidatedMessage, num_classes: int, width: int, *, count
 
 
 def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.float32) -> Message:
-    """Write only the defined rows, and their class ids where not all are defined."""
+    """Write the defined rows, and their class ids unless all are defined."""
     if not defined.any():
         return {}
     message: Message = {"anchors": anchors[defined].to(dtype)}
@@ -146,7 +151,7 @@ def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.f
 
 
 def read_anchors(message: ValidatedMessage, num_classes: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return the anchors (C, m) and which of them are defined (C,)."""
+    """Read anchors (C, m) and the mask (C,) of those that are defined."""
     anchors, defined = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.bool)
     if "anchors" in message:
         classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)

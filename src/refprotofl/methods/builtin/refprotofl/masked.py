@@ -49,7 +49,7 @@ class Update:
 
 
 def sends_prototypes(table: Options, round: int) -> bool:
-    """Return whether prototypes come with the update; those of the last warm-up round are the first to be used."""
+    """Return whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
     return table.erpa and table.timing == "post-train" and round >= table.warmup_rounds
 
 
@@ -228,7 +228,7 @@ class Masks:
         }
 
     def _overlap(self) -> float | None:
-        """Return the mean over pairs of the share of a client's coordinates that the other sent too; 1 client: None."""
+        """Return the share of what a client sent that another sent too, averaged over pairs; 1 client: None."""
         if self._clients < 2:
             return None
         senders = self._senders.double()
