@@ -155,7 +155,7 @@ def _beside(
     from refprotofl.cli.progress import ProgressCallback
     from refprotofl.experiment import Experiment
     from refprotofl.federation.session import run as run_experiment
-    from refprotofl.report.baseline import baseline_of, finished_run
+    from refprotofl.report.comparable import baseline_of, finished_run
 
     ran = Experiment.parse(finished.summary["experiment"])
     name = method or "local"
