@@ -89,7 +89,7 @@ def tabulated(audits: Sequence[Audited], names: Sequence[str]) -> Table:
     notes += [
         "AUC: 0.5 is chance; TPR at 1 % FPR: share of members found at a false-positive rate of 1 %; with 95 % "
         "intervals over clients",
-        "reconstruction from n: correlation of an image reconstructed from a prototype of n samples with these samples, "
+        "reconstruction from n: correlation of the image found from a prototype of n samples with these samples, "
         "in brackets that of the class's mean test image; then that of their differences to the mean image",
     ]
     notes += dict.fromkeys(f"epsilon: {meaning(one.spent)}" for one in audits if one.spent is not None)
