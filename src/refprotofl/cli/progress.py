@@ -18,6 +18,7 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import sentence
 from refprotofl.records.summary import Summary
 from refprotofl.report.page.elements import title
@@ -183,7 +184,7 @@ def print_summary(console: Console, summary: Summary, folder: Path, beside: tupl
     for name, fact in summary.get("facts", {}).items():
         shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
         say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
-    for note in (*find_method(experiment.method).notes, *experiment.compress.notes):
+    for note in (*find_method(experiment.method).notes, *create_compressor(experiment).notes):
         explain(f"note: {for_terminal(note)}", console)
     say(f"Run folder: {for_terminal(folder)}", console)
     say(f"State digest: {summary['state_digest']}", console)

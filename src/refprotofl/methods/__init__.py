@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD
     from refprotofl.experiment.keys import Table
-    from refprotofl.methods.aggregators.aggregation import Aggregator, Mean, Upload, aggregate_uploads, apply_update
+    from refprotofl.methods.aggregators.mean import Mean
+    from refprotofl.methods.base.aggregation import Aggregator, Upload, aggregate_uploads, apply_update
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
+    from refprotofl.methods.base.compressor import Compressor
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
         Dense,
@@ -45,13 +47,14 @@ _PLACES = {
     "MessageSchema": "refprotofl.methods.base.schema",
     "FedAvgClient": "refprotofl.methods.builtin.fedavg.fedavg",
     "FedAvgServer": "refprotofl.methods.builtin.fedavg.fedavg",
-    "Mean": "refprotofl.methods.aggregators.aggregation",
+    "Compressor": "refprotofl.methods.base.compressor",
+    "Mean": "refprotofl.methods.aggregators.mean",
     "Method": "refprotofl.methods.declaration",
     "Real": "refprotofl.methods.base.schema",
     "ValidatedMessage": "refprotofl.methods.base.schema",
     "Refused": "refprotofl.methods.base.schema",
     "Releases": "refprotofl.methods.declaration",
-    "Aggregator": "refprotofl.methods.aggregators.aggregation",
+    "Aggregator": "refprotofl.methods.base.aggregation",
     "SampleUse": "refprotofl.methods.declaration",
     "Samples": "refprotofl.methods.base.samples",
     "Scope": "refprotofl.methods.base.schema",
@@ -59,14 +62,14 @@ _PLACES = {
     "Server": "refprotofl.methods.base.server",
     "SparseVector": "refprotofl.methods.base.schema",
     "Table": "refprotofl.experiment.keys",
-    "Upload": "refprotofl.methods.aggregators.aggregation",
+    "Upload": "refprotofl.methods.base.aggregation",
     "Whole": "refprotofl.methods.base.schema",
     "class_means": "refprotofl.methods.common.prototypes",
     "declare": "refprotofl.methods.base.schema",
     "fill_options": "refprotofl.methods.catalogue",
     "find_method": "refprotofl.methods.catalogue",
-    "aggregate_uploads": "refprotofl.methods.aggregators.aggregation",
-    "apply_update": "refprotofl.methods.aggregators.aggregation",
+    "aggregate_uploads": "refprotofl.methods.base.aggregation",
+    "apply_update": "refprotofl.methods.base.aggregation",
     "train": "refprotofl.methods.base.training",
 }
 
@@ -80,6 +83,7 @@ __all__ = [
     "Client",
     "ClientContext",
     "Cohort",
+    "Compressor",
     "Cost",
     "Dense",
     "FedAvgClient",

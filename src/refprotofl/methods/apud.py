@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.experiment.keys import number_of
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.aggregators.mean import Mean
+from refprotofl.methods.base.aggregation import Normalise, Upload, aggregate_uploads, apply_update
 
 Selection = Literal["top", "random", "probabilistic"]
 
@@ -76,10 +77,10 @@ def aggregate(
     return apply_update(reference, aggregate_uploads(Mean(normalise), len(reference), listed))
 
 
-def upload(reference: Tensor, places: Tensor, values: Tensor, weight: float) -> Upload:
-    """What the server makes of the values (sent,) that a client has at some places of the adapter."""
-    change = values.to(torch.float64) - reference.index_select(0, places).to(torch.float64)
-    return Upload(change, weight, places)
+def upload(reference: Tensor, indices: Tensor, values: Tensor, weight: float) -> Upload:
+    """Return a client's upload of the values (sent,) at some indices (sent,) of the adapter (d,)."""
+    change = values.to(torch.float64) - reference.index_select(0, indices).to(torch.float64)
+    return Upload(change, weight, indices)
 
 
 def _largest(movement: np.ndarray, keep: int) -> np.ndarray:

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ADAPTER, ALL, Parts
 from refprotofl.core.user_code import load_object
 from refprotofl.experiment.keys import Scalar, Table
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
     from refprotofl.methods.base.client import Client
     from refprotofl.methods.base.server import Server
 
-Feedback = Literal["none", "ef", "ef21"]  # what becomes of the part of a change that is not sent
 Defaults = Mapping[str, Scalar]
 
 
@@ -58,16 +59,15 @@ class SampleUse:
 SampleUses = Mapping[str, SampleUse]  # by verb; what is not here uses none
 
 NAMED_BY_SIZE = (
-    "which coordinates it sends is chosen by how far they moved, and that choice tells of the data before any noise"
+    "which coordinates it sends is chosen by how far they moved, and that choice reveals the data before any noise"
 )
 BY_HOLDERS = "it averages a class over the clients that hold it, and how many these are depends on their data"
 
 
 def releases_of_weights(experiment: "Experiment") -> Releases:
     """Return the releases of a method that sends trained weights and nothing else."""
-    name = experiment.compress.name
-    hidden = name in ("none", "random-k", "qsgd")
-    return Releases(sample=0, client=1 if hidden else f'compress.name = "{name}": {NAMED_BY_SIZE}')
+    reason = create_compressor(experiment).reveals
+    return Releases(sample=0, client=f"{experiment.compress.setting}: {reason}" if reason else 1)
 
 
 class _Lazy:
@@ -167,7 +167,8 @@ class Method:
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        return experiment.compress.feedback
+        """What becomes of the part of a change that is not sent."""
+        return create_compressor(experiment).feedback
 
     @staticmethod
     def warnings(experiment: "Experiment") -> tuple[str, ...]:
@@ -224,7 +225,7 @@ _FACTS: dict[str, type] = {  # functions of the experiment, and the kind of a va
     "finetune_epochs": int,
     "join_payload": bool,
     "seed_start": bool,
-    "feedback": str,
+    "feedback": Feedback,
     "warnings": tuple,
     "finetune_steps": int,
     "check": object,

@@ -9,6 +9,7 @@ from typing import TypeVar
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
@@ -112,7 +113,7 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
             fact: {seed: found["facts"][fact] for seed, found in summaries.items() if fact in found.get("facts", {})}
             for fact in facts
         },
-        notes=(*method.notes, *ran.compress.notes),
+        notes=(*method.notes, *create_compressor(ran).notes),
         runs=tuple(str(trial.folder) for trial, _ in runs),
         privacy=_privacy(summaries.values()),
     )

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 from refprotofl.core.parts import Parts
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Aggregator, Normalise
-from refprotofl.methods.aggregators.robust import choose_aggregator
-from refprotofl.methods.base.broadcast import remember
+from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.base.aggregation import Aggregator, Normalise
+from refprotofl.methods.base.broadcast import Downlink, create_changes
 from refprotofl.methods.base.cohort import Answers, Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import (
@@ -29,7 +29,8 @@ from refprotofl.methods.base.schema import (
     read_scores,
 )
 from refprotofl.methods.base.screening import Screening, accepted, norm
-from refprotofl.methods.declaration import Feedback
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.wire import Message
@@ -50,7 +51,7 @@ class ServerContext:
     pooled: Samples | None = None  # all clients' samples, for a method without federation
     test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
     options: Any = None  # the method's own
-    feedback: Feedback = "none"
+    feedback: Feedback = field(default_factory=Feedback)
     most_samples: int | None = None  # of any client, where that is known
     own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
 
@@ -97,13 +98,18 @@ class Server(ABC):
         self.privacy = create_mechanism(context.experiment)
         compares = context.experiment.max_step > 0 and self.privacy.compares_answers
         self.screening = Screening(context.experiment.max_step, compares, self.steps_in_epoch, self.usual_memory)
-        named = choose_aggregator(context.experiment, self.normalise)
-        self.named_aggregator: Aggregator = self.privacy.aggregator(
-            named, lambda: self.screening.round
-        )  # by the experiment
+        named = create_aggregator(context.experiment, self.normalise)  # by the experiment
+        self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self.screening.round)
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
-        # Its tensors are part of the state.
-        self.remembered = remember(context.experiment, context.feedback, context.scope.shared)
+        self.compressor = create_compressor(context.experiment)
+        size, clients = context.scope.shared, context.experiment.clients
+        # The tensors of these two are part of the state.
+        self.downlink = self.compressor.create_downlink(clients, size) or self.create_downlink()
+        self.changes = create_changes(context.feedback, clients, size)
+
+    def create_downlink(self) -> Downlink:
+        """Return the way of the shared vector down to the clients, where the compressor has none of its own."""
+        return Downlink()
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
@@ -120,12 +126,14 @@ class Server(ABC):
 
     @property
     def state(self) -> State:
-        return {name: getattr(self, name) for name in self.state_names} | self.remembered.state
+        own = {name: getattr(self, name) for name in self.state_names}
+        return own | self.downlink.state | self.changes.state
 
     def restore(self, state: State) -> None:
         for name in self.state_names:
             setattr(self, name, state[name])
-        self.remembered.restore(state)
+        self.downlink.restore(state)
+        self.changes.restore(state)
 
     @abstractmethod
     def round(self, cohort: Cohort) -> None: ...
@@ -212,7 +220,8 @@ class Server(ABC):
 
     def welcome(self, client: int, answer: ValidatedMessage) -> None:
         self.samples[client] = answer.whole("samples")
-        self.remembered.forget(client)
+        self.downlink.forget(client)
+        self.changes.forget(client)
 
     def ask(
         self,
@@ -268,7 +277,7 @@ class Server(ABC):
 
     def usual_memory(self, clients: Iterable[int]) -> float:
         """Return the usual size of changes under EF21, in which old clients send little and new ones all of it."""
-        known = [norm(self.remembered.memory[client]) for client in clients if len(self.remembered.memory)]
+        known = [norm(change) for change in self.changes.known(clients)]
         return sorted(known)[len(known) // 2] if known else 0.0
 
     def scores(self, cohort: Cohort) -> Iterator[tuple[int, ValidatedMessage]]:

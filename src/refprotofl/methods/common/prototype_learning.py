@@ -15,11 +15,12 @@ from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import erpa
+from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, minimise
-from refprotofl.methods.common.prototypes import ClassMeans, class_means, merge, with_quorum
+from refprotofl.methods.common.prototypes import ClassMeans, class_means, with_quorum
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def average(
     """
     means, counts = zip(*((one.means, one.counts) for one in uploads), strict=True)
     held = with_quorum(experiment, torch.stack(counts))  # (clients, C)
-    fresh, found = merge(experiment, torch.stack(means), held if weighting == "count" else held.clamp(max=1))
+    weights = held if weighting == "count" else held.clamp(max=1)
+    fresh, found = create_aggregator(experiment).merge(torch.stack(means), weights)
     kept = defined & ~found if retain else torch.zeros_like(defined)
     merged, known = torch.where(kept.unsqueeze(1), anchors, fresh), found | kept
     guards.anchors_cover(merged, known, [], held)

@@ -10,6 +10,7 @@ from refprotofl.core.network import Links
 from refprotofl.core.units import counted, duration, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.methods.catalogue import METHODS
+from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 from refprotofl.report.page.anchors import prototype_figure
@@ -113,8 +114,9 @@ def about_section(told: RunTold) -> Section:
         Facts("Environment", _environment(told)),
         Facts("What the numbers come from", _origin(told)),
     ]
-    method = METHODS.get(told.experiment.method)  # one of the folder's own is not imported
-    notes = (*(method.notes if method else ()), *told.experiment.compress.notes)
+    # The user's own code, which a received folder may name, is not imported.
+    built_in = METHODS.get(told.experiment.method), built_in_compressor(told.experiment)
+    notes = [note for one in built_in if one is not None for note in one.notes]
     if notes:
         rows = [[words(note)] for note in notes]
         parts.append(Table("Where the method departs from what its authors published", ("note",), rows))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
+from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Real, Refused, Scope, ValidatedMessage, Whole
@@ -54,7 +54,7 @@ class FedNovaServer(Server):
     @property
     def state_names(self) -> Sequence[str]:
         names = ["shared", "samples"] + (["velocity"] if self.options.server_momentum else [])
-        return names + (["progress", "steps"] if self.context.feedback == "ef21" else [])
+        return names + (["progress", "steps"] if self.context.feedback.server_memory else [])
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
@@ -89,7 +89,7 @@ class FedNovaServer(Server):
         momentum = self.options.server_momentum
         self.velocity = (momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
         target = apply_update(self.shared, self.velocity.to(torch.float64) if momentum else move)
-        self.shared = weights.next_broadcast(self, self.shared, target)
+        self.shared = self.downlink.advance(self.shared, target)
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}

@@ -23,9 +23,9 @@ from refprotofl.methods import apud
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.schema import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage
 from refprotofl.methods.base.screening import norm
-from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
-from refprotofl.methods.compressors import compressors
+from refprotofl.methods.feedback import FEEDBACKS
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.budget import largest_within
 
@@ -78,7 +78,8 @@ def compose(
     `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
     `length` is that of a message in bytes.
     """
-    target = compressors.wanted(table.error_feedback, local, memory)
+    feedback = FEEDBACKS[table.error_feedback]
+    target = feedback.target(local, memory)
 
     def attempt(keep: int) -> tuple[Message, Tensor, Tensor]:
         mask = choose(table, sizes, target, reference, keep, stream())
@@ -93,7 +94,7 @@ def compose(
         keep = largest_within(lambda keep: length(attempt(keep)[0]), left, len(local), value_bytes)
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
-    return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
+    return message, feedback.remember(target - reference, sent, memory)
 
 
 def choose(
@@ -208,11 +209,11 @@ class Masks:
         self._round, self._clients = round, 0
         self._senders = torch.zeros(self._size, dtype=torch.int32)
 
-    def take(self, places: Tensor) -> None:
-        """One client's mask, as the places (sent,) of what it sent."""
+    def take(self, indices: Tensor) -> None:
+        """Count one client's mask, the indices (sent,) of what it sent."""
         self._clients += 1
-        self._senders[places] += 1
-        self._last[places] = self._round
+        self._senders[indices] += 1
+        self._last[indices] = self._round
 
     def told(self) -> dict[str, Any]:
         """The round in less than 1 kB of JSON; nothing where nobody sent anything."""
@@ -259,14 +260,12 @@ def check_least_budget(experiment: Experiment, table: Options, adapter_size: int
     num_classes = experiment.known_input.num_classes
     zeros = torch.zeros(adapter_size)
     ends = [zeros.bool().index_fill(0, torch.tensor([end]), True) for end in (0, adapter_size - 1)]
-    least = max(len(encode(masked.pack(table, zeros, zeros, end)[0])) for end in ends) + len(encode({LOST: True}))
+    least = max(len(encode(pack(table, zeros, zeros, end)[0])) for end in ends) + len(encode({LOST: True}))
     if table.erpa:
         covered = list(experiment.public.classes or ())
         counts = torch.ones(num_classes, dtype=torch.int64).index_fill(0, torch.tensor(covered).long(), 0)
         means = torch.zeros(num_classes, experiment.model.embedding)
-        least += len(
-            encode(write_prototypes(Prototypes(means[covered], means, counts), masked.DTYPES[table.prototype_type]))
-        )
+        least += len(encode(write_prototypes(Prototypes(means[covered], means, counts), DTYPES[table.prototype_type])))
     if table.uplink_budget < least:
         raise BudgetError(
             f"refprotofl.uplink-budget = {table.uplink_budget} bytes is too small: "

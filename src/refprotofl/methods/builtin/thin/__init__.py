@@ -6,21 +6,13 @@ from pydantic import Field, model_validator
 
 from refprotofl.core.parts import ALL
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
-from refprotofl.methods.declaration import (
-    NAMED_BY_SIZE,
-    Cost,
-    Feedback,
-    Method,
-    Releases,
-    SampleUse,
-    SampleUses,
-    lazy,
-)
+from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Method, Releases, SampleUse, SampleUses, lazy
+from refprotofl.methods.feedback import FEEDBACKS, Feedback
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
-BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
+BLOCK = 4096  # weights that are rotated together: that of thin.quantisation, which needs torch
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 
@@ -146,7 +138,7 @@ class Thin(Method):
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        return "ef" if experiment.thin.feedback else "none"
+        return FEEDBACKS["ef" if experiment.thin.feedback else "none"]
 
     @staticmethod
     def finetune_epochs(experiment: "Experiment") -> int:
@@ -159,10 +151,9 @@ class Thin(Method):
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
-        if experiment.compress.name != "none":
+        if experiment.compress.enabled:
             raise ValueError(
-                f'has compress.name = "{experiment.compress.name}", but thin codes what it sends by itself: set '
-                "thin.up-bits"
+                f"has {experiment.compress.setting}, but thin codes what it sends by itself: set thin.up-bits"
             )
         if experiment.model.norm == "batch-local":
             raise ValueError(

@@ -16,7 +16,7 @@ from refprotofl.methods.base.schema import Dense, Either, Fields, Refused, Scope
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse
-from refprotofl.methods.common.quantisation import (
+from refprotofl.methods.builtin.thin.quantisation import (
     Coded,
     Draw,
     code_bytes,

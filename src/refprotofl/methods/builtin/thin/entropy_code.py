@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.methods.common.quantisation import Coded
+from refprotofl.methods.builtin.thin.quantisation import Coded
 from refprotofl.wire.primitives import Reader, WireError
 from refprotofl.wire.rans import about_bytes, decode_symbols, encode_symbols, least_bytes
 

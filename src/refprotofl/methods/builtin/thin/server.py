@@ -13,8 +13,8 @@ from refprotofl.core.state import State
 from refprotofl.core.streams import stream
 from refprotofl.evaluation.scoring import model_metrics
 from refprotofl.methods import erpa
-from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.common.quantisation import Coded
+from refprotofl.methods.builtin.thin.quantisation import Coded
 from refprotofl.wire.budget import largest_within
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.primitives import Reader
@@ -42,13 +42,13 @@ def encode_sparse(vector: Tensor, length: int) -> Coded:
 def decode_sparse(coded: Coded, size: int) -> Tensor:
     """What the code says, (P,) float32; a code of zeros says nothing."""
     reader, bits = Reader(coded.code.numpy().tobytes()), _value_bits(len(coded.code), size)
-    places = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
-    packed = np.frombuffer(reader.take(_packed_bytes(len(places), bits)), np.uint8)
-    rows = np.unpackbits(packed)[: len(places) * bits].reshape(-1, bits)
+    indices = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
+    packed = np.frombuffer(reader.take(_packed_bytes(len(indices), bits)), np.uint8)
+    rows = np.unpackbits(packed)[: len(indices) * bits].reshape(-1, bits)
     symbols = torch.from_numpy(np.packbits(rows, axis=1).ravel() >> (8 - bits))
     grid = _magnitudes(coded.scales, bits)
     magnitudes = grid[symbols.long() % len(grid)]
-    return torch.zeros(size).index_copy(0, places, torch.where(symbols >= len(grid), -magnitudes, magnitudes))
+    return torch.zeros(size).index_copy(0, indices, torch.where(symbols >= len(grid), -magnitudes, magnitudes))
 
 
 def _value_bits(length: int, size: int) -> int:
@@ -60,25 +60,25 @@ def _packed_bytes(values: int, bits: int) -> int:
     return -(-values * bits // 8)
 
 
-def _places(vector: Tensor, keep: int) -> Tensor:
+def _largest(vector: Tensor, keep: int) -> Tensor:
     return apud.select(vector, torch.zeros_like(vector), keep).nonzero().squeeze(1)
 
 
 def _length(vector: Tensor, bits: int, keep: int) -> int:
     """Of the code of the `keep` largest values."""
-    return len(encode_indices(_places(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
+    return len(encode_indices(_largest(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
 
 
 def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
     """The code of up to `most` of the largest values, and the scales: of fewer, if magnitudes so far apart err more."""
     ordered = vector.abs().sort(descending=True).values
     keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, bits, keep))
-    places = _places(vector, keep)
-    sent, scales = vector[places], _scales(ordered, keep)
+    indices = _largest(vector, keep)
+    sent, scales = vector[indices], _scales(ordered, keep)
     grid = _magnitudes(scales, bits)
     symbols = (_levels(sent.abs(), grid) + len(grid) * (sent < 0)).to(torch.uint8).numpy()
     packed = np.packbits(np.unpackbits(symbols[:, None], axis=1)[:, 8 - bits :])
-    return encode_indices(places.numpy(), len(vector)) + packed.tobytes(), scales
+    return encode_indices(indices.numpy(), len(vector)) + packed.tobytes(), scales
 
 
 def _error(ordered: Tensor, bits: int, keep: int) -> float:
