@@ -203,7 +203,7 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
     [
         (["--methods", "local,locl"], "did you mean 'local'?"),
         (["--methods", "local,local"], "named twice: local"),
-        (["--methods", "local", "--seeds", "0,x"], "whole numbers with commas between"),
+        (["--methods", "local", "--seeds", "0,x"], "whole numbers separated by commas"),
         (["--methods", "local", "--seeds", "1,1"], "named twice"),
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),

@@ -487,7 +487,7 @@ def test_a_method_with_a_rule_of_its_own_refuses_the_key(
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="a rule of its own"):
+    with pytest.raises(InputError, match="an aggregator of its own"):
         simulate({"method": "ruled:Method", "aggregate": "median"})
     assert simulate({"method": "ruled:Method", "rounds": 1}).finished is not None
     assert simulate({"method": "ruled:Plain", "rounds": 1, "aggregate": "median"}).finished is not None

@@ -42,7 +42,7 @@ from refprotofl.federation.participation import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
-from refprotofl.report.live.web_server import Beside
+from refprotofl.report.live.web_server import BackgroundServer
 
 CLASSES = 10
 SIDE = 28
@@ -166,7 +166,7 @@ def looked_on(folder: Path) -> Iterator[Begun]:
     """Gives what waits until the page is being read, to be called when the rounds are about to begin."""
     context = multiprocessing.get_context("spawn")
     reading = context.Event()
-    beside = Beside(folder)
+    beside = BackgroundServer(folder)
     reader = context.Process(target=look, args=(beside.address, reading), daemon=True)
     reader.start()
     try:

@@ -16,10 +16,11 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.output import notes, say, warn
-from refprotofl.cli.report import report_beside
-from refprotofl.cli.run import read_workers, with_device
+from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Seeds, StudyFolder, planning, show_table, warn_failed
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
@@ -167,7 +168,7 @@ def reproduce(
     _write(grids, found, last, out_dir)
     _draw(grids, asked.scope, found, last, data, out_dir)
     if found:
-        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
+        report_finished([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
     if planner.failures:
         raise typer.Exit(RunError.exit_code)
 

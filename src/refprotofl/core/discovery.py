@@ -32,7 +32,8 @@ def find_class(name: str, package: str, kind: str, key: str) -> Any:
 
     `kind`, as `module:Class`, is the class that it must derive from.
     """
-    base: Any = load_object(kind, key)
+    home, _, attribute = kind.partition(":")
+    base: Any = getattr(import_module(home), attribute)
     if is_reference(name):
         found: Any = load_object(name, key)
         if not isinstance(found, type) or not issubclass(found, base):

@@ -13,7 +13,7 @@ from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
 from refprotofl.deploy.server_side import server_side, shared_test
-from refprotofl.deploy.status import Progress
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
 from refprotofl.federation.loop import Setup
@@ -34,7 +34,7 @@ class Settings:
     data: Path | None = None
 
 
-def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> RunResult:
+def deploy(transport: Transport, settings: Settings, place: Place, progress: StatusCallback) -> RunResult:
     """Run an experiment over nodes, or resume the run that is in the folder after its last committed round."""
     deployment = Deployment(transport, settings.out, settings.data, place, progress)
     return run_session(deployment, settings.experiment, RunFolder(settings.out), settings.data, progress)
@@ -48,7 +48,7 @@ class Deployment:
     folder: Path
     data_dir: Path | None
     place: Place
-    progress: Progress
+    progress: StatusCallback
     resume_hint: str = DeploymentEngine.info.resume_hint
 
     def check(self, experiment: Experiment) -> None:

@@ -52,8 +52,8 @@ def check_aggregate(experiment: Experiment) -> None:
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
             f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
-            f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by a rule: "
-            "leave both out."
+            f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by an "
+            "aggregator: leave both out."
         )
     aggregator = create_aggregator(experiment)  # a user's own is found now
     if aggregator.needs_full_changes and create_compressor(experiment).leaves_zeros:

@@ -167,7 +167,7 @@ class Method:
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        """What becomes of the part of a change that is not sent."""
+        """Return the use that is made of the part of a change that is not sent."""
         return create_compressor(experiment).feedback
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Error feedback: what becomes of the part of a change that is not sent. Nothing here needs torch."""
+"""Error feedback: the use that is made of the part of a change that is not sent. Nothing here needs torch."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -24,7 +24,7 @@ class Feedback:
 
 
 class ErrorFeedback(Feedback):
-    """What was not sent is added to the next change (Stich et al. 2018, Karimireddy et al. 2019)."""
+    """The unsent part is added to the next change (Stich et al. 2018, Karimireddy et al. 2019)."""
 
     client_memory: ClassVar[bool] = True
 
@@ -39,7 +39,7 @@ class ErrorFeedback(Feedback):
 
 
 class Ef21Feedback(Feedback):
-    """What both sides know of a client's change is corrected from round to round (Richtárik et al. 2021)."""
+    """Both sides keep an estimate of a client's change and correct it from round to round (Richtárik et al. 2021)."""
 
     client_memory: ClassVar[bool] = True
     server_memory: ClassVar[bool] = True

@@ -23,7 +23,7 @@ Normalise = Literal["senders", "participants"]
 
 @dataclass(frozen=True)
 class Upload:
-    """How far one client moved the shared vector."""
+    """The change of the shared vector by one client."""
 
     change: Tensor  # (P,), or (sent,) at `indices`; float64
     weight: float
@@ -53,7 +53,7 @@ class Aggregator(ABC):
         """Return the update of a vector of `size` values."""
 
     def with_quorum(self, least: int) -> "Aggregator":
-        """Return the same aggregator under the rule that `least` clients must have sent a coordinate."""
+        """Return the same aggregator, except that a coordinate changes only if `least` clients sent it."""
         return self if least == 1 else Quorum(self, least)
 
     # Class prototypes, which are no changes

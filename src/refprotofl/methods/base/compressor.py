@@ -25,7 +25,7 @@ Draw = Callable[[], np.random.Generator]  # the stream of one compressor, client
 
 
 class Compressor(ABC):
-    """How changes of the shared vector (P,) are sent. It has no state: what is remembered is the client's or server's.
+    """The encoding of changes of the shared vector (P,). It has no state: memories belong to the client or the server.
 
     A new compressor is a module in `methods/compressors/` that defines one subclass; its name is the module's.
     """
@@ -40,7 +40,7 @@ class Compressor(ABC):
 
     @property
     def feedback(self) -> Feedback:
-        """What becomes of the part of a change that is not sent."""
+        """The use that is made of the part of a change that is not sent."""
         return Feedback()
 
     def stream(self, seed: int, client: int, round: int) -> Draw:

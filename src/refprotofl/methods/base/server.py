@@ -81,7 +81,7 @@ class Server(ABC):
     kinds: ClassVar[Mapping[str, Kind | Counted]] = {}
     # Whether clients send up how far the shared weights moved, which [compress] can shorten.
     sends_weights: ClassVar[bool] = False
-    # Whether what clients send is averaged by `rule`, or as class prototypes, so that `aggregate` has a say.
+    # Whether uploads are averaged by `aggregator`, or as class prototypes, so that the key `aggregate` has an effect.
     averages: ClassVar[bool] = False
     options: Any
 

@@ -60,7 +60,7 @@ class Running:
 
 
 def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMeans:
-    """Class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
+    """Return class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
 
     Where samples are protected they are noised: they are made of the samples themselves.
     """
@@ -90,7 +90,7 @@ def average(
     defined: Tensor,
     retain: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Mean of each class over the clients that hold it, or what `aggregate` says instead: (C, m) and (C,).
+    """Merge the prototypes of each class over the clients that hold it, by the aggregator: (C, m) and (C,).
 
     A class that nobody holds keeps the prototype it had, or with `retain` off loses it.
     """
@@ -105,7 +105,7 @@ def average(
 
 
 def pairs(uploads: Iterable[ClassMeans]) -> tuple[Tensor, Tensor, Tensor]:
-    """Every (client, class) prototype on its own, by client and class: (n, m), its class (n,), its count (n,)."""
+    """Return every (client, class) prototype, by client and class: (n, m), with its class (n,) and count (n,)."""
     held = [(one.means[one.counts > 0], *one.counts.nonzero().T, one.counts[one.counts > 0]) for one in uploads]
     prototypes, labels, counts = (torch.cat(parts) for parts in zip(*held, strict=True))
     return prototypes, labels, counts
@@ -114,7 +114,7 @@ def pairs(uploads: Iterable[ClassMeans]) -> tuple[Tensor, Tensor, Tensor]:
 def contrastive_loss(
     embeddings: Tensor, labels: Tensor, anchors: Tensor, defined: Tensor, temperature: float
 ) -> Tensor:
-    """Mean over the batch of -log softmax of the cosine to the own class's anchor against all known anchors.
+    """Return the batch mean of -log softmax of the cosine to the own class's anchor against all known anchors.
 
     A sample whose class has no anchor contributes 0.
     """
@@ -149,7 +149,7 @@ def split(generator: Tensor, num_classes: int, width: int) -> list[Tensor]:
 
 
 def gaps(prototypes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Of each class the distance from its mean prototype to the nearest other class's, (C,).
+    """Return each class's distance from its mean prototype to that of the nearest other class, (C,).
 
     A class without prototypes gets the least gap of all; if there is but one class, every gap is infinite.
     """
@@ -161,7 +161,7 @@ def gaps(prototypes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 def margin_loss(prototypes: Tensor, labels: Tensor, anchors: Tensor, seen: Tensor, margins: Tensor) -> Tensor:
-    """Cross-entropy over minus the distances to the anchors of seen classes, the own one's enlarged by its margin.
+    """Return the cross-entropy over minus the distances to the anchors of seen classes, the own one's plus its margin.
 
     (n, m), (n,), (C, m), (C,), (C,) -> scalar.
     """

@@ -1,6 +1,6 @@
 """Class prototypes and anchors as fields of a message, and back.
 
-The prototypes of several clients become one anchor for each class, by the rule that the experiment names.
+The prototypes of several clients become one anchor for each class, by the aggregator that the experiment names.
 
 Class means of a client's own samples: as they are, or noised where single samples are protected.
 """
@@ -35,7 +35,7 @@ def mean_fields(scope: Scope, *, counted: bool = False) -> Fields:
 
 
 def prototype_fields(scope: Scope, dtype: torch.dtype = torch.float32, *, optional: bool = False) -> Fields:
-    """What `write_prototypes` writes: of public classes, and of others with their counts."""
+    """Return the fields that `write_prototypes` writes: of public classes, and of others with their counts."""
     covered = len(scope.experiment.public.classes or ())
     public = Dense((covered, scope.width), (dtype,), kind="prototype_values", optional=optional)
     return {
@@ -55,14 +55,14 @@ def _class_ids(scope: Scope) -> Dense:
 
 
 def no_anchors(experiment: Experiment) -> tuple[Tensor, Tensor]:
-    """What a server starts from: anchors (C, m), of which none is defined (C,)."""
+    """Return the initial anchors (C, m), of which none is defined (C,)."""
     classes = experiment.known_input.num_classes
     return torch.zeros(classes, experiment.model.embedding), torch.zeros(classes, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
 class Prototypes:
-    """What one client uploads: means of the public classes, and means with counts of its others."""
+    """The prototypes of one client: means of the public classes, and means with counts of its others."""
 
     public: Tensor  # (public classes, m)
     local: Tensor  # (C, m), zero rows where the count is 0
@@ -100,7 +100,7 @@ def read_prototypes(
 
 
 def _rows_of(message: ValidatedMessage, name: str, classes: Tensor, counts: Tensor) -> Tensor:
-    """A row for each class, each class once."""
+    """Return the rows of a field, one for each class, if each class comes once."""
     rows = message.tensor(name).to(torch.float32)
     if not len(rows) == len(classes) == len(counts) or len(classes.unique()) != len(classes):
         raise Refused(f"{name}, classes and counts do not belong together, or a class comes twice")
@@ -119,7 +119,7 @@ class ClassMeans:
 
 
 def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False) -> Message:
-    """Only the rows of held classes; which they are is said where it is not all of them, or always if `named`."""
+    """Write the rows of held classes, and their ids unless all are held and `named` is false."""
     rows = held.counts.nonzero().squeeze(1)
     message: Message = {"prototypes": held.means[rows]}
     if named or len(rows) < len(held.counts):
@@ -141,7 +141,7 @@ def read_means(message: ValidatedMessage, num_classes: int, width: int, *, count
 
 
 def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.float32) -> Message:
-    """Only the defined rows; which ones they are is said where it is not all of them."""
+    """Write the defined rows, and their class ids unless all are defined."""
     if not defined.any():
         return {}
     message: Message = {"anchors": anchors[defined].to(dtype)}
@@ -151,7 +151,7 @@ def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.f
 
 
 def read_anchors(message: ValidatedMessage, num_classes: int, width: int) -> tuple[Tensor, Tensor]:
-    """Anchors (C, m) and which of them are defined (C,)."""
+    """Read anchors (C, m) and the mask (C,) of those that are defined."""
     anchors, defined = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.bool)
     if "anchors" in message:
         classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)

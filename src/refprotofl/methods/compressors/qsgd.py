@@ -25,7 +25,7 @@ class Qsgd(Compressor):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether two values share a byte."""
+        """Return whether two values share a byte."""
         return self.table.bits == 4
 
     def fields(self, size: int) -> Fields:

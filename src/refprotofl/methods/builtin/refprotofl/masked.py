@@ -52,7 +52,7 @@ class Update:
 
 
 def sends_prototypes(table: Options, round: int) -> bool:
-    """Whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
+    """Return whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
     return table.erpa and table.timing == "post-train" and round >= table.warmup_rounds
 
 
@@ -228,7 +228,7 @@ class Masks:
         }
 
     def _overlap(self) -> float | None:
-        """Of what a client sent, the share that another client sent too, on average over pairs; 1 client: None."""
+        """Return the share of what a client sent that another sent too, averaged over pairs; 1 client: None."""
         if self._clients < 2:
             return None
         senders = self._senders.double()

@@ -26,11 +26,11 @@ class Uplink(Protocol):
 
     @property
     def selects(self) -> bool:
-        """Whether clients choose the coordinates that they send, which the server observes."""
+        """Return whether clients choose the coordinates that they send, which the server observes."""
 
     @property
     def whole(self) -> bool:
-        """Whether whole changes are averaged, 0 where nothing was sent."""
+        """Return whether whole changes are averaged, 0 where nothing was sent."""
 
     def fields(self, size: int) -> Fields: ...
 

@@ -23,12 +23,12 @@ _SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)  # of the values that
 
 
 def least_sparse(size: int) -> int:
-    """Bytes of a code with one value of a vector of `size`, wherever it is."""
+    """Return the bytes of a code with one value of a vector of `size`, wherever it is."""
     return max(len(encode_indices(np.array([place]), size)) for place in (0, size // 2, size - 1)) + 1
 
 
 def encode_sparse(vector: Tensor, length: int) -> Coded:
-    """As many of the largest values of the vector (P,) as `length` bytes hold."""
+    """Encode as many of the largest values of the vector (P,) as `length` bytes hold."""
     code, scales = np.zeros(length, np.uint8), torch.zeros(SCALES, dtype=torch.bfloat16)
     bits = _value_bits(length, len(vector))
     most = min(int(vector.count_nonzero()), 8 * length // bits)
@@ -40,7 +40,7 @@ def encode_sparse(vector: Tensor, length: int) -> Coded:
 
 
 def decode_sparse(coded: Coded, size: int) -> Tensor:
-    """What the code says, (P,) float32; a code of zeros says nothing."""
+    """Decode a vector (P,) float32; a code of zeros is all zeros."""
     reader, bits = Reader(coded.code.numpy().tobytes()), _value_bits(len(coded.code), size)
     indices = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
     packed = np.frombuffer(reader.take(_packed_bytes(len(indices), bits)), np.uint8)
@@ -52,7 +52,7 @@ def decode_sparse(coded: Coded, size: int) -> Tensor:
 
 
 def _value_bits(length: int, size: int) -> int:
-    """That each value has in a code of so many bytes: with four for all of them, more go into magnitudes."""
+    """Return the bits per value in a code of `length` bytes: where all values get four, more go into magnitudes."""
     return min(max(_LEAST_BITS, 8 * length // size), _MOST_BITS)
 
 
@@ -65,7 +65,7 @@ def _largest(vector: Tensor, keep: int) -> Tensor:
 
 
 def _length(vector: Tensor, bits: int, keep: int) -> int:
-    """Of the code of the `keep` largest values."""
+    """Return the length of the code of the `keep` largest values."""
     return len(encode_indices(_largest(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
 
 
@@ -82,7 +82,7 @@ def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
 
 
 def _error(ordered: Tensor, bits: int, keep: int) -> float:
-    """Squared, of the first `keep` of falling magnitudes (P,) once they are quantised, and of the others as zeros."""
+    """Return the squared error if the first `keep` of falling magnitudes (P,) are quantised and the others dropped."""
     grid = _magnitudes(_scales(ordered, keep), bits)
     said = grid[_levels(ordered[:keep], grid)]
     return float((said - ordered[:keep]).double().square().sum() + ordered[keep:].double().square().sum())
@@ -97,6 +97,6 @@ def _levels(values: Tensor, grid: Tensor) -> Tensor:
 
 
 def _magnitudes(scales: Tensor, bits: int) -> Tensor:
-    """Half as many as values can be told apart, (2^(bits - 1),): the other half are their negatives."""
+    """Return the magnitudes of the levels, (2^(bits - 1),); the other levels are their negatives."""
     least, largest = scales.to(torch.float64).clamp(min=1e-40).log().tolist()
     return torch.linspace(least, largest, 2 ** (bits - 1), dtype=torch.float64).exp().to(torch.float32)
