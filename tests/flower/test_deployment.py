@@ -177,7 +177,7 @@ def test_a_node_imports_only_what_its_owner_named(
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"method": "fast"}, "is for simulation only: it hands every client a pool of others' embeddings"),
+        ({"method": "fast"}, "is for simulation only: it sends every client a pool of others' embeddings"),
         ({"method": "centralised"}, "is for simulation only: it trains on all clients' data in one place"),
         ({"attack__kind": "signflip", "attack__fraction": 0.4}, "is for simulation only"),
         ({"validation": 0.2}, r"validation = 0.2 is for simulation only: leave it out\."),

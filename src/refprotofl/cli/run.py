@@ -159,7 +159,7 @@ def _reference(
     from refprotofl.cli.progress import ProgressCallback
     from refprotofl.experiment import Experiment
     from refprotofl.federation.session import run as run_experiment
-    from refprotofl.report.baseline import baseline_of, finished_run
+    from refprotofl.report.comparable import baseline_of, finished_run
 
     ran = Experiment.parse(finished.summary["experiment"])
     name = method or "local"

@@ -278,7 +278,7 @@ def _step(found: LabelledImages, config: NodeConfig, experiment: Experiment) -> 
             seconds = time.perf_counter() - begin
     except Exception as problem:
         return Finding("training", False, _words(problem))
-    steps = find_method(experiment.method).local_epochs(experiment) * -(-len(own.labels) // table.batch_size)
+    steps = find_method(experiment.method).local_epochs(experiment) * table.steps_per_epoch(len(own.labels))
     timing = f"a step takes {seconds:.2f} s, the {counted(steps, 'step')} of a round about {steps * seconds:.0f} s"
     return Finding("training", True, f"{timing}, plus messages.")
 

@@ -1,6 +1,10 @@
-"""Methods by name, and what a method of one's own is made of.
+"""Federated learning methods by name, and the public names of which a method of one's own is made.
 
-The names are imported when they are used: declarations and options load without torch.
+A built-in method is a folder of `builtin/`: its `__init__` declares it (a subclass of `Method` with options, parts,
+cost and notes), and the module named like the method holds its server and client; larger methods have one module for
+each topic. The two are apart because the declaration of every method is read whenever an experiment is, for its keys
+and its hash, and must load without torch, which takes seconds. For the same reason the names here are imported when
+they are used.
 """
 
 from importlib import import_module
@@ -27,13 +31,13 @@ if TYPE_CHECKING:
         declare,
     )
     from refprotofl.methods.base.server import Server, ServerContext
-    from refprotofl.methods.base.training import train
+    from refprotofl.methods.base.training import GradHook, TrainResult, cross_entropy, train
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
     from refprotofl.methods.common.prototypes import class_means
     from refprotofl.methods.declaration import Cost, Method, Releases, SampleUse
 
-_PLACES = {
+_HOMES = {
     "ADAPTER": "refprotofl.core.parts",
     "ALL": "refprotofl.core.parts",
     "BODY": "refprotofl.core.parts",
@@ -68,6 +72,9 @@ _PLACES = {
     "declare": "refprotofl.methods.base.schema",
     "fill_options": "refprotofl.methods.catalogue",
     "find_method": "refprotofl.methods.catalogue",
+    "GradHook": "refprotofl.methods.base.training",
+    "TrainResult": "refprotofl.methods.base.training",
+    "cross_entropy": "refprotofl.methods.base.training",
     "aggregate_uploads": "refprotofl.methods.base.aggregation",
     "apply_update": "refprotofl.methods.base.aggregation",
     "train": "refprotofl.methods.base.training",
@@ -88,6 +95,7 @@ __all__ = [
     "Dense",
     "FedAvgClient",
     "FedAvgServer",
+    "GradHook",
     "Mean",
     "MessageSchema",
     "Method",
@@ -101,12 +109,14 @@ __all__ = [
     "ServerContext",
     "SparseVector",
     "Table",
+    "TrainResult",
     "Upload",
     "ValidatedMessage",
     "Whole",
     "aggregate_uploads",
     "apply_update",
     "class_means",
+    "cross_entropy",
     "declare",
     "fill_options",
     "find_method",
@@ -115,6 +125,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,8 +23,8 @@ Defaults = Mapping[str, Scalar]
 class Cost:
     """Formulas of the number of values that a client sends and receives in a round, whatever their type.
 
-    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and what
-    `symbols` adds, each as a function of P. A client is taken to hold every class, a round to be one of many.
+    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and those of
+    `symbols`, each as a function of P. A client is assumed to hold every class, and the round not to be the first.
     """
 
     up: str = "P"
@@ -93,15 +93,18 @@ def by_share(experiment: "Experiment") -> Parts:
 class Method:
     """A federated learning method: its two sides, its keys, and the facts that the rest of the package asks for.
 
-    Built-in methods and a user's own are subclasses. The docstring's first line is the method's summary. Where a fact
-    is a function of the experiment, a plain value may be given instead.
+    Built-in methods and a user's own are subclasses. The docstring's first line is the method's summary. The facts
+    below are declared as functions of the experiment or as plain values; an instance has functions for all of them.
     """
 
     name: str = ""  # a user's own is called module:Class
     server: "ClassVar[type[Server]]"
     client: "ClassVar[type[Client]]"
     options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
-    shared: ClassVar[Any] = staticmethod(by_share)  # the model's parts that clients share, as a function or a value
+    shared: ClassVar[Any] = staticmethod(by_share)  # the model's parts that clients share
+    cost: ClassVar[Any] = Cost()
+    releases: ClassVar[Any] = Releases()  # for [privacy], where a method that does not declare them is refused
+    extra_outputs: ClassVar[Any] = 0  # logits in addition to those of the classes
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # a round depends on the number of rounds, so a run cannot be extended
     simulation_only: ClassVar[str] = ""  # the reason why it must not run on people's devices
@@ -122,23 +125,9 @@ class Method:
         return lambda experiment: value
 
     @staticmethod
-    def cost(experiment: "Experiment") -> Cost:
-        return Cost()
-
-    @staticmethod
-    def releases(experiment: "Experiment") -> Releases:
-        """Return what [privacy] accounts for; a method that does not declare it is refused there."""
-        return Releases()
-
-    @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses | None:
         """Return the uses of private samples by verb; None: `train` makes `local_epochs` passes and the class means."""
         return None
-
-    @staticmethod
-    def extra_outputs(experiment: "Experiment") -> int:
-        """Return the number of logits in addition to those of the classes."""
-        return 0
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
@@ -188,23 +177,23 @@ class Method:
 
     @property
     def line(self) -> str:
-        """Its summary: the first line of its docstring."""
+        """The summary: the first line of its docstring."""
         return (type(self).__doc__ or self.name).strip().splitlines()[0].rstrip(".")
 
     @property
     def page(self) -> str:
-        """Its page of the documentation; none for a user's own."""
+        """The page of its documentation; none for a user's own."""
         package, _, module = type(self).__module__.rpartition(".")
         return f"docs/methods/{module}.md" if package == "refprotofl.methods.builtin" else ""
 
     @property
     def table(self) -> type[Table] | None:
-        """Its typed options, where it has such."""
+        """The typed options, if it has such."""
         return self.options if isinstance(self.options, type) else None
 
     @property
     def defaults(self) -> Defaults:
-        """Its options where they are names with default values."""
+        """The options that are names with default values, if it has such."""
         return {} if isinstance(self.options, type) else self.options
 
     @property

@@ -1,4 +1,4 @@
-"""A method's server: what it has, what outlives a round, and how it asks its clients."""
+"""The server side of a method: its context, the state that outlives a round, and how it asks its clients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ Rest = TypeVar("Rest")
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server has where it works."""
+    """All that a server is given."""
 
     experiment: Experiment
     model: SplitModel
@@ -68,7 +68,7 @@ class ServerContext:
 def set_aside(
     answers: Iterable[tuple[int, tuple[Content, Rest]]], rest: dict[int, Rest]
 ) -> Iterator[tuple[int, Content]]:
-    """The first halves of what was read, as they come; the others are put into `rest`."""
+    """Yield the first half of each answer's content as it comes, and put the other into `rest`."""
     for client, (content, other) in answers:
         rest[client] = other
         yield client, content
@@ -113,7 +113,7 @@ class Server(ABC):
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
-        """The fields of each verb's messages; those of a verb that is not here are not checked.
+        """Return the fields of each verb's messages; verbs without an entry are not checked.
 
         A server that declares none may have fields of its own in the messages that all methods have.
         """
@@ -139,12 +139,12 @@ class Server(ABC):
     def round(self, cohort: Cohort) -> None: ...
 
     def close(self, cohort: Cohort) -> None:
-        """After the last round: what a method has for all who ever joined, whether they were asked in it or not."""
+        """Run after the last round, for all clients that ever joined."""
         return
 
     @abstractmethod
     def evaluation(self) -> Message:
-        """What a client is sent when it is to evaluate the newest shared part."""
+        """Return the message with which a client evaluates the newest shared part."""
 
     def global_model(self) -> SplitModel | None:
         """Return the one aggregated model, where the method has one."""
@@ -158,44 +158,44 @@ class Server(ABC):
         return self.model
 
     def facts(self) -> dict[str, float | int | str]:
-        """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
+        """Return facts that an accuracy must be read with; from the state, recorded with every evaluation."""
         return {}
 
     def observed(self) -> dict[str, Any]:
-        """What the server saw in the round that ends, for its event: no part of the state, 1 kB of JSON at most."""
+        """Return observations of the round for its event: no part of the state, 1 kB of JSON at most."""
         return {}
 
     @property
     def observations(self) -> State:
-        """What `observed` counts on from round to round; checkpoints keep it beside the state, no digest knows it."""
+        """The running totals behind `observed`; checkpoints keep them next to the state, no digest covers them."""
         return {}
 
     def recall(self, observations: State) -> None:
-        """Takes up what was kept; called only where something was."""
+        """Restore stored observations."""
         raise ValueError(f"{self.experiment.method} keeps no observations")
 
     @property
     def counted_as(self) -> dict[str, Kind | Counted]:
-        """What the ledger counts the fields of all messages as."""
+        """The ledger's category of the fields of all messages."""
         return {**self.kinds, **kinds(self.messages)}
 
     @property
     def normalise(self) -> Normalise:
-        """Whom a coordinate that not all sent is averaged over."""
+        """The clients over which a coordinate is averaged that not all of them sent."""
         return "senders"
 
     @property
     def ships_public_set(self) -> bool:
-        """Whether a client that joins is given the public set."""
+        """True where a client that joins is given the public set."""
         return self.experiment.public.train_on
 
     def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
-        """Once a client: it is greeted, and tells how many samples it has."""
+        """Greet clients that join; each answers with its number of samples."""
         for client, answer in self.ask_once(cohort, "join", self.greeting(), clients, self._read_joined):
             self.welcome(client, answer)
 
     def greeting(self) -> Message:
-        """What a client gets when it joins: the public set, if the method wants it to."""
+        """Return the message to a client that joins: the public set, if the method ships it."""
         if self.public is None or not self.ships_public_set:
             return {}
         labels = class_ids(self.public.own_labels, self.num_classes)
@@ -206,16 +206,16 @@ class Server(ABC):
 
     def _read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         """A number of samples is believed once, within bounds, and stays: it is the weight of all that comes later."""
-        told, before = answer.whole("samples"), int(self.samples[client])
+        reported, before = answer.whole("samples"), int(self.samples[client])
         most = self.experiment.max_samples or self.context.most_samples
-        if most is not None and told > most:
-            raise Refused(f"samples = {told} is more than any client has, max-samples = {most}")
-        if before not in (0, told):
-            raise Refused(f"samples = {told}, but it joined with {before} before")
+        if most is not None and reported > most:
+            raise Refused(f"samples = {reported} is more than any client has, max-samples = {most}")
+        if before not in (0, reported):
+            raise Refused(f"samples = {reported}, but it joined with {before} before")
         return self.read_joined(client, answer)
 
     def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
-        """What a client tells of itself when it joins, if it is believed."""
+        """Check what a client reports when it joins."""
         return answer
 
     def welcome(self, client: int, answer: ValidatedMessage) -> None:

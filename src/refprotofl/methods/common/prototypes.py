@@ -24,12 +24,12 @@ from refprotofl.wire import Message
 
 
 def anchor_fields(scope: Scope, dtype: torch.dtype = torch.float32) -> Fields:
-    """The anchors of defined classes down; which those are where it is not all of them."""
+    """Return the fields of the anchors of defined classes, and of their ids where not all are defined."""
     return {"anchors": _rows(scope, dtype, optional=True), "classes": _class_ids(scope)}
 
 
 def mean_fields(scope: Scope, *, counted: bool = False) -> Fields:
-    """The class means that `write_means` writes."""
+    """Return the fields that `write_means` writes."""
     counts = {"counts": whole_numbers(None, low=1)} if counted else {}
     return {"prototypes": _rows(scope), "classes": _class_ids(scope), **counts}
 
@@ -87,7 +87,7 @@ def write_prototypes(prototypes: Prototypes, dtype: torch.dtype = torch.float32)
 def read_prototypes(
     message: ValidatedMessage, public_classes: Sequence[int], num_classes: int, width: int
 ) -> Prototypes:
-    """Checks what must fit between the fields: as many rows as classes, no class twice, none that is public."""
+    """Check what must fit between the fields: as many rows as classes, no class twice, none that is public."""
     public = message.tensor("public_prototypes").to(torch.float32) if public_classes else torch.zeros(0, width)
     local, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
     if "local_prototypes" in message:
@@ -130,7 +130,7 @@ def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False)
 
 
 def read_means(message: ValidatedMessage, num_classes: int, width: int, *, counted: bool = False) -> ClassMeans:
-    """Checks what must fit between the fields; without counts every held class counts 1."""
+    """Check what must fit between the fields; without counts every held class counts 1."""
     classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)
     held = message.tensor("counts").long() if counted else torch.ones_like(classes)
     if not len(classes):
@@ -161,20 +161,20 @@ def read_anchors(message: ValidatedMessage, num_classes: int, width: int) -> tup
 
 
 def with_quorum(experiment: Experiment, counts: Tensor) -> Tensor:
-    """The counts (clients, C), 0 for a class that fewer clients sent than `min-senders`: it counts as unsent."""
+    """Return the counts (clients, C), with 0 for a class that fewer clients sent than `min-senders`."""
     return counts * ((counts > 0).sum(dim=0) >= experiment.min_senders)
 
 
 def class_means(
     client: Client, samples: Samples, *, without: Tensor | None = None, unit: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the means (C, m) and counts (C,) of the samples' embeddings under the weights that are loaded.
+    """Return the means (C, m) and counts (C,) of the samples' embeddings under the loaded weights.
 
-    `without` names classes that are left out, as everybody knows; `unit` scales embeddings to length 1.
+    `without` are classes to leave out, which the server knows; `unit` scales embeddings to length 1.
     """
     data, noise = open_samples(samples)
     width, classes = client.model.feature.out_features, client.num_classes
-    if noise is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
+    if noise is not None and without is not None and len(without) == classes:  # nothing is revealed, nothing is spent
         return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
     rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
     embeddings = embed(client.model, data.images_of(rows))

@@ -1,4 +1,4 @@
-"""RefProtoFL (Wu, Li et al. 2026): what it may be told, what it shares and sends. server.py, client.py: the paper."""
+"""RefProtoFL (Wu, Li et al. 2026): its keys, costs and releases; server.py and client.py follow the paper."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -42,14 +42,14 @@ class Options(Table):
     prototype_type: Literal["float32", "float16", "bfloat16"] = key(
         "float32", "of prototypes and anchors, both ways", enters="changed"
     )
-    retain: Switch = key(True, "whether a class that nobody of a round can serve keeps its anchor", enters="changed")
+    retain: Switch = key(True, "whether a class that no client of a round can serve keeps its anchor", enters="changed")
     min_count: PositiveInt = key(1, "least samples behind a client's own prototype, 1 or more", enters="changed")
     backbone: Literal["private", "frozen"] = key("private", "trained by its client, or left as it is", enters="changed")
 
     @model_validator(mode="before")
     @classmethod
     def _budget_decides(cls, values: Any) -> Any:
-        """With a budget there is no default share."""
+        """Leave out the default share where there is a budget."""
         if isinstance(values, dict) and (values.get("uplink-budget") or values.get("uplink_budget")):
             return {"keep": None, **values}
         return values
@@ -92,7 +92,7 @@ class RefProtoFL(Method):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
-        """With every class in the public set; what it lacks comes with its class id and count. K: parameters kept."""
+        """Return the cost with every class public; others come with class id and count. K: parameters kept."""
         table: Options = experiment.refprotofl
         share, anchors = table.share, " + C*m" if table.erpa else ""
         kept = {"K": lambda shared: shared if share is None else number_of(share, shared)}
@@ -100,7 +100,7 @@ class RefProtoFL(Method):
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        """What the public set does not cover is made of own samples; what it covers is made of weights alone."""
+        """Return the releases; prototypes of classes outside the public set are made of own samples."""
         table: Options = experiment.refprotofl
         classes = None if experiment.input is None else experiment.input.num_classes
         own = table.erpa and len(experiment.public.classes or ()) != classes
@@ -141,7 +141,7 @@ def _check_compressor(experiment: "Experiment") -> None:
 
 
 def _noised_sums(experiment: "Experiment", table: Options, own: bool) -> int | str:
-    """The anchors and the adapter; `own`: some anchors are of classes that the public set does not cover."""
+    """Return the noised sums of a round, of anchors and adapter; `own`: some classes are not in the public set."""
     if experiment.compress.enabled:
         weights = releases_of_weights(experiment).client
         if isinstance(weights, str):
@@ -154,5 +154,5 @@ def _noised_sums(experiment: "Experiment", table: Options, own: bool) -> int | s
             "many these are depends on their data: cover all classes"
         )
     if table.error_feedback == "ef21":
-        return 'refprotofl.error-feedback = "ef21": everybody counts in every round, whether drawn or not'
+        return 'refprotofl.error-feedback = "ef21": every client counts in every round, whether drawn or not'
     return 2 if table.erpa else 1

@@ -24,7 +24,7 @@ class RefProtoClient(Client):
     options: Options
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
-        """Answers that go before the masked update count against the round's uplink budget."""
+        """Answer, and count what precedes the masked update against the round's uplink budget."""
         answer = super().answer(verb, round, message)
         if self.options.uplink_budget is not None and (verb == "prototypes" or LOST in answer):
             self.state["spent"] = self.spent(round) + len(encode(answer, self.experiment.value_code))
@@ -58,7 +58,7 @@ class RefProtoClient(Client):
         return int(self.state["spent"]) if self.state.get("spent_round") == round else 0
 
     def receive(self, round: int, message: ValidatedMessage) -> Tensor:
-        """The round's adapter, from the message or the store; a store without what the message builds on is lost."""
+        """Return the round's adapter, from the message or the store; raise `Lost` if the store lacks its base."""
         if "base" not in message and "adapter" not in message:
             kept = held(self.state, "adapter", round)
             if kept is None:
@@ -76,7 +76,7 @@ class RefProtoClient(Client):
         return write_prototypes(self.compute_prototypes(public), narrow)
 
     def compute_prototypes(self, public: tuple[Tensor, Tensor]) -> Prototypes:
-        """Algorithm 3, with the weights that are loaded."""
+        """Run Algorithm 3 with the loaded weights."""
         images, labels = public
         covered = labels.unique()
         means, _ = erpa.class_prototypes(embed(self.model, images), labels, self.num_classes)  # Eq. (10)
@@ -85,7 +85,7 @@ class RefProtoClient(Client):
         return Prototypes(means[covered], local * enough.unsqueeze(1), counts * enough)
 
     def train_locally(self, round: int, adapter: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
-        """Trains backbone and adapter from where they are; gives the trained adapter (d,)."""
+        """Train backbone and adapter, and return the trained adapter (d,): Algorithm 5."""
         self.load(adapter)
         samples = self.training_samples()
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)

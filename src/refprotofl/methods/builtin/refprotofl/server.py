@@ -1,8 +1,7 @@
-"""RefProtoFL (Wu, Li et al. 2026): private backbones, a shared adapter, anchors from a public set. The server's side.
+"""RefProtoFL (Wu, Li et al. 2026): private backbones, a shared adapter, anchors from a public set. The server side.
 
-`RefProtoServer.round` is the paper's Algorithm 6; the clients' side is in client.py. With
-`timing = "post-train"` the prototypes come with the answer to `train`, which saves one exchange a round: they serve
-the next one.
+`RefProtoServer.round` is the paper's Algorithm 6; the client side is in client.py. With `timing = "post-train"` the
+prototypes come with the answer to `train`, for the next round, which saves one exchange a round.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -125,7 +124,7 @@ class RefProtoServer(Server):
             self.set_anchors(cohort.round, uploaded)
 
     def observed(self) -> dict[str, Any]:
-        masks = self.masks.told()
+        masks = self.masks.summary()
         return {"masks": masks} if masks else {}
 
     @property
@@ -152,7 +151,7 @@ class RefProtoServer(Server):
         return self.privacy.mean_prototypes(prototypes, round, create_aggregator(self.experiment).merge_public)
 
     def set_anchors(self, round: int, uploads: Mapping[int, Prototypes]) -> None:
-        """The class anchors of Eq. (16): external where there is public data, else global."""
+        """Set the class anchors of Eq. (16): external where there is public data, else global."""
         uploaded = list(uploads.values())
         counts = with_quorum(self.experiment, torch.stack([one.counts for one in uploaded]))  # (clients, C)
         aggregator = create_aggregator(self.experiment)
@@ -168,7 +167,7 @@ class RefProtoServer(Server):
     def read_update(
         self, cohort: Cohort, client: int, answer: ValidatedMessage
     ) -> tuple[masked.Update, Prototypes | None]:
-        """One client's update, and the prototypes that came along."""
+        """Return one client's update, and the prototypes that came with it."""
         self.check_budget(cohort, client)
         along = None
         if masked.sends_prototypes(self.options, cohort.round):
@@ -176,7 +175,7 @@ class RefProtoServer(Server):
         return self.uplink.read(self, cohort.round, client, self.adapter, answer), along
 
     def aggregated(self, round: int, updates: Updates, uploaded: dict[int, Prototypes]) -> Tensor:
-        """The next adapter, Eq. (7), summed up as the updates come; prototypes that came along go to `uploaded`."""
+        """Return the next adapter, Eq. (7), summed up as updates come; prototypes that come along go to `uploaded`."""
         taken = self.taken(updates, uploaded)
         if self.uplink.whole:
             return weights.step(self, round, self.adapter, ((client, update.change) for client, update in taken))

@@ -1,4 +1,4 @@
-"""Thin: ours, for the thinnest links. What it may be told, what it sends. server.py, client.py: how it works."""
+"""Thin, this project's own method for the thinnest links: its keys, costs and releases."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -64,7 +64,7 @@ class Options(Table):
     @model_validator(mode="before")
     @classmethod
     def _budgets_decide(cls, values: Any) -> Any:
-        """With a budget there is no default rate."""
+        """Leave out the default rate where there is a budget."""
         if not isinstance(values, dict):
             return values
         for budget, bits in (("uplink-budget", "up-bits"), ("downlink-budget", "down-bits")):
@@ -107,14 +107,14 @@ class Thin(Method):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
-        """B: scales of a code. A step down says from which version to which; one more comes at the end."""
+        """Return the cost; B: scales of a code. A step down names two versions, and the evaluation one more."""
         fixed = FIXED_SCALES.get(experiment.thin.code)
         anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
         return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: fixed or -(-shared // BLOCK)})
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        """All that leaves a client is made of trained weights."""
+        """Return the releases: all that leaves a client is made of trained weights."""
         table: Options = experiment.thin
         if table.distil:
             return Releases(sample=0, client="thin.distil asks each client's own model, to which no noise was added")
@@ -122,7 +122,7 @@ class Thin(Method):
 
     @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses:
-        """Tuning after the last round uses samples as much as a round does."""
+        """Return the uses of samples, by rounds and by fine-tuning after the last one."""
         uses = {"train": SampleUse(passes=experiment.train.local_epochs)}
         if experiment.thin.tune_epochs:
             uses["finish"] = SampleUse(passes=experiment.thin.tune_epochs, own=True, closing=True)
@@ -188,7 +188,7 @@ def _has_public_set(experiment: "Experiment") -> bool:
 
 
 def _check_without_public_set(table: Options) -> None:
-    """What is made of the public set would be without effect; of a default, `warnings` tells."""
+    """Refuse keys that need the public set; for those at their defaults `warnings` is enough."""
     if table.drift == "anchors":
         raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')
     default = Options.model_fields["server_epochs"].default

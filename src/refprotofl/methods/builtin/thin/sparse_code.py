@@ -1,8 +1,8 @@
-"""The largest values of a vector and where they are, in a code of a given length: what a dense code is set against.
+"""The largest values of a vector and their indices in a code of a given length: the baseline of the dense codes.
 
-Values have a sign and one of eight magnitudes up to the largest, each as many times the one before, so that a few very
-large values do not make zeros of the others; more magnitudes where the length has bits for them. Where the values are
-takes the index code.
+Values have a sign and one of eight magnitudes up to the largest, in a geometric progression, so that a few very large
+values do not make zeros of the others; more magnitudes where the length has bits for them. The index code holds the
+indices.
 """
 
 from functools import partial
@@ -70,7 +70,7 @@ def _length(vector: Tensor, bits: int, keep: int) -> int:
 
 
 def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
-    """The code of up to `most` of the largest values, and the scales: of fewer, if magnitudes so far apart err more."""
+    """Return the code of up to `most` largest values, and the scales; of fewer, if coarser magnitudes err more."""
     ordered = vector.abs().sort(descending=True).values
     keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, bits, keep))
     indices = _largest(vector, keep)
