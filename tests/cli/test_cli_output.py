@@ -37,7 +37,9 @@ def test_progress_goes_to_stderr(refprotofl: "Command", tiny: Path) -> None:
     assert outcome.code == 0
     lines = outcome.err.splitlines()
     assert len(lines) == 3  # the title and one line for each evaluation
-    assert lines[0].endswith("2 clients, Dirichlet 0.5, 2 rounds, seed 0, clients run in this process")
+    assert lines[0].endswith(
+        "2 clients, Dirichlet 0.5, 2 rounds, seed 0, sharing the adapter, clients run in this process"
+    )
     assert [line.split(":")[0] for line in lines[1:]] == ["round 1/2", "round 2/2"]
     assert "round 1/2" not in outcome.out
     assert "\x1b" not in outcome.out + outcome.err  # no colours in a file
@@ -51,6 +53,7 @@ def test_the_result_names_protocols_traffic_folder_and_digest(
     for word in ("personal_before", "own_prototype", "uplink", "downlink", undisturbed.summary["state_digest"]):
         assert word in outcome.out
     assert "Run folder: a [bold] folder\n" in outcome.out
+    assert "seed 0, sharing the adapter, results of the last round" in " ".join(outcome.out.split())
     assert Path("a [bold] folder/summary.json").exists()
 
 

@@ -52,7 +52,11 @@ def test_a_method_of_the_users_own_with_options_and_lists_of_values(
 ) -> None:
     monkeypatch.chdir(EXAMPLES)
     out = tmp_path / "runs"
-    asked = ["own_method:TrimmedMean:own.trim=0.4", "own_method:TrimmedMean", 'fedavg:model.name=["mlp","cnn","mlp"]']
+    asked = [
+        "own_method:TrimmedMean:own.trim=0.4",
+        "own_method:TrimmedMean",
+        'lg-fedavg:model.name=["mlp","cnn","mlp"]',
+    ]
     outcome = refprotofl("compare", "--methods", ",".join(asked), "--seeds", "0", "--out", out, "--json", *TINY)
     assert outcome.code == 0, outcome.err
     assert [row["name"] for row in json.loads(outcome.out)] == asked
@@ -61,7 +65,7 @@ def test_a_method_of_the_users_own_with_options_and_lists_of_values(
     assert found == {
         ("own_method:TrimmedMean", 0.4, "mlp"),
         ("own_method:TrimmedMean", 0.1, "mlp"),
-        ("fedavg", None, "['mlp', 'cnn', 'mlp']"),
+        ("lg-fedavg", None, "['mlp', 'cnn', 'mlp']"),
     }
 
 
@@ -145,10 +149,10 @@ def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
 
 
 def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = "fedavg,fedavg:share=full,fedproto,fast,fedrep,fednova"
+    asked = "fedavg,fedavg:share=adapter,fedproto,fast,fedrep,fednova"
     command = ("compare", "--methods", asked, "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
     rows = {row["name"]: row for row in json.loads(refprotofl(*command, "--format", "json").out)}
-    shares = ["adapter", "full", "nothing", "adapter", "backbone, feature", "adapter"]
+    shares = ["full", "adapter", "nothing", "full", "backbone, feature", "full"]
     assert [row["share"] for row in rows.values()] == shares
     for row in rows.values():
         sent = row["bytes"]
@@ -224,8 +228,13 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(
 def test_methods_are_listed_with_their_cost(refprotofl: Any) -> None:
     outcome = refprotofl("methods")
     assert outcome.code == 0
-    (line,) = [line for line in outcome.out.splitlines() if "fednova" in line and "=" in line and "│" in line]
-    assert "P + 1 = 17,803" in line  # the MLP's adapter on digits has 17,802 parameters
+    for told, shares, cost in (
+        (outcome, "full", "P + 1 = 68,107"),  # the MLP of digits has 68,106 parameters, its adapter 17,802
+        (refprotofl("methods", "--set", "share=adapter"), "adapter", "P + 1 = 17,803"),
+    ):
+        lines = [line for line in told.out.splitlines() if "│ fednova " in line]
+        assert any(f"│ {shares} " in line for line in lines)
+        assert any(cost in line for line in lines)
     assert "fednova: with mu above 0" in outcome.out  # its note, under the table
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from refprotofl.core.errors import InputError
+from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment, differences
 from refprotofl.experiment.keys import keys, known_of
 from refprotofl.methods.catalogue import METHODS, TABLES
@@ -162,6 +163,25 @@ def test_a_cohort_has_one_client_at_least(clients: int, fraction: float, size: i
 def test_an_experiment_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         Experiment().seed = 3  # type: ignore[misc]
+
+
+# What clients share
+
+
+def test_what_is_shared_by_default_is_what_the_methods_paper_shares() -> None:
+    full = {name for name in METHODS if Experiment(method=name).share == "full"}
+    assert full == {"fedavg", "fedprox", "fednova", "fedproc", "vhl", "fast"}
+    for name in METHODS:
+        named = Experiment(method=name, share="full" if name in full else "adapter")
+        assert Experiment(method=name).hash == Experiment(method=name, share="auto").hash == named.hash
+    assert all(METHODS[name].shared(Experiment(method=name)) == ALL for name in full)
+
+
+def test_another_method_decides_anew_what_is_shared() -> None:
+    for asked in (Experiment(method="fedavg").asked(), Experiment(method="fedavg", share="auto").asked()):
+        assert Experiment.parse({**asked, "method": "refprotofl"}).share == "adapter"
+    kept = Experiment(method="fedavg", share="adapter").asked()
+    assert Experiment.parse({**kept, "method": "fedprox"}).share == "adapter"
 
 
 # The hash

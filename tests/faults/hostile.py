@@ -46,17 +46,17 @@ SMALL = 64 * 24 + 24 + 24 * 16 + 16 + 16 * 10 + 10  # parameters of the small mo
 
 # Every method with clients that send something, and the forms in which changes are sent.
 VARIANTS: dict[str, dict[str, Any]] = {
-    name: {"method": name} for name in METHODS if name not in ("centralised", "local")
+    name: {"method": name, "share": "adapter"} for name in METHODS if name not in ("centralised", "local")
 } | {
     "refprotofl, post-train": {"method": "refprotofl", "refprotofl": {"timing": "post-train"}},
     "refprotofl, int8": {"method": "refprotofl", "refprotofl": {"value-type": "int8"}},
     "refprotofl, bfloat16": {"method": "refprotofl", "refprotofl": {"value-type": "bfloat16"}},
     "fedavg, full": {"method": "fedavg", "share": "full"},
-    "fedavg, qsgd": {"method": "fedavg", "compress": {"name": "qsgd"}},
-    "fedavg, qsgd 4": {"method": "fedavg", "compress": {"name": "qsgd", "bits": 4}},
-    "fedavg, stc": {"method": "fedavg", "compress": {"name": "stc"}},
-    "fedavg, top-k": {"method": "fedavg", "compress": {"name": "top-k"}},
-    "fedavg, ef21": {"method": "fedavg", "compress": {"name": "ef21"}},
+    "fedavg, qsgd": {"method": "fedavg", "share": "adapter", "compress": {"name": "qsgd"}},
+    "fedavg, qsgd 4": {"method": "fedavg", "share": "adapter", "compress": {"name": "qsgd", "bits": 4}},
+    "fedavg, stc": {"method": "fedavg", "share": "adapter", "compress": {"name": "stc"}},
+    "fedavg, top-k": {"method": "fedavg", "share": "adapter", "compress": {"name": "top-k"}},
+    "fedavg, ef21": {"method": "fedavg", "share": "adapter", "compress": {"name": "ef21"}},
     "thin": {"method": "thin", "thin": BRIEF},
     "thin, rotated": {"method": "thin", "thin": {"code": "rotated", **BRIEF}},
     "thin, sparse": {"method": "thin", "thin": {"code": "sparse", **BRIEF}},

@@ -23,8 +23,8 @@ NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg", "share": "full"},
     "lg-fedavg": {"method": "lg-fedavg"},
-    "fedprox": {"method": "fedprox"},
-    "fednova": {"method": "fednova"},
+    "fedprox": {"method": "fedprox", "share": "adapter"},
+    "fednova": {"method": "fednova", "share": "adapter"},
     "refprotofl": {"method": "refprotofl", "refprotofl": {"apud": "off"}},
 }
 SIZE = 128 * 8 + 8 + 80 + 10  # of the tiny model's adapter

@@ -85,7 +85,7 @@ class Own(Method):
     )
     over = {"rounds": 1, "train": {"lr": 0.01, "momentum": 0.0, "weight-decay": 0.0, "batch-size": 1000}}
     corrected = simulate({**over, "method": module("hooked", declared)}).server_state()["shared"]
-    plain = simulate({**over, "method": "fedavg"}).server_state()["shared"]
+    plain = simulate({**over, "method": "lg-fedavg"}).server_state()["shared"]
     assert torch.allclose(plain - corrected, torch.full_like(plain, 0.01), atol=1e-6)
 
 
@@ -199,6 +199,16 @@ def test_parts_may_depend_on_the_experiment(module, tiny):
     name = module("function", GOOD + "    shared = lambda experiment: ('head',) if experiment.rounds > 1 else ()\n")
     assert find_method(name).shared(tiny({"rounds": 1})) == ()
     assert find_method(name).shared(tiny({"rounds": 2})) == ("head",)
+
+
+@pytest.mark.parametrize(("base", "share"), [("Method", "adapter"), ("FedAvg", "full")])
+def test_by_default_the_adapter_is_shared_unless_a_method_of_ones_own_inherits_otherwise(module, simulate, base, share):
+    text = "from refprotofl.methods import FedAvgClient, FedAvgServer, Method\n"
+    text += "from refprotofl.methods.builtin.fedavg import FedAvg\n\n"
+    name = module(f"own_{base}", f"{text}class Own({base}):\n    server, client = FedAvgServer, FedAvgClient\n")
+    assert Experiment(method=name).share == "auto"  # its code is not loaded for this
+    for asked, found in (({}, share), ({"share": "adapter"}, "adapter"), ({"share": "full"}, "full")):
+        assert simulate({"method": name, "rounds": 1, **asked}).resolved.share == found
 
 
 def test_different_backbones_under_a_method_of_ones_own(module, simulate):

@@ -242,7 +242,7 @@ def test_three_rounds_run_and_are_the_same_again_and_after_an_interruption(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_private_weight_is_in_any_message(simulated: Any, frozen: str, method: str) -> None:
-    done = simulated(options(method, frozen))
+    done = simulated({**options(method, frozen), "share": "adapter"})
     shared = {"fedgh": 90, "fedproc": 1122}.get(method, 0)  # values of the head; of feature layer and head
     for one in done.tap.crossings:
         sizes = {name: value.numel() for name, value in one.message.items() if isinstance(value, torch.Tensor)}

@@ -197,7 +197,7 @@ def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
     assert len(seen) == 1 + 3  # the aggregated one, then each client's own after training
     assert not seen[0].equal(seen[1])
     seen.clear()
-    finish(tmp_path / "adapter", method="fedavg")
+    finish(tmp_path / "adapter", method="fedavg", share="adapter")
     assert len(seen) == 3  # private backbones, each once for both adapters
 
 
@@ -231,14 +231,13 @@ def test_the_worked_example_of_costs(tmp_path: Path) -> None:
         "public": {"per-class": 2},
     }
     rows = {row.name: (row.up, row.down) for row in cost_rows(Experiment.parse(setting), None)}
-    full = {
-        row.name: (row.up, row.down)
-        for row in cost_rows(Experiment.parse(setting | {"share": "full", "method": "fedavg"}), None)
+    adapter = {
+        row.name: (row.up, row.down) for row in cost_rows(Experiment.parse(setting | {"share": "adapter"}), None)
     }
     assert rows["refprotofl"] == (6_695 + 1_280, 66_954 + 1_280)
-    assert rows["fedavg"] == rows["lg-fedavg"] == (66_954, 66_954)
+    assert adapter["fedavg"] == rows["lg-fedavg"] == (66_954, 66_954)
     assert rows["fedproto"] == (1_280, 1_280)
     assert rows["fedgh"] == (1_290, 1_290)
-    assert full["fedavg"] == full["fedprox"] == (11_235_786, 11_235_786)
-    assert full["fednova"] == (11_235_787, 11_235_786)
-    assert full["vhl"] == (11_237_076, 11_237_076)
+    assert rows["fedavg"] == rows["fedprox"] == (11_235_786, 11_235_786)
+    assert rows["fednova"] == (11_235_787, 11_235_786)
+    assert rows["vhl"] == (11_237_076, 11_237_076)

@@ -52,8 +52,8 @@ def backbone(shape):
     return layers.requires_grad_(False)
 """
 
-# Every method as it comes, and with the switches that change what is sent or remembered.
-VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHODS} | {
+# Every method with the adapter shared where the key `share` decides, and with the switches that change what is sent or remembered.
+VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"} for name in METHODS} | {
     "refprotofl, all classes covered": {"public": {"coverage": 1.0}},
     "refprotofl, no public set": {"public": {"coverage": 0.0}},
     "refprotofl, budget": {"refprotofl": {"uplink-budget": "2 kB"}},
@@ -68,22 +68,22 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHOD
     "refprotofl, train-on": {"public": {"train-on": True}},
     "fedavg, full": {"method": "fedavg", "share": "full"},
     "fedavg, batch norm": {"method": "fedavg", "share": "full", "model": {"norm": "batch-local"}},
-    "fedavg, train-on": {"method": "fedavg", "public": {"train-on": True}},
-    "fedavg, top-k": {"method": "fedavg", "compress": {"name": "top-k"}},
-    "fedavg, top-k-ef": {"method": "fedavg", "compress": {"name": "top-k-ef", "decay": 0.5}},
-    "fedavg, ef21": {"method": "fedavg", "compress": {"name": "ef21"}},
-    "fedavg, random-k": {"method": "fedavg", "compress": {"name": "random-k"}},
-    "fedavg, stc": {"method": "fedavg", "compress": {"name": "stc"}},
-    "fedavg, qsgd 8": {"method": "fedavg", "compress": {"name": "qsgd"}},
-    "fedavg, qsgd 4": {"method": "fedavg", "compress": {"name": "qsgd", "bits": 4}},
-    "fednova, momentum": {"method": "fednova", "fednova": {"server-momentum": 0.5}},
-    "fednova, ef21": {"method": "fednova", "compress": {"name": "ef21"}},
-    "fednova, stc": {"method": "fednova", "compress": {"name": "stc"}},
+    "fedavg, train-on": {"method": "fedavg", "share": "adapter", "public": {"train-on": True}},
+    "fedavg, top-k": {"method": "fedavg", "share": "adapter", "compress": {"name": "top-k"}},
+    "fedavg, top-k-ef": {"method": "fedavg", "share": "adapter", "compress": {"name": "top-k-ef", "decay": 0.5}},
+    "fedavg, ef21": {"method": "fedavg", "share": "adapter", "compress": {"name": "ef21"}},
+    "fedavg, random-k": {"method": "fedavg", "share": "adapter", "compress": {"name": "random-k"}},
+    "fedavg, stc": {"method": "fedavg", "share": "adapter", "compress": {"name": "stc"}},
+    "fedavg, qsgd 8": {"method": "fedavg", "share": "adapter", "compress": {"name": "qsgd"}},
+    "fedavg, qsgd 4": {"method": "fedavg", "share": "adapter", "compress": {"name": "qsgd", "bits": 4}},
+    "fednova, momentum": {"method": "fednova", "share": "adapter", "fednova": {"server-momentum": 0.5}},
+    "fednova, ef21": {"method": "fednova", "share": "adapter", "compress": {"name": "ef21"}},
+    "fednova, stc": {"method": "fednova", "share": "adapter", "compress": {"name": "stc"}},
     "fedproto, counts, running": {"method": "fedproto", "fedproto": {"weighting": "count", "collect": "running"}},
     "fedgh, official, counts": {"method": "fedgh", "fedgh": {"server": "official", "weighting": "count"}},
-    "fedproc, stc": {"method": "fedproc", "compress": {"name": "stc"}},
+    "fedproc, stc": {"method": "fedproc", "share": "adapter", "compress": {"name": "stc"}},
     "fedpac, ef21": {"method": "fedpac", "compress": {"name": "ef21"}},
-    "fast, per client": {"method": "fast", "fast": {"knn": "per-client"}},
+    "fast, per client": {"method": "fast", "share": "adapter", "fast": {"knn": "per-client"}},
     "local, train-on": {"method": "local", "public": {"train-on": True}},
     "thin, rotated code": {"method": "thin", "thin": {"code": "rotated"}},
     "thin, distilling, anchors": {"method": "thin", "thin": {"distil": 1.0, "drift": "anchors"}},
@@ -136,8 +136,8 @@ def check_digest(name: str, one_process: str, two_workers: Callable[[], str]) ->
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_default_experiment_has_its_hash(method: str) -> None:
-    check("hashes", method, Experiment(method=method).hash)
+def test_the_default_experiment_with_a_shared_adapter_has_its_hash(method: str) -> None:
+    check("hashes", method, Experiment(method=method, share="adapter").hash)
 
 
 @pytest.mark.parametrize("preset", ["quick", "small", "full", "paper"])
@@ -182,7 +182,7 @@ def experiment_hash(folder: Path) -> str:
     "method", ["refprotofl", *(pytest.param(one, marks=pytest.mark.slow) for one in QUICK if one != "refprotofl")]
 )
 def test_a_quick_run_ends_in_its_digest(method: str, compared: str, tmp_path: Path, patient: OpenEngine) -> None:
-    experiment = load_experiment(preset="quick", settings=[f"method={method}"])
+    experiment = load_experiment(preset="quick", settings=[f"method={method}", "share=adapter"])
     finished = run(experiment, out=tmp_path / "one")
     check_digest(
         f"quick, {method}",

@@ -47,9 +47,7 @@ EpsilonFigure = Annotated[
 ]
 
 
-@app.command(
-    epilog="Example: refprotofl compare --methods refprotofl,fedavg:share=full,local --seeds 0,1,2 --preset small"
-)
+@app.command(epilog="Example: refprotofl compare --methods refprotofl,fedavg,local --seeds 0,1,2 --preset small")
 def compare(
     methods: Methods,
     file: File = None,

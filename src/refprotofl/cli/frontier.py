@@ -65,7 +65,7 @@ Schedules = Annotated[
 
 @app.command(
     epilog="Example: refprotofl frontier --preset small --set dataset=fashion-mnist --budget '10 MB', or --link lora "
-    "--deadline 3600 --methods thin,fedavg:share=full:compress.name=stc --schedules 20x1,6x3"
+    "--deadline 3600 --methods thin,fedavg:compress.name=stc --schedules 20x1,6x3"
 )
 def frontier(
     file: File = None,

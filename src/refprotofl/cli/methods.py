@@ -15,7 +15,7 @@ from refprotofl.methods.declaration import Method
 from refprotofl.privacy.interface import setting
 
 
-@app.command(epilog="Example: refprotofl methods --preset paper --set share=full, or refprotofl methods fedprox")
+@app.command(epilog="Example: refprotofl methods --preset paper --set share=adapter, or refprotofl methods fedprox")
 def methods(
     name: Annotated[
         str | None, typer.Argument(help="A method to describe, or an experiment as TOML.", show_default=False)
@@ -70,8 +70,10 @@ def _equation(formula: str, value: int) -> str:
 
 def lines(method: Method) -> list[str]:
     """Return a method's description: what it shares and sends, its privacy, notes and page."""
-    experiment = Experiment.model_construct(**{**dict(Experiment()), "method": method.name})
+    own = {"method": method.name, "share": method.auto_share}
+    experiment = Experiment.model_construct(**{**dict(Experiment()), **own})
     cost, shared = method.cost(experiment), ", ".join(method.shared(experiment)) or "nothing"
+    shared += f' (share = "{method.auto_share}", the default)' if method.reads_share else ""
     return [
         f"{method.name}: {method.line}",
         f"shared: {shared}; values per client and round: {cost.up} up, {cost.down} down",

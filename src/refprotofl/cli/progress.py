@@ -21,6 +21,7 @@ from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import sentence
 from refprotofl.records.summary import Summary
+from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
 from refprotofl.studies.trials import Trial
 
@@ -50,7 +51,7 @@ class ProgressCallback(Callback):
     def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
         where = "in this process" if workers == 1 else f"in {workers} worker processes"
         where += "" if experiment.device == "cpu" else f" on {experiment.device}"
-        _head(self._console, title(experiment), f", clients run {where}")
+        _head(self._console, title(experiment), f", sharing {shared_by(experiment)}, clients run {where}")
         for warning in find_method(experiment.method).warnings(experiment):
             warn(for_terminal(warning), self._console)
         if rounds_done:
@@ -169,7 +170,7 @@ def print_summary(
     """Print a run's summary. `baseline`: name and summary of another method on the same data."""
     experiment = Experiment.parse(summary["experiment"])
     say("", console)
-    _head(console, title(experiment), ", results of the last round")
+    _head(console, title(experiment), f", sharing {shared_by(experiment)}, results of the last round")
     _show_accuracy(console, summary, baseline)
     if "privacy" in summary:
         say(sentence(summary["privacy"]), console)

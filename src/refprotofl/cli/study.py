@@ -34,8 +34,8 @@ SUFFIXES = {Format.markdown: "md", Format.latex: "tex", Format.csv: "csv", Forma
 Methods = Annotated[
     str,
     typer.Option(
-        help="Comma-separated methods. Colons add switches: fedavg:share=full (without it, FedAvg shares the adapter). "
-        "A method of your own is module:Class. A row may have a name: 'whole = fedavg:share=full'."
+        help="Comma-separated methods. Colons add switches: fedavg:share=adapter (the default is what the method's "
+        "paper shares: the whole model). A method of your own is module:Class. A row may have a name: 'plain = fedavg'."
     ),
 ]
 Seeds = Annotated[str, typer.Option(help="Comma-separated seeds.")]

@@ -64,7 +64,7 @@ Write = Annotated[
 
 
 @app.command(
-    epilog="Example: refprotofl tune --methods refprotofl,fedprox:share=full --search train.lr=0.003,0.01,0.03 "
+    epilog="Example: refprotofl tune --methods refprotofl,fedprox --search train.lr=0.003,0.01,0.03 "
     "--search refprotofl.align=0.1,1,10 --search fedprox.mu=0.001,0.01,0.1 --preset small --write tuned.toml"
 )
 def tune(

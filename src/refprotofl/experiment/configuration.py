@@ -43,7 +43,9 @@ class _Keys(Table):
     partition: Literal["dirichlet", "iid", "shards", "natural"] = "dirichlet"
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
-    share: Literal["adapter", "full"] = "adapter"
+    share: Literal["auto", "adapter", "full"] = Field(
+        "auto", description="parts that clients share, if the method leaves it open; auto is what its paper shares"
+    )
     validation: Annotated[float, Field(ge=0, le=0.9)] = key(
         0.0,
         "share of each client's training samples that is held out and scored instead of the test set, 0 to 0.9",
@@ -119,6 +121,18 @@ class _Keys(Table):
     def asked(self) -> dict[str, Any]:
         """What was set, whether it enters the hash or not; `parse` makes the same experiment of it."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @model_validator(mode="after")
+    def _resolve_share(self) -> Self:
+        """Replace share = "auto" by what it means, so that both are one experiment with one hash.
+
+        For a user's own method this is done when its code is loaded.
+        """
+        if self.share == "auto":
+            self.model_fields_set.discard("share")  # another method resolves it in its own way
+            if self.method in METHODS:
+                self.__dict__["share"] = METHODS[self.method].auto_share
+        return self
 
     @model_validator(mode="after")
     def _method_agrees(self) -> Self:

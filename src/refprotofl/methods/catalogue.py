@@ -125,13 +125,14 @@ def options_of(experiment: "Experiment") -> Any:
 
 
 def with_options(experiment: "Experiment") -> "Experiment":
-    """Return the experiment with the defaults of a user's own method filled in, once its rules are checked."""
+    """Return the experiment with what a user's own method decides filled in, once its rules are checked."""
     method = find_method(experiment.method)
     if method.table is None or method.name in METHODS:
         own = fill_options(method.name, method.defaults, experiment.own)
     else:
         own = _read_own(method.table, experiment.own).plain()
-    filled = experiment.model_copy(update={"own": own})
+    share = method.auto_share if experiment.share == "auto" else experiment.share
+    filled = experiment.model_copy(update={"own": own, "share": share})
     try:
         method.check(filled)
     except ValueError as problem:

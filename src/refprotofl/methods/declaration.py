@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ADAPTER, ALL, Parts
@@ -85,9 +85,15 @@ def lazy(reference: str) -> Any:
     return _Lazy(reference)
 
 
-def by_share(experiment: "Experiment") -> Parts:
-    """Return the parts that the key `share` names."""
-    return ALL if experiment.share == "full" else ADAPTER
+@dataclass(frozen=True)
+class ByShare:
+    """The parts that the key `share` names: a value of `shared`. `auto` is the choice of the method's paper."""
+
+    auto: Literal["adapter", "full"] = "adapter"
+
+    def __call__(self, experiment: "Experiment") -> Parts:
+        chosen = self.auto if experiment.share == "auto" else experiment.share
+        return ALL if chosen == "full" else ADAPTER
 
 
 class Method:
@@ -101,7 +107,7 @@ class Method:
     server: "ClassVar[type[Server]]"
     client: "ClassVar[type[Client]]"
     options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
-    shared: ClassVar[Any] = staticmethod(by_share)  # the model's parts that clients share
+    shared: ClassVar[Any] = ByShare()  # the model's parts that clients share
     cost: ClassVar[Any] = Cost()
     releases: ClassVar[Any] = Releases()  # for [privacy], where a method that does not declare them is refused
     extra_outputs: ClassVar[Any] = 0  # logits in addition to those of the classes
@@ -179,6 +185,17 @@ class Method:
     def line(self) -> str:
         """The summary: the first line of its docstring."""
         return (type(self).__doc__ or self.name).strip().splitlines()[0].rstrip(".")
+
+    @property
+    def reads_share(self) -> bool:
+        """Whether the key `share` has an effect: it has none on a method that declares its parts itself."""
+        return isinstance(type(self).shared, ByShare)
+
+    @property
+    def auto_share(self) -> Literal["adapter", "full"]:
+        """The value of `share` that "auto" means for this method; "adapter" where the key has no effect."""
+        shared = type(self).shared
+        return shared.auto if isinstance(shared, ByShare) else "adapter"
 
     @property
     def page(self) -> str:

@@ -10,7 +10,7 @@ from refprotofl.core.parts import ADAPTER, ALL, Parts
 from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import resolve
-from refprotofl.methods import METHODS
+from refprotofl.methods.catalogue import METHODS, find_method
 from refprotofl.methods.declaration import Cost
 from refprotofl.models import build_model
 
@@ -67,12 +67,20 @@ def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
     resolved = resolve(experiment, load_federated(experiment, data))
     rows = []
     for name, method in METHODS.items():
-        shared, formula = method.shared(resolved), method.cost(resolved)
-        model = build_model(resolved, method.extra_outputs(resolved))
-        values = symbols(formula, resolved, sum(model.sizes(shared)))
+        share = resolved.share if "share" in resolved.model_fields_set else method.auto_share
+        own = resolved.model_copy(update={"share": share})
+        shared, formula = method.shared(own), method.cost(own)
+        model = build_model(own, method.extra_outputs(own))
+        values = symbols(formula, own, sum(model.sizes(shared)))
         up, down = evaluate(formula.up, values), evaluate(formula.down, values)
         rows.append(CostRow(name, method.line, words(shared), formula, up, down, method.notes))
     return rows
+
+
+def shared_by(experiment: Experiment) -> str:
+    """Return the parts that clients share, for a sentence: the whole model, the adapter, nothing, or names."""
+    shared = words(find_method(experiment.method).shared(experiment))
+    return {"full": "the whole model", "adapter": "the adapter"}.get(shared, shared)
 
 
 def words(shared: Parts) -> str:

@@ -1,6 +1,6 @@
 """Rows of a study: methods with their switches, and the names that tables call them by.
 
-As a user types them: `refprotofl, whole = fedavg:share=full, my_module:Mine:own.trim=0.2`. Commas separate methods and
+As a user types them: `refprotofl, lg = fedavg:share=adapter, my_module:Mine:own.trim=0.2`. Commas separate methods and
 colons separate switches. Both may also be part of a value: a switch begins only where a key and `=` follow, and nothing
 inside quotes or brackets separates.
 """
@@ -49,7 +49,7 @@ def read_row(text: str) -> Row:
     if len(name) > 1 and name[0] in "\"'" and _QUOTED_OR_ONE.fullmatch(name):  # all of it in one pair of quotes
         name = name[1:-1].replace('\\"', '"').strip()
     if not name or not method:
-        raise InputError(f"{text}: write a name, = and a method, as in 'whole = fedavg:share=full'.")
+        raise InputError(f"{text}: write a name, = and a method, as in 'lg = fedavg:share=adapter'.")
     return Row(name, method)
 
 

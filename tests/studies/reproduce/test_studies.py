@@ -59,6 +59,8 @@ def test_the_variants_share_and_score_each_in_its_own_way(grid_of: Callable[...,
     full = {label for label, share in shares["standard"].items() if share == "full"}
     assert full == {"FedAvg", "FedProx", "FedNova", "VHL", "FAST"}
     assert {*shares["reconstruction"].values()} == {"adapter"}
+    (added,) = study("accuracy", Scope(("mnist",), (0.5,), ("fedproc",)), "reconstruction").blocks[0].rows
+    assert (added.label, added.asked) == ("fedproc", "fedproc:share=adapter")
     assert study("accuracy").protocol == "personal"
     reconstruction = study("accuracy", ALL, "reconstruction")
     assert reconstruction.protocol == "personal_before"
@@ -110,7 +112,8 @@ def test_curves_are_five_times_as_long_and_the_map_leaves_controls_out() -> None
         (["fedprox:fedprox.mu=1"], ["fedprox:fedprox.mu=1"], ["fedprox:fedprox.mu=1"]),
         (["lg-fedavg"], ["LG-FedAvg", "LG-FedAvg + public images"], []),
         (["fedavg:share=full"], ["FedAvg"], []),
-        (["fedavg:share=adapter"], ["fedavg:share=adapter"], []),
+        (["fedavg:share=adapter"], ["fedavg:share=adapter"], ["FedAvg"]),
+        (["fedproc"], ["fedproc"], ["fedproc"]),
     ],
 )
 def test_only_the_methods_that_are_named(methods: list[str], standard: list[str], reconstruction: list[str]) -> None:

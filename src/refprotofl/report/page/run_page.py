@@ -9,10 +9,12 @@ from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.network import Links
 from refprotofl.core.units import counted, duration, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import METHODS
 from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.safe_io import CHECKPOINT
+from refprotofl.report.costs import shared_by
 from refprotofl.report.page.anchors import prototype_figure
 from refprotofl.report.page.clients import class_figures, client_figures, dropped_tables
 from refprotofl.report.page.curves import Stop, link_curve, progress_of, run_curves, stops_of
@@ -95,12 +97,20 @@ def _tiles(run: RunRecord, stops: Sequence[Stop], headline: str) -> list[Tile]:
     dropped = sum(run.absent.values())
     return [
         Tile(f"{headline} accuracy", percent(reached), f"after round {stops[-1].round}" if stops else ""),
+        *_shared_tile(run.experiment),
         Tile("uplink", size(up), "all clients and rounds"),
         Tile("downlink", size(down), f"plus {size(once)} one-time setup" if once else ""),
         Tile("rounds", f"{run.rounds_done:,}", f"of {run.experiment.rounds:,}"),
         Tile("time", duration(seconds), counted(run.workers, "process")),
         Tile("dropped clients", f"{dropped:,}", "over all rounds"),
     ]
+
+
+def _shared_tile(experiment: Experiment) -> list[Tile]:
+    """Return the tile of what clients share; none for the user's own code, which is not imported."""
+    if experiment.method not in METHODS:
+        return []
+    return [Tile("clients share", shared_by(experiment), f"method {experiment.method}")]
 
 
 LEFT_OUT = {"input"}  # class names and normalisation, shown elsewhere

@@ -20,6 +20,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_file_name
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment.presets import load_experiment, set_keys
+from refprotofl.methods.catalogue import find_method
 from refprotofl.report.comparable import check_settings
 from refprotofl.studies.reproduce.verdicts import PRESET, Setting
 from refprotofl.studies.results import Result
@@ -65,7 +66,7 @@ TABLE_2 = {(True, True): 45.51, (False, True): 44.62, (True, False): 45.37, (Fal
 Variant = Literal["standard", "reconstruction"]
 
 TRAIN_ON = ":public.train-on=true"
-_FULL = ":share=full"
+_FULL, _ADAPTER = ":share=full", ":share=adapter"
 _AVERAGING = ("fedavg", "fedprox", "fednova", "vhl", "fast")  # those of the paper that share weights
 _WITH_CONTROL = ("refprotofl", "local", "lg-fedavg", "fedavg")
 _EXTRA_METHODS = {"local": "local training", "lg-fedavg": "LG-FedAvg"}
@@ -162,7 +163,7 @@ def accuracy(scope: Scope, variant: Variant) -> Study:
 
 def _accuracy_rows(scope: Scope, variant: Variant, dataset: str, alpha: float) -> tuple[Row, ...]:
     def asked(method: str) -> str:
-        return method + _FULL * (variant == "standard" and method in _AVERAGING)
+        return method + (_FULL if variant == "standard" else _ADAPTER) * (method in _AVERAGING)
 
     printed = TABLE_1
     rows = [Row(label, asked(name), printed.get((dataset, alpha, name))) for name, label in METHODS.items()]
@@ -179,7 +180,12 @@ def _added(rows: Sequence[Row], scope: Scope, variant: Variant) -> list[Row]:
     more = [Row(name, name) for name in scope.methods if name not in known]
     if variant == "standard":
         return more
-    return [row for row in more if row.method != "lg-fedavg" and "share" not in row.switched]
+    more = [row for row in more if row.method != "lg-fedavg" and "share" not in row.switched]
+    return [replace(row, asked=row.asked + _ADAPTER * _shares_all(row.method)) for row in more]
+
+
+def _shares_all(method: str) -> bool:
+    return find_method(method).auto_share == "full"
 
 
 def ablation(scope: Scope, variant: Variant) -> Study:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Switch, Table
-from refprotofl.methods.declaration import Method, Releases, lazy
+from refprotofl.methods.declaration import ByShare, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -34,6 +34,7 @@ class FAST(Method):
     options = Options
     server = lazy("refprotofl.methods.builtin.fast.fast:FASTServer")
     client = lazy("refprotofl.methods.builtin.fast.fast:FASTClient")
+    shared = ByShare("full")
     simulation_only = (
         "it sends every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
         "the PCA"

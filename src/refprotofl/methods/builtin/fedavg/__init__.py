@@ -1,7 +1,7 @@
 """FedAvg (McMahan et al. 2017), and FedAvg of the adapter alone."""
 
 from refprotofl.core.parts import ADAPTER
-from refprotofl.methods.declaration import Method, lazy, releases_of_weights
+from refprotofl.methods.declaration import ByShare, Method, lazy, releases_of_weights
 
 
 class FedAvg(Method):
@@ -10,6 +10,7 @@ class FedAvg(Method):
     name = "fedavg"
     server = lazy("refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer")
     client = lazy("refprotofl.methods.builtin.fedavg.fedavg:FedAvgClient")
+    shared = ByShare("full")
     releases = staticmethod(releases_of_weights)
 
 

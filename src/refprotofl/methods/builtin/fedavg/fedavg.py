@@ -1,6 +1,6 @@
 """FedAvg (McMahan et al. 2017): weights averaged by data size.
 
-With `share = "full"` all weights, with `share = "adapter"` feature layer and head: then it is LG-FedAvg.
+By default all weights; with `share = "adapter"` feature layer and head: then it is LG-FedAvg.
 """
 
 from collections.abc import Sequence

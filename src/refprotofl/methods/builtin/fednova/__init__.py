@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from refprotofl.experiment.keys import Table, Weight
-from refprotofl.methods.declaration import Cost, Method, Releases, lazy
+from refprotofl.methods.declaration import ByShare, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -23,6 +23,7 @@ class FedNova(Method):
     options = Options
     server = lazy("refprotofl.methods.builtin.fednova.fednova:FedNovaServer")
     client = lazy("refprotofl.methods.builtin.fednova.fednova:FedNovaClient")
+    shared = ByShare("full")
     notes = (
         "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number "
         "of steps, which shrinks the server's move with momentum",

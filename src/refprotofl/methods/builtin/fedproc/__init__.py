@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from refprotofl.experiment.keys import Rate, Table
-from refprotofl.methods.declaration import BY_HOLDERS, Cost, Method, Releases, lazy
+from refprotofl.methods.declaration import BY_HOLDERS, ByShare, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -25,6 +25,7 @@ class FedProc(Method):
     options = Options
     server = lazy("refprotofl.methods.builtin.fedproc.fedproc:FedProcServer")
     client = lazy("refprotofl.methods.builtin.fedproc.fedproc:FedProcClient")
+    shared = ByShare("full")
     depends_on_rounds = True
     notes = (
         "reconstructed from what is published of it; temperature and the averaging of prototypes are this project's",
