@@ -52,7 +52,7 @@ def backbone(shape):
     return layers.requires_grad_(False)
 """
 
-# Every method with the adapter shared where the key `share` decides, and with the switches that change what is sent or remembered.
+# Every method, with a shared adapter where `share` decides, and with switches that change what is sent or remembered.
 VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"} for name in METHODS} | {
     "refprotofl, all classes covered": {"public": {"coverage": 1.0}},
     "refprotofl, no public set": {"public": {"coverage": 0.0}},
