@@ -36,7 +36,10 @@ def test_figures_and_links_come_with_it(refprotofl: Command, finished_copy: Path
         (("report", "nowhere"), "There is no nowhere."),
         (("report", "."), "is not a run folder, and there is none in it"),
         (("report", "{run}", "--out", "page.pdf"), "a page is written to a .html file"),
-        (("report", "{run}", "--link", "pigeon"), "--link pigeon: allowed are wifi, lte, nb-iot, lora"),
+        (
+            ("report", "{run}", "--link", "pigeon"),
+            "--link pigeon: give one link for all clients; allowed: wifi, lte, nb-iot, lora",
+        ),
         (("watch", "nowhere"), "There is no nowhere."),
         (("watch", "{run}", "--host", "no.such.host.invalid"), "Cannot listen at no.such.host.invalid"),
         (("export-log", ".", "--to", "csv"), "is not a run folder"),

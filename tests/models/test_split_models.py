@@ -269,7 +269,7 @@ def test_what_is_wrong_with_a_backbone_is_told_before_anything_is_trained(own: s
 
 
 def test_a_module_that_is_missing_or_broken_is_told(own: str) -> None:
-    with pytest.raises(InputError, match="there is no module 'own_nowhere', looked in"):
+    with pytest.raises(InputError, match="module 'own_nowhere' not found"):
         build_model(experiment(name="own_nowhere:net"))
     with pytest.raises(InputError, match="importing it failed with ZeroDivisionError: division by zero"):
         build_model(experiment(name="own_broken:net"))

@@ -179,7 +179,7 @@ def test_encode_names_the_field_and_the_fault(value: object, sentence: str) -> N
 
 
 def test_encode_refuses_what_is_no_message() -> None:
-    with pytest.raises(WireError, match="a dict, not a list"):
+    with pytest.raises(WireError, match="a dict, not list"):
         encode([1])  # type: ignore[arg-type]
     with pytest.raises(WireError, match="a text, not 3"):
         encode({3: 1})  # type: ignore[dict-item]

@@ -18,7 +18,7 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
-from refprotofl.privacy.accounting import sentence
+from refprotofl.privacy.accounting import epsilon_sentence
 from refprotofl.records.summary import Summary
 from refprotofl.report.page.elements import title
 from refprotofl.studies.cells import Cell
@@ -169,7 +169,7 @@ def print_summary(console: Console, summary: Summary, folder: Path, beside: tupl
     _head(console, title(experiment), " (method's own numbers of the last round)")
     _show_accuracy(console, summary, beside)
     if "privacy" in summary:
-        say(sentence(summary["privacy"]), console)
+        say(epsilon_sentence(summary["privacy"]), console)
     _tell_weakest(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]

@@ -53,7 +53,7 @@ def resolve(mode: Mode) -> Mode:
 
 
 def caveat(mode: Mode) -> str | None:
-    """Return what a person should know who asked for `mode` on this CPU."""
+    """Return a warning for the user if this CPU cannot compute in `mode`."""
     if mode == resolve(mode) or mode == "native":
         return None
     return (

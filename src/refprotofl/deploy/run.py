@@ -14,7 +14,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
-from refprotofl.data.server_data import Apart, load_apart, overlaps
+from refprotofl.data.server_data import ServerData, load_server_data, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
@@ -61,7 +61,7 @@ def deploy(transport: Transport, settings: Settings, place: Place, progress: Pro
         finished = enter(folder, experiment, True, settings.data, None, resolve_apart)
         if finished is not None:
             return finished
-        apart = load_apart(experiment, settings.data, seen_from(out))
+        apart = load_server_data(experiment, settings.data, seen_from(out))
         for note in overlaps(apart):
             progress.on_note(note)
         experiment, side = server_side(experiment, apart, device)
@@ -101,9 +101,9 @@ def refuse_undeployable(experiment: Experiment) -> None:
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
 
 
-def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> tuple[Experiment, ServerSide]:
+def server_side(experiment: Experiment, apart: ServerData, device: torch.device) -> tuple[Experiment, ServerSide]:
     """The experiment in full, by what the server has: a public set, a test set, or the keys of [input]."""
-    seen = apart.seen or experiment.input
+    seen = apart.input or experiment.input
     if seen is None:
         raise InputError(
             "Nobody tells what the nodes' images look like: set public.dataset or test.dataset, or the keys of [input] "
@@ -143,7 +143,7 @@ def refuse_impossible(seen: Input) -> None:
         raise InputError(f"input.{key} = {given}: it must be {allowed}.")
 
 
-def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def tested_on(apart: ServerData, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """What one aggregated model is scored on; none without a test set."""
     if apart.test is None:
         empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
@@ -153,7 +153,7 @@ def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tup
     return torch.from_numpy(apart.test.images[rows]).to(device), torch.from_numpy(labels[rows])
 
 
-def shared_test(apart: Apart, experiment: Experiment) -> bytes:
+def shared_test(apart: ServerData, experiment: Experiment) -> bytes:
     """The test set as every node is given it; nothing without one."""
     images, labels = tested_on(apart, experiment, devices.CPU)
     if not len(labels):

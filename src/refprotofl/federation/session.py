@@ -103,7 +103,7 @@ def run(
         steps, costs = partial(simulation.steps_of_round, federation), partial(simulation.spent_after, federation)
         loop = Loop(side, opened, checkpoint, folder, callback, steps, costs)
         origin = origin_of(federation.experiment, data_dir, seen_from(folder.path), experiment.numerics)
-        loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_told())
+        loop.begin(origin, planned, count, devices.describe(device, count), federation.data.partition_record())
         return RunResult(loop.run(started), folder.path)
 
 
@@ -196,4 +196,4 @@ def check_workers(workers: Workers) -> None:
 
 
 def worker_count(workers: Workers, experiment: Experiment, device: torch.device) -> int:
-    return min(devices.places(device) if workers == "auto" else workers, experiment.clients)
+    return min(devices.process_count(device) if workers == "auto" else workers, experiment.clients)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import numerics
-from refprotofl.core.devices import CPU, dealt, make_repeatable
+from refprotofl.core.devices import CPU, assign_devices, make_repeatable
 from refprotofl.core.process import keep_freed_memory
 from refprotofl.core.state import State
 from refprotofl.data import FederatedData, load_federated
@@ -209,7 +209,7 @@ def worker_specifications(site: Site) -> list[bytes]:
         "folder": str(site.folder.absolute()),
         "seen_from": None if site.federation.seen_from is None else str(site.federation.seen_from),
     }
-    devices = dealt(site.federation.device, site.workers)
+    devices = assign_devices(site.federation.device, site.workers)
     return [json.dumps({**plain, "device": str(device)}).encode() for device in devices]
 
 

@@ -84,7 +84,7 @@ class RunMark(TypedDict):
 
 
 class Origin(TypedDict):
-    """What determines the results in addition to the experiment; None where it is not known."""
+    """The other determinants of the results in addition to the experiment; None where unknown."""
 
     results: int
     data: str | None

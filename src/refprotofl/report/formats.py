@@ -9,7 +9,7 @@ from typing import Any
 
 from refprotofl.core.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.privacy.accounting import in_cell, meaning
+from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning
 from refprotofl.report.comparison import Difference, OverSeeds, headline
 from refprotofl.report.statistics import Estimate, Standing, standings
 from refprotofl.report.tables import Entry, Table, csv_of
@@ -113,7 +113,7 @@ def accuracies(rows: Sequence[OverSeeds]) -> Cells:
     columns = {
         "shares": [row.share for row in rows],
         first: [with_interval(row.accuracy.get(first)) for row in rows],
-        "epsilon": ["-" if row.privacy is None else in_cell(row.privacy) for row in rows],
+        "epsilon": ["-" if row.privacy is None else epsilon_cell(row.privacy) for row in rows],
         "difference": _differences(rows, first),
         f"last {rows[0].evaluations}": [with_interval(row.last.get(first)) for row in rows],
         "worst client": [percent(row.worst.get(by_client)) for row in rows],
@@ -175,7 +175,7 @@ def legend(rows: Sequence[OverSeeds]) -> list[str]:
     """What the columns of accuracies mean."""
     first, headings, evaluations = headline(rows), accuracies(rows)[0], rows[0].evaluations
     lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *_difference_legend(rows, first)]
-    lines += dict.fromkeys(f"epsilon: {meaning(row.privacy)}" for row in rows if row.privacy is not None)
+    lines += dict.fromkeys(f"epsilon: {epsilon_meaning(row.privacy)}" for row in rows if row.privacy is not None)
     if f"last {evaluations}" in headings:
         lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations")
     if "spread" in headings:

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import torch
 
-from refprotofl.core.devices import choose, places
+from refprotofl.core.devices import choose, process_count
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.process import interrupts_ignored, live_with_parent
 from refprotofl.experiment import Experiment
@@ -27,7 +27,7 @@ WORTH_HANDS = 30.0  # seconds of a grid below which starting more processes cost
 def hands_for(cells: Sequence[Cell], seconds: float) -> int:
     """How many processes beside this one, for cells that take so long in one."""
     on_cpu = all(choose(cell.experiment.device).type == "cpu" for cell in cells)
-    cores = places(torch.device("cpu"))
+    cores = process_count(torch.device("cpu"))
     return min(cores, len(cells)) - 1 if on_cpu and seconds > WORTH_HANDS else 0
 
 
