@@ -33,7 +33,7 @@ def bench() -> None:
     """Measurements that you can repeat on your machine."""
 
 
-def tell(progress: str) -> None:
+def show_progress(progress: str) -> None:
     notes.print(progress, style="dim")
 
 
@@ -110,7 +110,7 @@ def bench_aggregate(
     limit_kernels(None, None)
     from refprotofl.bench.aggregation import measure_aggregation
 
-    present(measure_aggregation(uploads, size, keep, repeats, tell), as_json)
+    present(measure_aggregation(uploads, size, keep, repeats, show_progress), as_json)
 
 
 @bench_app.command("codes", epilog="Example: refprotofl bench codes --preset small --set dataset=fashion-mnist")
@@ -162,13 +162,13 @@ def bench_kernels(
 
     own = _own_backbone(settings or [])
     if own is not None:
-        present(measure_layouts(own, repeats=repeats, tell=tell), as_json)
+        present(measure_layouts(own, repeats=repeats, show_progress=show_progress), as_json)
         return
     names = list(dict.fromkeys(row[0] for row in FAST))
     if model is not None and model not in names:
         raise InputError(f"--model {model}: there are {', '.join(names)}.")
     rows = [row for row in FAST if row[0] == (model or row[0]) and (cifar_stem or "cifar" not in row)]
-    present(measure_kernels(rows, repeats=repeats, tell=tell), as_json)
+    present(measure_kernels(rows, repeats=repeats, show_progress=show_progress), as_json)
 
 
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds of a run.")]
@@ -201,7 +201,7 @@ def bench_overhead(
         sizes = [MODELS.get(named[-1], MODELS["cnn"])] if named else list(MODELS.values())
         choices = [[*SETTINGS, *size, *given] for size in sizes]
     experiments = [load_experiment(file, preset, choice) for choice in choices]
-    present(measure_overheads(experiments, data, repeats, tell, watched), as_json)
+    present(measure_overheads(experiments, data, repeats, show_progress, watched), as_json)
 
 
 @bench_app.command("workers", epilog="Example: refprotofl bench workers --workers 4")
@@ -225,7 +225,7 @@ def bench_workers(
 
     base = SETTINGS if file is None and preset is None else ()
     experiment = load_experiment(file, preset, [*base, *(settings or ()), f"rounds={rounds}"])
-    present(measure_workers(experiment, data, workers, repeats, tell), as_json)
+    present(measure_workers(experiment, data, workers, repeats, show_progress), as_json)
 
 
 @bench_app.command(
@@ -254,7 +254,7 @@ def bench_scale(
         check_suffix(picture)
     counts = _counts("--clients", clients)
     taking_part = None if in_a_round == "all" else _counts("--in-a-round", in_a_round)[0]
-    report = measure_scale(points(model, counts, taking_part, samples, rounds), tell)
+    report = measure_scale(points(model, counts, taking_part, samples, rounds), show_progress)
     present(report, as_json)
     if picture is not None:
         title = f"{model}, {counted(samples, 'sample')} each, {in_a_round} in a round"
@@ -288,7 +288,7 @@ def bench_numerics(
     else:
         experiments = [load_experiment(preset="quick")]
         experiments += [load_experiment(settings=[*SETTINGS, *size]) for size in MODELS.values()]
-    present(measure_numerics(experiments, data, repeats, tell), as_json)
+    present(measure_numerics(experiments, data, repeats, show_progress), as_json)
 
 
 @bench_app.command("start", epilog="Example: refprotofl bench start --repeats 5")
@@ -296,7 +296,7 @@ def bench_start(repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """How soon the help text and the first round are there, beside what they cannot beat."""
     from refprotofl.bench.start import measure_start
 
-    present(measure_start(repeats, tell), as_json)
+    present(measure_start(repeats, show_progress), as_json)
 
 
 def _counts(option: str, text: str) -> list[int]:

@@ -13,7 +13,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")  # this machine, to itself
 LONGEST = 253  # characters of a name
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NUMBERS = re.compile(r"[0-9.]+")  # what could be an address only
+_NUMBERS = re.compile(r"[0-9.]+")  # can only be an address
 
 
 def read_host(text: str, option: str) -> str:

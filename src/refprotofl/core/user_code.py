@@ -133,7 +133,7 @@ def _named(source: bytes, place: str) -> Iterator[str]:
             yield node.value.partition(":")[0]
 
 
-Reference = tuple[str, str]  # the dotted key, and what it says
+Reference = tuple[str, str]  # the dotted key and its value
 
 _DATA_ONLY = ("input",)  # names of classes may look like anything
 _OURS = ("hf:", "open_clip:")

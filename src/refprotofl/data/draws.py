@@ -1,6 +1,6 @@
 """Class-balanced draws: limits, the split of a set that has none, and the public set.
 
-The public set is held out of the training split before anything goes to clients.
+The public set is held out of the training split before the partition among clients.
 """
 
 from collections.abc import Sequence

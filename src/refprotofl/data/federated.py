@@ -25,7 +25,7 @@ from refprotofl.experiment import Experiment
 def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:
     """Return the sorted positions in `test_labels` of every client.
 
-    Each class goes to the clients in proportion to their training samples of it, `class_counts` (clients, C).
+    Each class is divided among the clients in proportion to their training samples of it, `class_counts` (clients, C).
     A test sample of a class that any client holds has one owner, those of other classes have none.
     """
     clients, num_classes = class_counts.shape

@@ -1,4 +1,4 @@
-"""How images are read, by the keys of the experiment: `resize`, `crop`, and natural clients."""
+"""Options for reading images, from the experiment's keys: `resize`, `crop`, and natural clients."""
 
 from dataclasses import dataclass
 from pathlib import Path

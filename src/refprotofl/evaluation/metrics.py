@@ -155,7 +155,7 @@ def auroc(samples: ScoredSamples) -> float | None:
 @metric("cross-entropy", needs_logits=True, high=LARGEST_LOSS, higher_is_better=False)
 def loss(samples: ScoredSamples) -> float | None:
     """Return the mean cross-entropy over samples, in double precision; NaN where logits are not finite."""
-    import torch  # what computes logits has it; a command that only names metrics need not wait for it
+    import torch  # already imported where logits are computed; other commands need not wait for it
 
     if samples.labels is None or samples.logits is None:
         return None

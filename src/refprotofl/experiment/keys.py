@@ -52,7 +52,7 @@ def at_most(limit: float) -> AfterValidator:
 
     def check(value: float) -> float:
         if value > limit:
-            raise ValueError(f"is more than the maximum, {limit:,}")
+            raise ValueError(f"is more than the maximum of {limit:,}")
         return value
 
     return AfterValidator(check)

@@ -123,7 +123,7 @@ class Compress(Table):
 
 class Evaluate(Table):
     every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
-    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or how many clients are evaluated")
+    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of clients that are evaluated")
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
 

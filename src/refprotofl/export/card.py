@@ -71,7 +71,7 @@ def _classes(names: tuple[str, ...]) -> str:
 def _accuracy(trained: TrainedModel) -> str:
     heading = "## Accuracy\n\n"
     if trained.communication is None:
-        return f"{heading}Exported on the device that it belongs to, which is not told how it was scored.\n"
+        return f"{heading}Exported on its own device, which does not know its scores.\n"
     summary = RunFolder(trained.folder).read_summary()
     if summary is None:
         return f"{heading}The run was not finished when this model was exported; no accuracy is stated.\n"

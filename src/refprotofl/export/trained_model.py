@@ -1,4 +1,4 @@
-"""TrainedModel models from the checkpoint of a run folder: one client's, and the server's aggregated one."""
+"""Trained models from the checkpoint of a run folder: one client's, and the server's aggregated one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

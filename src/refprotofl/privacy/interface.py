@@ -32,7 +32,7 @@ def setting(unit: str) -> str:
 class Mechanism(ABC):
     """The privacy mechanism of one experiment, without state of its own.
 
-    Each mechanism answers every question about what is allowed. What it does not override adds nothing.
+    Each mechanism declares everything that it allows or excludes. The default methods add nothing.
     """
 
     unit: ClassVar[str]

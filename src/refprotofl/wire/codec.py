@@ -209,7 +209,7 @@ def _check_sparse(sparse: Sparse) -> None:
         raise WireError(f"a Sparse with {len(indices)} indices and {len(values)} values; they must match")
     _check_size(sparse.size)
     if len(indices) and (int(indices[0]) < 0 or int(indices[-1]) >= sparse.size):
-        raise WireError(f"the indices of a Sparse of size {sparse.size} must lie in [0, {sparse.size})")
+        raise WireError(f"the indices of a Sparse of size {sparse.size} must be in [0, {sparse.size})")
     if not bool((indices[1:] > indices[:-1]).all()):
         raise WireError("the indices of a Sparse must be strictly ascending: sorted, none twice")
 
@@ -221,7 +221,7 @@ def _check_size(size: object) -> None:
 
 def _int_bytes(number: int) -> bytes:
     if not -(1 << 63) <= number < 1 << 63:
-        raise WireError("an integer must lie within 64 bits, -2**63 to 2**63 - 1")
+        raise WireError("an integer must fit into 64 bits, -2**63 to 2**63 - 1")
     return varint(2 * number if number >= 0 else -2 * number - 1)
 
 

@@ -124,7 +124,7 @@ def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table
         found.append(Table(name, ("method", *headings), shown, notes, left=left))
     if trained:
         settings = [[words(name), words(how)] for name, how in trained.items()]
-        found.append(Table("TrainedModel with", ("method", "settings of its own"), settings, left=2))
+        found.append(Table("Trained with", ("method", "settings of its own"), settings, left=2))
     told = [[words(note)] for note in footnotes(rows)]
     return [*found, *([Table("What the methods tell of themselves", ("note",), told)] if told else [])]
 
