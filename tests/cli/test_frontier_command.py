@@ -31,14 +31,14 @@ def test_from_a_budget_to_the_run_of_the_winner(refprotofl: Any, tmp_path: Path)
     assert (out / "report.html").exists()
     assert (out / "figures" / "frontier.png").exists()
     assert {path.suffix for path in (out / "tables").iterdir()} == {".md", ".tex", ".csv", ".json"}
-    kept = [json.loads(path.read_text()) for path in (out / "cells").iterdir()]
+    kept = [json.loads(line) for line in (out / "cells.jsonl").read_text().splitlines()]
     assert {one["summary"]["experiment"]["validation"] for one in kept} == {0.1} == {record["experiment"]["validation"]}
 
-    stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    stamp = (out / "cells.jsonl").stat().st_mtime_ns
     again = refprotofl(*command, "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out) == record
-    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == stamps
+    assert (out / "cells.jsonl").stat().st_mtime_ns == stamp
 
     words = shlex.split(record["command"])[1:]
     assert refprotofl(*words, "--workers", 1, "--out", tmp_path / "run").code == 0

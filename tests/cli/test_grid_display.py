@@ -11,6 +11,7 @@ from tests.studies.conftest import TINY
 
 from refprotofl.cli.progress import GridWatcher
 from refprotofl.studies.cells import Cell, plan
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.runner import run_cells
 
 
@@ -19,7 +20,7 @@ def cells(tmp_path: Path) -> list[Cell]:
     return plan(None, "quick", TINY, ["local", "fedavg:share=full"], [0], tmp_path / "runs")
 
 
-def shown(cells: list[Cell], kept: Path | None = None, terminal: bool = False) -> str:
+def shown(cells: list[Cell], kept: KeptResults | None = None, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
     callback = GridWatcher(console, [cell.experiment.rounds for cell in cells])
     list(run_cells(cells, None, 1, callback.watch, kept=kept))
@@ -56,7 +57,8 @@ def test_the_bar_counts_rounds_in_whatever_order_they_are_done(cells: list[Cell]
 
 
 def test_the_bar_counts_what_was_done_before(cells: list[Cell], tmp_path: Path) -> None:
-    shown(cells[1:], tmp_path / "kept")
+    kept = KeptResults(tmp_path / "cells.jsonl")
+    shown(cells[1:], kept)
     shown(cells[:1])
-    assert "4/4" in shown(cells, tmp_path / "kept", terminal=True)
-    assert shown(cells, tmp_path / "kept") == ""
+    assert "4/4" in shown(cells, kept, terminal=True)
+    assert shown(cells, kept) == ""

@@ -33,18 +33,18 @@ def test_one_method_from_the_search_to_a_run_of_its_own(refprotofl: Any, tmp_pat
     assert scores["1e30"] is None
     best = max(("0.01", "0.05"), key=lambda lr: scores[lr])
     assert method["chosen"]["settings"] == {"train.lr": best, "fedprox.mu": "0.1"}
-    kept = {path.name: json.loads(path.read_text()) for path in (out / "cells").iterdir()}
-    assert {one["summary"]["experiment"]["validation"] for one in kept.values()} == {0.1}
+    kept = [json.loads(line) for line in (out / "cells.jsonl").read_text().splitlines()]
+    assert {one["summary"]["experiment"]["validation"] for one in kept} == {0.1}
     experiment = load_experiment(written)
     assert (experiment.method, experiment.share, experiment.train.lr) == ("fedprox", "full", float(best))
     assert (experiment.validation, experiment.seed, experiment.rounds) == (0, 0, 2)
     assert refprotofl("run", written, "--workers", 1, "--out", tmp_path / "run").code == 0
 
-    stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    stamp = (out / "cells.jsonl").stat().st_mtime_ns
     again = refprotofl(*command, "--json")  # over its own file
     assert again.code == 0, again.err
     assert json.loads(again.out) == record
-    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == stamps
+    assert (out / "cells.jsonl").stat().st_mtime_ns == stamp
 
 
 def test_several_methods_get_a_table_each_and_ends_are_told(refprotofl: Any, tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ({"clients": 10**9}, "clients = 1000000000 is more than the maximum of 1,000,000"),
         ({"rounds": 10**12}, "rounds = 1000000000000 is more than the maximum of 1,000,000"),
         ({"deadline": 1e300}, "deadline = 1e+300 is more than the maximum of 1,000,000,000"),
-        ({"public": {"per-class": 10**15}}, "public.per-class = 1000000000000000 is more than the maximum of 1,000,000"),
+        (
+            {"public": {"per-class": 10**15}},
+            "public.per-class = 1000000000000000 is more than the maximum of 1,0",
+        ),
         ({"train": {"batch-size": 10**9}}, "train.batch-size = 1000000000 is more than the maximum of 1,000,000"),
         ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
         ({"vhl": {"per-class": 10**9}}, "vhl.per-class = 1000000000 is more than the maximum of 10,000"),

@@ -170,7 +170,12 @@ def save_image(path, size=(8, 8)):
         ("none.npy", lambda path: None, InputError, r"Path not found: .*none\.npy"),
         ("none.png", lambda path: None, InputError, r"Path not found: .*none\.png"),
         ("a/b", lambda path: None, InputError, "path not found in"),
-        ("a.txt", lambda path: path.write_text("x"), InputError, r"files of this type are not supported\. Give a \.npz"),
+        (
+            "a.txt",
+            lambda path: path.write_text("x"),
+            InputError,
+            r"this type are not supported\. Give a \.npz",
+        ),
         ("a", lambda path: path.mkdir(), InputError, "a contains no images"),
         ("a.png", lambda path: path.write_bytes(b"x"), DataError, r"a\.png cannot be read as an image"),
         ("a.npz", lambda path: path.write_bytes(b"x"), DataError, r"a\.npz cannot be read as a numeric array"),
@@ -211,5 +216,5 @@ def test_unknown_names_and_classes(trained, digits, colour, tmp_path):
     np.savez(tmp_path / "words.npz", **splits)
     with pytest.raises(InputError, match="has a class 'one' that is unknown to the model; its classes are 0, 1"):
         predict(trained, tmp_path / "words.npz")
-    with pytest.raises(InputError, match="its images are 8 x 8 .* but the model takes 6 x 5 pixels with 3 channels"):
+    with pytest.raises(InputError, match=r"its images are 8 x 8 .* but the model takes 6 x 5 pixels with 3 channels"):
         predict(colour[0], "digits")

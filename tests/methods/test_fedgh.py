@@ -11,7 +11,6 @@ from refprotofl.core.errors import GuardError
 from refprotofl.core.state import tensor_of
 from refprotofl.federation import simulation
 from refprotofl.methods.builtin.fedgh.fedgh import FedGHServer
-from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, read_means
 
 
@@ -108,6 +107,6 @@ def test_counts_go_up_only_if_they_weigh(simulated: Any) -> None:
 
 
 def test_a_header_that_never_learns_stops_the_run(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "fit", lambda *_: None)
+    monkeypatch.setattr("refprotofl.methods.builtin.fedgh.fedgh.minimise", lambda *_: None)
     with pytest.raises(GuardError, match="left the header exactly as it was"):
         simulate({"method": "fedgh"})

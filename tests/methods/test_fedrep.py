@@ -6,10 +6,9 @@ import torch
 
 from refprotofl.core.errors import GuardError, RunError
 from refprotofl.experiment.sections import Train
-from refprotofl.methods.base import training
+from refprotofl.methods.base import client, training
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.training import train_part
-from refprotofl.methods.builtin.fedrep import fedrep
+from refprotofl.methods.base.training import train
 from refprotofl.models import BODY, HEAD, SplitModel
 
 
@@ -30,7 +29,7 @@ def samples():
 @pytest.mark.parametrize(("parts", "others"), [(HEAD, BODY), (BODY, HEAD)])
 def test_a_phase_moves_its_part_and_nothing_else(model, samples, parts, others):
     before = model.read(parts), model.read(others)
-    train_part(model, parts, samples, Train(batch_size=5), np.random.default_rng(0))
+    train(model, samples, Train(batch_size=5), np.random.default_rng(0), parts=parts)
     assert not torch.equal(model.read(parts), before[0])
     assert torch.equal(model.read(others), before[1])
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -49,7 +48,7 @@ def test_the_head_phase_is_plain_sgd_on_fixed_embeddings(model, samples):
             velocity[index] = 0.9 * velocity[index] + gradient
         weight, bias = weight - 0.1 * velocity[0], bias - 0.1 * velocity[1]
     table = Train(batch_size=5, lr=0.1, weight_decay=0.0)
-    train_part(model, HEAD, samples, table, np.random.default_rng(3))
+    train(model, samples, table, np.random.default_rng(3), parts=HEAD)
     assert torch.allclose(model.head.weight, weight, atol=1e-6)
     assert torch.allclose(model.head.bias, bias, atol=1e-6)
 
@@ -58,17 +57,17 @@ def test_a_part_that_does_not_move_stops_the_run(model, samples):
     for parameter in model.head.parameters():
         parameter.requires_grad = False
     with pytest.raises((GuardError, RuntimeError)):
-        train_part(model, HEAD, samples, Train(), np.random.default_rng(0))
+        train(model, samples, Train(), np.random.default_rng(0), parts=HEAD)
 
 
 def phases_of(simulate, monkeypatch, over):
     phases = []
 
-    def spy(model, parts, samples, table, order, **rest):
-        phases.append((parts, table.local_epochs, table.lr))
-        return training.train_part(model, parts, samples, table, order, **rest)
+    def spy(model, samples, settings, order, *, parts, **rest):
+        phases.append((parts, settings.local_epochs, settings.lr))
+        return train(model, samples, settings, order, parts=parts, **rest)
 
-    monkeypatch.setattr(fedrep, "train_part", spy)
+    monkeypatch.setattr(client, "train", spy)
     simulate({"method": "fedrep", "rounds": 1, "clients": 1, **over})
     return phases
 

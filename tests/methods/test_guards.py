@@ -87,7 +87,7 @@ def test_an_optimiser_that_leaves_the_backbone_alone_stops_the_run(
         model.write_private(before)
         return trained
 
-    monkeypatch.setattr("refprotofl.methods.builtin.refprotofl.client.train", adapter_only)
+    monkeypatch.setattr("refprotofl.methods.base.client.train", adapter_only)
     with pytest.raises(RunError, match=r"Round 1: .*client 0: train: training left the backbone exactly as it was"):
         simulate()
 

@@ -20,7 +20,7 @@ from refprotofl.federation.resolution import check_compressor
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods import Refused
 from refprotofl.methods.base.schema import MessageSchema, kinds, read_answer
-from refprotofl.methods.base.training import Diverged, embed
+from refprotofl.methods.base.training import Diverged, embed, minimise, plain_sgd
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common.prototypes import ClassMeans, mean_fields, read_means, write_means
 from refprotofl.wire import Ledger, Message, WireError, decode, encode
@@ -161,14 +161,14 @@ def test_pairs_are_every_held_prototype_by_client_and_class() -> None:
 def test_the_pull_averages_over_batch_and_embedding_or_over_the_batch_alone() -> None:
     anchors, defined = torch.tensor([[1.0, 1.0], [math.nan, 0.0]]), torch.tensor([True, False])
     batch, labels = torch.tensor([[3.0, 1.0], [5.0, 5.0]]), torch.tensor([0, 1])  # squared distance 4; unknown class
-    mse = learning.Pull(2.0, "w").penalty(anchors, defined)
-    squared = learning.Pull(2.0, "w", "squared").penalty(anchors, defined)
+    mse = learning.Alignment(2.0, "w").penalty(anchors, defined)
+    squared = learning.Alignment(2.0, "w", "squared").penalty(anchors, defined)
     assert mse is not None
     assert squared is not None
     assert mse(batch, labels).item() == 2 * 4 / (2 * 2)
     assert squared(batch, labels).item() == 2 * 4 / 2
-    assert learning.Pull(0.0, "w").penalty(anchors, defined) is None
-    assert learning.Pull(1.0, "w").penalty(anchors, torch.tensor([False, False])) is None
+    assert learning.Alignment(0.0, "w").penalty(anchors, defined) is None
+    assert learning.Alignment(1.0, "w").penalty(anchors, torch.tensor([False, False])) is None
 
 
 def test_the_contrast_is_the_softmax_over_cosines_to_known_anchors() -> None:
@@ -203,15 +203,15 @@ def test_running_means_are_of_the_last_epoch_alone() -> None:
 
 def test_the_server_steps_down_without_momentum() -> None:
     x = nn.Parameter(torch.zeros(1))
-    steps = learning.Steps(lr=0.25, epochs=2, batch=8)
-    learning.fit([x], lambda rows: (x - 1).square().sum(), 3, np.random.default_rng(0), steps)
+    settings = plain_sgd(lr=0.25, epochs=2, batch_size=8)
+    minimise([x], lambda rows: (x - 1).square().sum(), 3, settings, np.random.default_rng(0))
     assert x.item() == 0.75  # 0, 0.5, 0.75
 
 
 def test_a_server_whose_training_explodes_says_so() -> None:
     x = nn.Parameter(torch.ones(1))
     with pytest.raises(Diverged, match="a smaller server-lr than 1000"):
-        learning.fit([x], lambda rows: x.pow(4).sum(), 3, np.random.default_rng(0), learning.Steps(1000.0, 20, 8))
+        minimise([x], lambda rows: x.pow(4).sum(), 3, plain_sgd(1000.0, 20, 8), np.random.default_rng(0))
 
 
 # Every method, run

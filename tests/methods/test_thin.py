@@ -13,7 +13,6 @@ from refprotofl.core.parts import ALL
 from refprotofl.core.state import tensor_of
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Train
 from refprotofl.export.trained_model import load_trained
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.base.schema import Refused, Scope, ValidatedMessage
@@ -393,10 +392,9 @@ def test_with_no_samples_to_choose_by_the_common_model_stays(simulate_thin):
 
 
 def test_a_smaller_rate_is_for_tuning_alone(simulate_thin):
-    table = Train.model_validate({"lr": 0.2, "local-epochs": 6})
-    tuning = Options.model_validate({"tune-rate": 0.1, "tune-epochs": 2, "cooling": 0.5}).tuning(table)
-    assert tuning.lr == pytest.approx(0.02)
-    assert tuning.local_epochs == 2
+    options = Options.model_validate({"tune-rate": 0.1, "tune-epochs": 2, "cooling": 0.5})
+    assert options.finetuned(0.2) == pytest.approx(0.02)
+    assert options.cooled(0.2, round=3) == pytest.approx(0.05)
     full, slow = simulate_thin(), simulate_thin(thin={"tune-rate": 0.1})
     assert torch.equal(tensor_of(full.server_state(), "exact"), tensor_of(slow.server_state(), "exact"))
     moved = [

@@ -17,7 +17,7 @@ from refprotofl.federation.session import run
 from refprotofl.methods.aggregators.aggregation import Mean, Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.training import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
+from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.costs import cost_rows
 from refprotofl.wire.tensors import same_bits
@@ -61,7 +61,7 @@ def test_fednovas_progress_is_the_weight_of_the_gradients() -> None:
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     optimiser = FreshSgd([weight], Train(lr=0.05, momentum=0.9, weight_decay=0))
 
-    def grad_hook() -> None:
+    def grad_hook(trained: list[torch.nn.Parameter]) -> None:
         assert weight.grad is not None
         weight.grad += 0.3 * weight.detach()
 
@@ -97,20 +97,20 @@ def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
         assert same_bits(apply_update(start, aggregate_uploads(Mean(), 2, [])), start)  # without anybody nothing moves
 
 
-def test_the_proximal_pull_is_the_gradient_of_its_loss() -> None:
+def test_the_proximal_term_is_the_gradient_of_its_loss() -> None:
     model = SplitModel(torch.nn.Flatten(), 4, 3, 2, [0.0], [1.0])
     client: Any = type("Holder", (), {"model": model, "parts": ADAPTER})()
-    grad_hook = proximal_pull(client, 0.7)
-    assert grad_hook is not None
     received = model.read(ADAPTER)
+    grad_hook = proximal_term(client, received, 0.7)
+    assert grad_hook is not None
     shifted = received + torch.linspace(-1, 1, len(received))
     model.write(ADAPTER, shifted)
     for parameter in model.parameters_of(ADAPTER):
         parameter.grad = torch.zeros_like(parameter)
-    grad_hook()
+    grad_hook(model.parameters_of(ADAPTER))
     gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters_of(ADAPTER)])  # type: ignore[union-attr]
     assert torch.allclose(gradient, 0.7 * (shifted - received), atol=1e-6)
-    assert proximal_pull(client, 0.0) is None
+    assert proximal_term(client, received, 0.0) is None
 
 
 @pytest.mark.parametrize("share", ["adapter", "full"])
@@ -203,7 +203,7 @@ def test_a_shared_backbone_sees_the_test_images_once_for_all_clients(
 def test_training_that_leaves_the_shared_weights_alone_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refprotofl.methods.builtin.fedavg.fedavg.train", lambda *rest, **options: None)
+    monkeypatch.setattr("refprotofl.methods.base.client.train", lambda *rest, **options: None)
     with pytest.raises(GuardError, match="training did not change the shared weights"):
         finish(tmp_path / "run", method="fedavg", share="full")
 

@@ -14,6 +14,7 @@ from refprotofl.federation.session import Callback, run
 from refprotofl.studies import pool
 from refprotofl.studies.cells import Cell
 from refprotofl.studies.pool import WorkerPool, hands_for
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.runner import Failed, run_cells
 
 Watch = Callable[[int, Cell], Callback]
@@ -29,7 +30,7 @@ def wait_for(path: Path) -> None:
 def test_a_hand_does_the_last_runs_and_this_process_reads_them(
     tiny: MakeCell, unwatched: Watch, tmp_path: Path
 ) -> None:
-    cells, kept = [tiny("local", seed) for seed in range(3)], tmp_path / "cells"
+    cells, kept = [tiny("local", seed) for seed in range(3)], KeptResults(tmp_path / "cells.jsonl")
     alone = run(cells[2].experiment, out=tmp_path / "alone").summary["state_digest"]
     with WorkerPool(1, cells, None, kept):
         wait_for(cells[2].folder / "summary.json")

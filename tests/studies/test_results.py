@@ -1,4 +1,4 @@
-"""Small results that are kept in place of runs: what they tell, and that nobody is fooled by one."""
+"""Results that are kept in place of runs: what they contain, and that a changed one is refused."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import RunResult, run
 from refprotofl.records.machine import source_commit
 from refprotofl.studies.cells import Cell, cell_of
-from refprotofl.studies.results import keep, kept_file, read_kept, read_result, result_of
+from refprotofl.studies.results import KeptResults, asked_experiment, find_cells, find_result, read_lines, result_of
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, RunResult]:
 
 
 @pytest.fixture
-def kept(ran: tuple[Cell, RunResult], tmp_path: Path) -> Path:
+def kept(ran: tuple[Cell, RunResult], tmp_path: Path) -> KeptResults:
     cell, finished = ran
-    keep(tmp_path / "kept", cell, result_of(finished.folder, cell.experiment))
-    return tmp_path / "kept"
+    results = KeptResults(tmp_path / "study" / "cells.jsonl")
+    results.add(result_of(finished.folder, cell.experiment))
+    return results
 
 
 def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, RunResult]) -> None:
@@ -48,21 +49,64 @@ def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, RunResult]) -> N
     assert once < first["bytes"] < last["bytes"]
 
 
-def test_what_is_kept_is_what_was_told_but_for_the_largest(ran: tuple[Cell, RunResult], kept: Path) -> None:
+def test_what_is_kept_is_the_result_without_its_largest_part(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
     cell, finished = ran
-    found = read_kept(kept, cell, None)
+    found = kept.find(cell, None)
     whole = result_of(finished.folder, cell.experiment)
     assert "confusion" in whole["summary"]
     summary = {name: value for name, value in whole["summary"].items() if name != "confusion"}
     assert found == {**whole, "summary": summary}
-    assert read_kept(kept, Cell("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
+    assert kept.find(Cell("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
 
 
-def test_a_result_of_another_question_does_not_count(ran: tuple[Cell, RunResult], kept: Path) -> None:
+def test_a_result_says_what_was_asked_before_the_data_filled_it_in(
+    ran: tuple[Cell, RunResult], kept: KeptResults
+) -> None:
+    """So it stays valid when a default changes: its line can be read again and get another hash."""
     cell, _ = ran
-    file = kept_file(kept, cell)
-    file.write_text(file.read_text().replace(cell.experiment.hash, "0" * 64))
-    assert read_kept(kept, cell, None) is None
+    found = kept.find(cell, None)
+    assert found is not None
+    assert found["resolved"]["input"] is None
+    assert asked_experiment(found).hash == cell.experiment.hash == found["asked"]
+    assert Experiment.parse(found["summary"]["experiment"]).hash != found["asked"]
+
+
+def test_a_result_of_another_experiment_does_not_count(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+    cell, _ = ran
+    kept.file.write_text(kept.file.read_text().replace(cell.experiment.hash, "0" * 64))
+    assert kept.find(cell, None) is None
+
+
+def test_lines_are_in_a_stable_order_and_one_experiment_has_one(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+    found = kept.find(ran[0], None)
+    assert found is not None
+    wanted = [("a", "z", 2), ("b", "y", 2), ("b", "y", 10), ("b", "z", 0)]
+    for number, (method, dataset, seed) in [*enumerate(wanted)][::-1]:
+        experiment = {**found["summary"]["experiment"], "method": method, "dataset": dataset, "seed": seed}
+        summary: Any = {**found["summary"], "experiment": experiment}
+        for _ in range(2):
+            kept.add({**found, "asked": f"{number}", "summary": summary})
+    assert [*read_lines(kept.file)] == ["0", "1", "2", "3", found["asked"]]
+    text = kept.file.read_text()
+    kept.add(found)
+    assert kept.file.read_text() == text
+
+
+def test_results_of_other_studies_are_found_and_only_the_own_file_is_written(
+    ran: tuple[Cell, RunResult], kept: KeptResults, tmp_path: Path
+) -> None:
+    cell, _ = ran
+    own = KeptResults(tmp_path / "other" / "cells.jsonl", find_cells(tmp_path))
+    assert own.others == (kept.file,)
+    found = own.find(cell, None)
+    assert found is not None
+    address = own.address(cell)
+    assert address == kept.file / cell.experiment.hash
+    assert find_result(address) == found
+    before = kept.file.read_bytes()
+    own.add(found)
+    assert own.file.read_bytes() == before == kept.file.read_bytes()
+    assert own.address(cell) == own.file / cell.experiment.hash
 
 
 def rehashed(result: Any, **keys: Any) -> None:
@@ -78,50 +122,52 @@ EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
     "accuracy": (lambda one: one["summary"]["accuracy"].update(personal=1.5), "not between 0 and 1"),
     "no number": (lambda one: one["curve"][0]["accuracy"].update(personal=float("nan")), "not between 0 and 1"),
     "client": (lambda one: one["summary"]["accuracy_per_client"]["own"].pop(), "not have all 2 clients"),
-    "seconds": (lambda one: one["summary"]["seconds"].update(train=float("inf")), "seconds are no numbers"),
+    "seconds": (lambda one: one["summary"]["seconds"].update(train=float("inf")), "seconds are not finite"),
     "hash": (lambda one: one["summary"]["experiment"].update(alpha=0.1), "does not have the hash"),
-    "rounds": (lambda one: one["summary"].update(rounds_done=1), "tells of 1 rounds, its experiment of 2"),
+    "rounds": (lambda one: one["summary"].update(rounds_done=1), "it has 1 rounds, its experiment 2"),
     "key": (lambda one: one["summary"]["experiment"].update(alfa=1), "alfa"),
     "input": (lambda one: rehashed(one, input=None), "does not have the hash"),
-    "experiment": (lambda one: rehashed(one, alpha=0.1), "another experiment than it says, which differs in alpha"),
-    "code": (lambda one: rehashed(one, method="evil_module:Method"), "which differs in"),
+    "experiment": (
+        lambda one: rehashed(one, alpha=0.1),
+        "its experiment is not the one it names: they differ in alpha",
+    ),
+    "code": (lambda one: rehashed(one, method="evil_module:Method"), "they differ in"),
 }
 
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_changed_result_is_refused_and_runs_nothing(
-    ran: tuple[Cell, RunResult], kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+    ran: tuple[Cell, RunResult], kept: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
 ) -> None:
     cell, _ = ran
     (tmp_path / "evil_module.py").write_text("raise SystemExit('it ran')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    file = kept_file(kept, cell)
-    result = json.loads(file.read_text())
+    result = json.loads(kept.file.read_text())
     change, sentence = EDITS[edit]
     change(result)
-    file.write_text(json.dumps(result))
+    kept.file.write_text(json.dumps(result))
     with pytest.raises(DataError) as refused:
-        read_kept(kept, cell, None)
+        kept.find(cell, None)
     assert sentence in str(refused.value)
-    assert f"{file} is no kept result (" in str(refused.value)
-    assert "delete it, and the run is done again" in str(refused.value)
+    assert f"The line of {cell.experiment.hash[:12]} in {kept.file} is not a kept result (" in str(refused.value)
+    assert "delete it, and the run is repeated" in str(refused.value)
     assert "evil_module" not in sys.modules
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"schema": 1}'])
-def test_what_is_no_result_at_all_is_told(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.json").write_text(text)
-    with pytest.raises(DataError, match=r"x\.json is no kept result"):
-        read_result(tmp_path / "x.json")
+@pytest.mark.parametrize("text", ["{", "[]", "null", "[" * 100_000, '{"schema": 1}'])
+def test_a_line_that_is_no_result_is_named(ran: tuple[Cell, RunResult], kept: KeptResults, text: str) -> None:
+    with kept.file.open("a") as file:
+        file.write(f"\n{text}\n")
+    with pytest.raises(DataError, match=r"Line 3 of .*cells\.jsonl is not a kept result"):
+        kept.find(ran[0], None)
 
 
-def test_no_link_is_followed(ran: tuple[Cell, RunResult], kept: Path, tmp_path: Path) -> None:
-    file = kept_file(kept, ran[0])
-    shutil.move(file, tmp_path / "elsewhere.json")
-    file.symlink_to(tmp_path / "elsewhere.json")
+def test_no_link_is_followed(ran: tuple[Cell, RunResult], kept: KeptResults, tmp_path: Path) -> None:
+    shutil.move(kept.file, tmp_path / "elsewhere.jsonl")
+    kept.file.symlink_to(tmp_path / "elsewhere.jsonl")
     with pytest.raises(DataError, match="is a link"):
-        read_kept(kept, ran[0], None)
+        kept.find(ran[0], None)
 
 
 def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
@@ -133,17 +179,18 @@ def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
     settings = (f'dataset="{file}"', "clients=2", "min-size=5", "rounds=1", "model.embedding=8", "public.per-class=2")
     cell = cell_of(None, "quick", settings, "local", 0, tmp_path / "runs")
     result = result_of(run(cell.experiment, out=cell.folder).folder, cell.experiment)
-    keep(tmp_path / "kept", cell, result)
+    kept = KeptResults(tmp_path / "cells.jsonl")
+    kept.add(result)
     before = file.read_bytes()
-    assert read_kept(tmp_path / "kept", cell, None) is not None
+    assert kept.find(cell, None) is not None
     np.savez(file, **(arrays | {"y_test": 2 - arrays["y_test"]}))
-    assert read_kept(tmp_path / "kept", cell, None) is None
+    assert kept.find(cell, None) is None
     file.write_bytes(before)
-    assert read_kept(tmp_path / "kept", cell, None) is not None
+    assert kept.find(cell, None) is not None
 
 
 @pytest.mark.parametrize("lost", ["traffic", "accuracy", "the round's event"])
-def test_events_without_what_a_curve_needs_are_told(ran: tuple[Cell, RunResult], tmp_path: Path, lost: str) -> None:
+def test_events_without_what_a_curve_needs_are_refused(ran: tuple[Cell, RunResult], tmp_path: Path, lost: str) -> None:
     cell, finished = ran
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
@@ -151,7 +198,7 @@ def test_events_without_what_a_curve_needs_are_told(ran: tuple[Cell, RunResult],
         event.pop(lost, None)
     left = [event for event in events if not (lost == "the round's event" and event["event"] == "round")]
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in left))
-    with pytest.raises(DataError, match=r"events\.jsonl does not tell what its evaluations belong to"):
+    with pytest.raises(DataError, match=r"events\.jsonl has evaluations without their rounds or traffic"):
         result_of(folder, cell.experiment)
 
 
@@ -201,24 +248,22 @@ def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
     assert result_of(longer, cell.experiment, finished.summary)["commit"] == source_commit()
 
 
-def test_a_result_says_how_it_was_computed(ran: tuple[Cell, RunResult], kept: Path) -> None:
-    found = read_kept(kept, ran[0], None)
+def test_a_result_says_how_it_was_computed(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+    found = kept.find(ran[0], None)
     assert found is not None
     assert (found["numerics"], found["cpu_capability"]) == tuple(numerics.describe().values())
 
 
 def test_a_native_result_is_not_reused_for_a_portable_one_but_an_unrecorded_one_is(
-    ran: tuple[Cell, RunResult], kept: Path
+    ran: tuple[Cell, RunResult], kept: KeptResults
 ) -> None:
     cell, _ = ran
-    path = kept_file(kept, cell)
+    path = kept.file
     other = "native" if numerics.describe()["numerics"] == "portable" else "portable"
-    for mode, reused in ((other, False), (None, True)):
+    for mode, reused in ((other, False), (None, True)):  # None: not recorded
         plain = json.loads(path.read_text())
         plain["origin"].pop("numerics", None)
-        if mode is None:  # as versions wrote it that recorded none
-            del plain["numerics"], plain["cpu_capability"]
-        else:
+        if mode is not None:
             plain["origin"]["numerics"] = mode
         path.write_text(json.dumps(plain))
-        assert (read_kept(kept, cell, None) is not None) is reused
+        assert (kept.find(cell, None) is not None) is reused

@@ -18,7 +18,7 @@ from refprotofl.federation.session import Callback, run
 from refprotofl.records.machine import source_commit
 from refprotofl.studies import runner
 from refprotofl.studies.cells import Cell
-from refprotofl.studies.results import kept_file
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.runner import Failed, run_cells
 
 Watch = Callable[[int, Cell], Callback]
@@ -31,7 +31,7 @@ def told(folder: Path) -> list[str]:
 
 
 def test_what_is_kept_is_not_run_again(tiny: MakeCell, unwatched: Watch, tmp_path: Path, request: Any) -> None:
-    kept, cells = tmp_path / "kept", [tiny("local", 0), tiny("local", 1)]
+    kept, cells = KeptResults(tmp_path / "cells.jsonl"), [tiny("local", 0), tiny("local", 1)]
     first = list(run_cells(cells, None, 1, unwatched, kept=kept))
     assert [(cell.reused, result["commit"]) for cell, result in first] == [(False, source_commit())] * 2
     request.getfixturevalue("no_runs")
@@ -46,10 +46,13 @@ def test_a_run_that_was_finished_and_not_kept_is_kept(tiny: MakeCell, unwatched:
     """The process that ran it was killed between the two."""
     cell = tiny()
     run(cell.experiment, out=cell.folder)
-    ((done, result),) = run_cells([cell], None, 1, unwatched, kept=tmp_path / "kept")
+    kept = KeptResults(tmp_path / "cells.jsonl")
+    ((done, result),) = run_cells([cell], None, 1, unwatched, kept=kept)
     assert done.reused
     assert result["commit"] == source_commit()
-    assert kept_file(tmp_path / "kept", cell).exists()
+    found = kept.find(cell, None)
+    assert found is not None
+    assert found["curve"] == result["curve"]
     assert told(cell.folder) == ["start", "round", "round", "end"]
 
 
@@ -109,6 +112,7 @@ WORK = """
 import json, sys
 from pathlib import Path
 from refprotofl.studies.cells import plan
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.runner import run_cells
 from refprotofl.federation.session import Callback
 
@@ -116,7 +120,7 @@ out = Path(sys.argv[1])
 cells = plan(None, "quick", json.loads(sys.argv[2]), ["local", "fedproto"], [0, 1, 2], out / "runs")
 print("ready", flush=True)
 sys.stdin.readline()
-done = list(run_cells(cells, None, 1, lambda number, cell: Callback(), kept=out / "cells"))
+done = list(run_cells(cells, None, 1, lambda number, cell: Callback(), kept=KeptResults(out / "cells.jsonl")))
 print(json.dumps({cell.folder.name: (cell.reused, result["summary"]["state_digest"]) for cell, result in done}))
 """
 
@@ -144,7 +148,7 @@ def test_two_processes_do_every_run_once_and_both_have_all_results(tmp_path: Pat
         assert told(folder) == ["start", "round", "round", "end"]
         assert one[folder.name][1] == other[folder.name][1]
         assert sorted((one[folder.name][0], other[folder.name][0])) == [False, True]  # exactly one of them ran it
-    kept = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
+    kept = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
     assert [result["commit"] for result in kept] == [source_commit()] * 6  # whoever was the last to keep it
 
 

@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from refprotofl.cli.output import complain
 from refprotofl.core.errors import InputError
@@ -14,7 +16,23 @@ from refprotofl.core.units import read_whole
 INTERRUPTED = 130
 NOTHING_KEPT = "Interrupted before the run began; nothing was kept."
 
+
+class Commands(TyperGroup):
+    """The commands; `reproduce FILE.toml` is the one in that study file."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Replace a study file by the command in it."""
+        if args[0] == "reproduce" and len(args) > 1 and args[1].endswith(".toml"):
+            from refprotofl.cli.study_files import expand_study
+
+            args = expand_study(read_path(args[1]), args[2:], self.commands)
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning over thin links: private backbones, a shared adapter, prototypes as anchors.",
     epilog="Exit codes: 0 done, 2 your input, 3 data missing or corrupt, 4 a run failed, 130 interrupted (resumable).",
     no_args_is_help=True,

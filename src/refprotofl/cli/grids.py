@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from refprotofl.federation.session import Callback, Workers
     from refprotofl.report.tables import Table
     from refprotofl.studies.cells import Cell
+    from refprotofl.studies.results import KeptResults
     from refprotofl.studies.runner import Done, Failed
     from refprotofl.studies.tune.search import Watch
 
@@ -47,7 +48,7 @@ def run_grid(
     workers: "Workers | Callable[[Cell], Workers]",
     out_dir: Path,
     *,
-    kept: Path | None = None,
+    kept: "KeptResults | None" = None,
     failed: "Callable[[Failed], None] | None" = None,
     hands: int = 0,
 ) -> "list[Done]":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from refprotofl.federation.session import Workers as Count
     from refprotofl.studies.cells import Cell
     from refprotofl.studies.reproduce.studies import Grid, Scope
-    from refprotofl.studies.results import Result
+    from refprotofl.studies.results import KeptResults, Result
     from refprotofl.studies.runner import Failed
     from refprotofl.studies.timing import Clock
 
@@ -112,6 +112,15 @@ def reproduce(
             "--out", parser=read_path, metavar="DIR", help="For runs, cells, tables, figures; kept and reused."
         ),
     ] = Path("runs/reproduce"),
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            parser=read_path,
+            metavar="DIR",
+            help="Folder of studies whose finished runs are used, too; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     data: DataDir = None,
     workers: Workers = "auto",
     device: Device = None,
@@ -135,6 +144,7 @@ def reproduce(
             read_tuned_files,
         )
         from refprotofl.studies.reproduce.studies import Scope
+        from refprotofl.studies.results import CELLS, KeptResults, find_cells
 
         datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else default_datasets(preset)
         asked = Asked(
@@ -150,14 +160,15 @@ def reproduce(
             protocol=protocol.strip(),
         )
         count, grids = read_workers(workers), asked.grids()
+        kept = KeptResults(out_dir / CELLS, tuple(file for folder in results or () for file in find_cells(folder)))
     for sentence in doubts(asked.tuned, asked.seeds):
         warn(for_terminal(sentence))
-    gathered = _gather(grids, data, count, out_dir, no_runs)
+    gathered = _gather(grids, data, count, out_dir, kept, no_runs)
     _say_numerics(gathered.results)
     _write(grids, gathered.results, last, out_dir)
     _draw(grids, asked.scope, gathered.results, last, data, out_dir)
     if gathered.results:
-        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, out_dir))
+        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
     if gathered.failed:
         raise typer.Exit(RunError.exit_code)
 
@@ -178,13 +189,13 @@ class _Gathered:
         return _Gathered(self.results | more.results, self.failed + more.failed)
 
 
-def _gather(grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_dir: Path, no_runs: bool) -> _Gathered:
-    from refprotofl.studies.results import read_kept
+def _gather(
+    grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_dir: Path, kept: "KeptResults", no_runs: bool
+) -> _Gathered:
     from refprotofl.studies.timing import Clock
 
     cells = {cell.experiment.hash: cell for grid in grids.values() for cell in grid.cells()}
-    kept = out_dir / "cells"
-    found = {name: read_kept(kept, cell, data) for name, cell in cells.items()}
+    found = {name: kept.find(cell, data) for name, cell in cells.items()}
     results = {name: result for name, result in found.items() if result is not None}
     drawn = {cell.experiment.hash: cell for cell in _without_model(grids, data)}
     left = {name: cell for name, cell in cells.items() if name not in results or name in drawn}
@@ -215,7 +226,7 @@ def _run(
     workers: "Count",
     clock: "Clock",
     out_dir: Path,
-    kept: Path | None,
+    kept: "KeptResults | None",
 ) -> _Gathered:
     """Long runs in worker processes one by one, short ones several at once, unless the user says how."""
     from refprotofl.studies.pool import hands_for
@@ -236,28 +247,25 @@ def _run(
     return _Gathered({cell.experiment.hash: result for cell, result in done}, len(failures))
 
 
-def _blocks(grids: "dict[str, Grid]", data: Path | None, out_dir: Path) -> "list[tuple[str, dict[Path, str]]]":
+def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") -> "list[tuple[str, dict[Path, str]]]":
     """Study by study, as the tables have it: where each finished run is, and what its row is called."""
     found = []
     for grid in grids.values():
         for study in grid.studies:
             for block in study.blocks:
                 cells = (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds)
-                called = {place: cell.name for cell in cells if (place := _place(cell, data, out_dir)) is not None}
+                called = {place: cell.name for cell in cells if (place := _place(cell, data, kept)) is not None}
                 if called:
                     found.append((f"{study.title}, {block.label}", called))
     return found
 
 
-def _place(cell: "Cell", data: Path | None, out_dir: Path) -> Path | None:
-    """Of a finished run: its folder, else what was kept of it."""
+def _place(cell: "Cell", data: Path | None, kept: "KeptResults") -> Path | None:
+    """Return the folder of a finished run, or the address of its kept result."""
     from refprotofl.federation.provenance import current_folder
-    from refprotofl.studies.results import kept_file
 
-    folder, kept = current_folder(cell.folder, cell.experiment, data), kept_file(out_dir / "cells", cell)
-    if (folder / "summary.json").exists():
-        return folder
-    return kept if kept.exists() else None
+    folder = current_folder(cell.folder, cell.experiment, data)
+    return folder if (folder / "summary.json").exists() else kept.address(cell)
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:

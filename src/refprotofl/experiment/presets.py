@@ -1,6 +1,7 @@
 """Presets, and loading of experiments: defaults < preset < file < `--set`."""
 
 import copy
+import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -77,15 +78,7 @@ def asked_numerics(file: Path | None, settings: Sequence[str]) -> Literal["porta
 
 def set_keys(settings: Sequence[str]) -> set[str]:
     """Return the dotted keys that `--set` names; `train.lr=0.1` and `train={lr=0.1}` give the same."""
-    return {*_leaves(read_settings(settings))}
-
-
-def _leaves(table: Nested, before: str = "") -> Iterator[str]:
-    for key, value in table.items():
-        if isinstance(value, dict) and key not in WHOLE:
-            yield from _leaves(value, f"{before}{key}.")
-        else:
-            yield before + key
+    return {key for key, _ in flat_items(read_settings(settings))}
 
 
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
@@ -135,3 +128,25 @@ def _merge(
             _merge(values[key], value, rivals, f"{prefix}{key}.")
         else:
             values[key] = copy.deepcopy(value)
+
+
+def flat_items(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys with their values; a table under a key of `WHOLE` is one value."""
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in WHOLE:
+            yield from flat_items(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def as_toml(value: Any) -> str:
+    """Return a value on one line."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has it escaped, JSON need not
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{as_toml(key)} = {as_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    if not isinstance(value, bool | int | float):
+        raise InputError(f"{value} is neither a number nor a text, true, false, a list or a table.")
+    return str(value).lower()

@@ -49,6 +49,19 @@ class Train(Table):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="SGD's momentum, from 0 to below 1")
     weight_decay: Weight = Field(1e-4, description="SGD's weight decay, 0 or more")
 
+    def in_round(self, round: int, *, epochs: int | None = None, lr: float | None = None) -> "Train":
+        """Return the settings of a round; `epochs` and `lr` are a method's own in place of these."""
+        changed = {"local_epochs": epochs, "lr": lr}
+        return self.model_copy(update={name: value for name, value in changed.items() if value is not None})
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """Return the number of batches in a pass over the samples, the last incomplete one included."""
+        return math.ceil(samples / self.batch_size)
+
+    def steps(self, samples: int) -> int:
+        """Return the number of local steps of a client with this many samples."""
+        return self.local_epochs * self.steps_per_epoch(samples)
+
 
 class Model(Table):
     name: Names = Field(
@@ -123,7 +136,7 @@ class Compress(Table):
 
 class Evaluate(Table):
     every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
-    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of clients that are evaluated")
+    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
 

@@ -71,11 +71,15 @@ class SplitModel(nn.Module):
         values = [value.detach().flatten() for value in self.parameters_of(parts)]
         return torch.cat([torch.empty(0, device=self.device), *values]).cpu()
 
+    def shaped(self, parts: Parts, vector: Tensor) -> list[Tensor]:
+        """Return the vector (P,) as tensors like these parts' parameters, on the model's device."""
+        pieces = vector.to(self.device).split(self.sizes(parts))
+        return [values.view_as(like) for values, like in zip(pieces, self.parameters_of(parts), strict=True)]
+
     @torch.no_grad()
     def write(self, parts: Parts, vector: Tensor) -> None:
-        pieces = vector.to(self.device).split(self.sizes(parts))
-        for parameter, values in zip(self.parameters_of(parts), pieces, strict=True):
-            parameter.copy_(values.view_as(parameter))
+        for parameter, values in zip(self.parameters_of(parts), self.shaped(parts, vector), strict=True):
+            parameter.copy_(values)
 
     @torch.no_grad()
     def cut_head(self, outputs: int) -> None:

@@ -14,7 +14,6 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import SampleUse
-from refprotofl.privacy.dp_sgd import steps_per_pass
 from refprotofl.privacy.interface import setting
 from refprotofl.wire import Message
 
@@ -38,7 +37,7 @@ class Done:
 def planned(experiment: Experiment, use: SampleUse, training_size: int) -> Done:
     """Return what one answer does at a client that trains on this many samples, public ones included."""
     samples = training_size - public_size(experiment) if use.own else training_size
-    per_pass = steps_per_pass(samples, experiment.train.batch_size)
+    per_pass = experiment.train.steps_per_epoch(samples)
     return Done(Counter({per_pass: use.passes * per_pass} if use.passes else {}), use.means)
 
 

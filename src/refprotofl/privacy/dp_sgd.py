@@ -28,11 +28,6 @@ SURE = 3.0  # standard deviations of noise by which a class's count must exceed 
 Streams = Callable[[str, int], np.random.Generator]  # a client's random stream for a purpose and a round
 
 
-def steps_per_pass(samples: int, batch_size: int) -> int:
-    """Return as many steps as without noise; with batch probability 1 / steps a sample is used once on average."""
-    return math.ceil(samples / batch_size)
-
-
 class _LossModule(nn.Module):
     """A loss as a function of the model's parameters."""
 
@@ -68,8 +63,11 @@ class SampleNoise:
     def batches(
         self, samples: Samples, table: Train, order: np.random.Generator, device: torch.device
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield rows and labels of each batch, which may be empty."""
-        steps = steps_per_pass(len(samples), table.batch_size)
+        """Yield rows and labels of each batch, which may be empty.
+
+        There are as many steps as without noise; at a batch probability of 1 / steps a sample is used once on average.
+        """
+        steps = table.steps_per_epoch(len(samples))
         for _ in range(table.local_epochs * steps):
             rows = samples.rows[torch.from_numpy(order.random(len(samples)) < 1 / steps)]
             yield rows.to(device), samples.labels[rows].to(device)

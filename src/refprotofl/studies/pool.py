@@ -19,6 +19,7 @@ from refprotofl.core.process import interrupts_ignored, live_with_parent
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback
 from refprotofl.studies.cells import Cell
+from refprotofl.studies.results import KeptResults
 from refprotofl.studies.runner import Failed, run_cells
 
 WORTH_HANDS = 30.0  # seconds of a grid below which starting more processes costs more than they save
@@ -34,7 +35,7 @@ def hands_for(cells: Sequence[Cell], seconds: float) -> int:
 class WorkerPool:
     """Leaves whatever fails to the process that it helps, which then meets the same and tells."""
 
-    def __init__(self, count: int, cells: Sequence[Cell], data: Path | None, kept: Path | None) -> None:
+    def __init__(self, count: int, cells: Sequence[Cell], data: Path | None, kept: KeptResults | None) -> None:
         context = multiprocessing.get_context("spawn")
         self._processes: list[SpawnProcess] = []
         for number in range(count):
@@ -56,7 +57,7 @@ class WorkerPool:
             process.join()
 
 
-def _plan(cells: Sequence[Cell], number: int, count: int, data: Path | None, kept: Path | None) -> bytes:
+def _plan(cells: Sequence[Cell], number: int, count: int, data: Path | None, kept: KeptResults | None) -> bytes:
     """The cells from the end, each hand beginning at another one."""
     ordered = [*cells[::-1][number::count], *cells[::-1]]
     return json.dumps(
@@ -66,7 +67,7 @@ def _plan(cells: Sequence[Cell], number: int, count: int, data: Path | None, kep
                 for cell in {cell.folder: cell for cell in ordered}.values()
             ],
             "data": None if data is None else str(data),
-            "kept": None if kept is None else str(kept),
+            "kept": None if kept is None else [str(kept.file), *map(str, kept.others)],
         }
     ).encode()
 
@@ -74,7 +75,9 @@ def _plan(cells: Sequence[Cell], number: int, count: int, data: Path | None, kep
 def _help(plan: bytes) -> None:
     live_with_parent()
     plain = json.loads(plan)
-    data, kept = (None if plain[name] is None else Path(plain[name]) for name in ("data", "kept"))
+    data = None if plain["data"] is None else Path(plain["data"])
+    file, *others = map(Path, plain["kept"] or [""])
+    kept = KeptResults(file, tuple(others)) if plain["kept"] else None
     cells = [Cell(one["name"], Experiment.parse(one["experiment"]), Path(one["folder"])) for one in plain["cells"]]
     with suppress(RefProtoFLError):
         for _ in run_cells(cells, data, 1, lambda number, cell: Callback(), kept=kept, failed=_left_alone):

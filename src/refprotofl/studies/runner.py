@@ -12,7 +12,7 @@ from refprotofl.federation.provenance import current_folder
 from refprotofl.federation.session import Callback, Workers, run
 from refprotofl.records.folder import Busy, read_experiment
 from refprotofl.studies.cells import Cell, cell_folder
-from refprotofl.studies.results import Result, keep, read_kept, result_of
+from refprotofl.studies.results import KeptResults, Result, result_of
 
 POLL = 1.0  # seconds between looks at what another process is running
 
@@ -34,15 +34,15 @@ def run_cells(
     workers: Workers | Callable[[Cell], Workers],
     watch: Callable[[int, Cell], Callback],
     *,
-    kept: Path | None = None,
+    kept: KeptResults | None = None,
     failed: Callable[[Failed], None] | None = None,
 ) -> Iterator[Done]:
     """Each cell's result as it comes; a finished run is read, an interrupted one goes on.
 
     Where data or the user's code changed since, a run of its own is begun beside it. A run that another process is at
-    is put off; in the end it is waited for. `kept` is a folder of small results that count as finished, and where they
-    are put. A run that fails ends the grid, unless somebody wants to be told of it instead; a full disk or the like,
-    which the next run would meet as well, ends it in any case.
+    is put off; in the end it is waited for. `kept` are results that count as finished, and new ones are added to
+    them. A run that fails ends the grid, unless somebody wants to be told of it instead; a full disk or the like, which
+    the next run would meet as well, ends it in any case.
     """
     workers_of = workers if callable(workers) else lambda cell: workers
     waiting, put_off = deque(enumerate(cells)), 0
@@ -67,7 +67,7 @@ def run_cells(
         if found is not None:
             watch(number, planned).on_reuse()
         elif kept is not None:
-            keep(kept, *done)
+            kept.add(done[1])
         yield done
 
 
@@ -79,8 +79,8 @@ def beside_longer(cell: Cell, runs: Path, data: Path | None) -> Cell:
     return cell
 
 
-def _kept(cell: Cell, data: Path | None, kept: Path | None) -> Done | None:
-    found = None if kept is None else read_kept(kept, cell, data)
+def _kept(cell: Cell, data: Path | None, kept: KeptResults | None) -> Done | None:
+    found = None if kept is None else kept.find(cell, data)
     return None if found is None else (replace(cell, reused=True), found)
 
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tests.studies.tune.conftest import TINY, Ask
 
 from refprotofl.core.errors import InputError
-from refprotofl.experiment.presets import load_experiment, read_settings
+from refprotofl.experiment.presets import as_toml, load_experiment, read_settings
 from refprotofl.studies.cells import cell_of
 from refprotofl.studies.tune.search import Tried, Tuned
 from refprotofl.studies.tune.strategies import Trial
 from refprotofl.studies.tune.trials import (
     Searched,
-    as_toml,
     plain,
     read_searched,
     read_tuned,

@@ -1,4 +1,4 @@
-"""A method's client: what it has where it lives, how it answers, trains and is scored."""
+"""The client side of a method: its context, how it answers requests, trains locally and is scored."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from refprotofl.core import streams
-from refprotofl.core.parts import Parts
+from refprotofl.core.parts import ALL, Parts
 from refprotofl.core.state import State, digest_value, tensor_of
 from refprotofl.evaluation.scoring import (
     TestSet,
@@ -26,6 +26,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
+from refprotofl.methods.base.training import GradHook, Loss, TrainResult, train
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.dp_sgd import SampleNoise
@@ -36,7 +37,7 @@ from refprotofl.wire import Message
 
 
 class BlobStore(Protocol):
-    """Keeps the large constant messages that a client was given; equal ones are kept once."""
+    """Store of the large constant messages that a client was given; equal ones are kept once."""
 
     def put(self, message: Message) -> str: ...
 
@@ -45,7 +46,7 @@ class BlobStore(Protocol):
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What a client has where it lives: its number, its data, a model to compute with, its store."""
+    """All that a client is given: its id, its data, a model to compute with, its blobs."""
 
     client_id: int
     experiment: Experiment
@@ -54,14 +55,19 @@ class ClientContext:
     model: SplitModel
     parts: Parts  # shared with the others
     blobs: BlobStore
-    memo: dict[str, Tensor]  # common to all clients of a place: features under the newest shared backbone
-    options: Any = None  # the method's own
+    memo: dict[str, Tensor]  # common to all clients of a process: features under the newest shared backbone
+    options: Any = None  # of the method
     feedback: Feedback = "none"
     messages: MessageSchemas = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Seal the samples where single ones are protected: there is no seat from which they can be read."""
+        """Seal the samples where single ones are protected: no context exists from which they can be read."""
         object.__setattr__(self, "samples", self.privacy.seal(self.samples, self._stream))
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients in the federation."""
+        return self.experiment.clients
 
     @cached_property
     def privacy(self) -> Mechanism:
@@ -72,14 +78,14 @@ class ClientContext:
 
     @property
     def noise(self) -> SampleNoise | None:
-        """What noises all that is made of the samples, if single ones are protected."""
+        """The noise that is added to all that is computed from the samples, where single ones are protected."""
         return open_samples(self.samples)[1]
 
     def for_request(self, verb: str, round: int) -> "ClientContext":
-        """This seat while one request is answered.
+        """Return the context for answering one request.
 
-        Where samples are protected, what the client is scored on is there for scoring alone: it may be held-out
-        samples of its own, and tells its class mix.
+        Where samples are protected, the test data are available for scoring alone: they may be held-out samples of the
+        client's own, and reveal its class mix.
         """
         if self.noise is None:
             return self
@@ -92,7 +98,7 @@ class ClientContext:
 
 
 class Client(ABC):
-    """A method's client. It answers by name; `state` is private and never leaves it as a whole."""
+    """A method's client. It answers requests by name; `state` is private and never leaves it as a whole."""
 
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "evaluate")
     options: Any
@@ -117,14 +123,14 @@ class Client(ABC):
             return {LOST: True}
 
     def lost(self, round: int, message: ValidatedMessage) -> Message:
-        """Asked by the place that it lives in, which no longer has its state: it counts what it says there, too."""
+        """Answer in place of a request where the client's state is gone; a client may count the bytes of that."""
         raise Lost
 
     def join(self, round: int, message: ValidatedMessage) -> Message:
         if "images" in message:
             self.state["public"] = self.context.blobs.put(message)
         if self.context.feedback == "ef21":
-            self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # as the server's: it forgets, too
+            self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # the server resets its copy, too
         return {"samples": len(self.training_samples())}
 
     @abstractmethod
@@ -135,7 +141,7 @@ class Client(ABC):
 
     @classmethod
     def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
-        """Writes what a client ends up with into a model that has its initial weights: private + newest shared part."""
+        """Load a client's final model: its private part and the newest shared part, into a model as initialised."""
         model.write_private(own)
         if parts:
             model.write(parts, tensor_of(server, "shared"))
@@ -148,7 +154,7 @@ class Client(ABC):
         return streams.stream(self.experiment.seed, purpose, client=self.context.client_id, round=round)
 
     def public_set(self) -> tuple[Tensor, Tensor]:
-        """Public images and labels; the client is lost if the experiment has them but the store has not."""
+        """Return public images and labels; raise `Lost` if the experiment has them but the store has not."""
         if not self.experiment.public.classes:
             images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
             return images, torch.zeros(0, dtype=torch.int64)
@@ -158,11 +164,50 @@ class Client(ABC):
         return ValidatedMessage(kept).tensor("images"), ValidatedMessage(kept).tensor("labels").long()
 
     def training_samples(self) -> Samples:
-        """The client's own samples, and the public ones with `public.train-on`."""
+        """Return the client's own samples, and the public ones with `public.train-on`."""
         return self.samples.joined(*self.public_set()) if self.experiment.public.train_on else self.samples
 
+    def load(self, shared: Tensor | None = None) -> None:
+        """Load the client's private part and the shared vector (P,) into the model, which other clients use as well."""
+        self.model.write_private(self.state)
+        if shared is not None:
+            self.model.write(self.parts, shared)
+
+    def fit(
+        self,
+        round: int,
+        *,
+        samples: Samples | None = None,
+        loss: Loss | None = None,
+        grad_hook: GradHook | None = None,
+        parts: Parts = ALL,
+        frozen: nn.Module | None = None,
+        order: np.random.Generator | None = None,
+        epochs: int | None = None,
+        lr: float | None = None,
+    ) -> TrainResult:
+        """Train the loaded model as [train] says: the one way in which a method's client trains.
+
+        By default it trains all parts on the client's training samples by mean cross-entropy, in batches from the
+        round's stream "batches"; several calls in a round share one `order`. `epochs` and `lr` replace those of
+        [train]; the rest is described at `train`.
+        """
+        return train(
+            self.model,
+            self.training_samples() if samples is None else samples,
+            self.experiment.train.in_round(round, epochs=epochs, lr=lr),
+            self.stream("batches", round) if order is None else order,
+            loss=loss,
+            grad_hook=grad_hook,
+            parts=parts,
+            frozen=frozen,
+        )
+
     def keep_trained(self, round: int) -> Tensor:
-        """Keeps what training left in the model: the private part, and the shared vector for `personal_before`."""
+        """Store what training left in the model, and return its shared vector (P,).
+
+        The private part is stored, and the shared vector for `personal_before`.
+        """
         trained = self.model.read_private(self.parts)
         movable = [f"backbone.{name}" for name, one in self.model.backbone.named_parameters() if one.requires_grad]
         guards.backbone_moved([(tensor_of(self.state, name), trained[name]) for name in movable if name in trained])
@@ -172,11 +217,11 @@ class Client(ABC):
         return local
 
     def load_trained(self) -> None:
-        """Puts what training left into a model that has the private part already, for `personal_before`."""
+        """Load the trained shared part into a model that has the private part already, for `personal_before`."""
         self.model.write(self.parts, tensor_of(self.state, "trained"))
 
     def test_features(self, newest: Tensor) -> Tensor:
-        """What the backbone makes of the test images, (T, width); a backbone that all have is asked once for all."""
+        """Return the backbone's features of the test images, (T, width); those of a shared backbone are memoised."""
         if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
             return backbone_features(self.model, self.context.test.images)
         memo, key = self.context.memo, digest_value(newest)
@@ -188,9 +233,8 @@ class Client(ABC):
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
-        """Loss and correct predictions by protocol: with the newest shared part, and with its own after training."""
-        self.model.write_private(self.state)
-        self.model.write(self.parts, newest)
+        """Return loss and correct predictions by protocol, with the newest shared part and straight after training."""
+        self.load(newest)
         test = self.context.test
         features = self.test_features(newest)
         embeddings, logits = adapter_outputs(self.model, features, self.num_classes)

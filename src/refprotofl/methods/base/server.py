@@ -57,6 +57,11 @@ class ServerContext:
     own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
 
     @property
+    def num_clients(self) -> int:
+        """The number of clients in the federation."""
+        return self.experiment.clients
+
+    @property
     def scope(self) -> Scope:
         return Scope(self.experiment, self.model, self.parts, self.options)
 
@@ -135,8 +140,15 @@ class Server(ABC):
         """What a client is sent when it is to evaluate the newest shared part."""
 
     def global_model(self) -> SplitModel | None:
-        """The one aggregated model, where the method has one."""
+        """Return the one aggregated model, where the method has one."""
         return None
+
+    def whole_model(self, shared: Tensor) -> SplitModel | None:
+        """Return the model with this shared vector (P,), unless a part or batch statistics are private to clients."""
+        if self.model.read_private(self.parts):
+            return None
+        self.model.write(self.parts, shared)
+        return self.model
 
     def facts(self) -> dict[str, float | int | str]:
         """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""

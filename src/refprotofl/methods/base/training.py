@@ -1,4 +1,4 @@
-"""The one local training loop."""
+"""The one training loop: `Client.fit` trains a client's model by `train`, a server its own parameters by `minimise`."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -17,20 +17,22 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples
 from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
 from refprotofl.models.kernels import FUSED_SGD
-from refprotofl.privacy.dp_sgd import SampleNoise, steps_per_pass
+from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.sealed_samples import open_samples
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
+GradHook = Callable[[list[nn.Parameter]], None]  # changes the gradients of the trained parameters in place
+Step = Loss  # which also moves the parameters
 
 
 class Diverged(RefProtoFLError):
-    """Training came to numbers that are not finite: a client's own, and the others go on, or the server's."""
+    """Training reached numbers that are not finite, at a client or at the server."""
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What training tells of itself; loss and penalty are means over its batches, NaN of private samples."""
+    """The number of steps, and the mean loss and penalty over them; the means are NaN for private samples."""
 
     loss: float
     penalty: float
@@ -40,43 +42,43 @@ class TrainResult:
 class FreshSgd:
     """SGD with momentum and weight decay whose state starts at zero.
 
-    By torch's fused kernel, but not through torch.optim.SGD: building one imports torch's compiler, which takes longer
+    It calls torch's fused kernel instead of torch.optim.SGD: building one imports torch's compiler, which takes longer
     than a small federation's whole first round.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], table: Train) -> None:
-        self._table = table
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
-        self._momenta = [torch.zeros_like(parameter) for parameter in self._parameters]
+    def __init__(self, parameters: list[nn.Parameter], settings: Train) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._settings = settings
+        self._momenta = [torch.zeros_like(parameter) for parameter in self.parameters]
 
-    def step(self, loss: Tensor, grad_hook: Callable[[], None] | None = None) -> None:
-        """One step down the loss; `pull` may add to the gradients before they enter the momentum."""
-        for parameter in self._parameters:
+    def step(self, loss: Tensor, grad_hook: GradHook | None = None) -> None:
+        """Take a step down the loss; the hook may change the gradients before they enter the momentum."""
+        for parameter in self.parameters:
             parameter.grad = None
         loss.backward()
         self._move(grad_hook)
 
-    def step_along(self, gradients: Iterable[Tensor], grad_hook: Callable[[], None] | None = None) -> None:
-        """One step with gradients that are known, of the parameters that learn, in their order."""
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+    def step_along(self, gradients: Iterable[Tensor], grad_hook: GradHook | None = None) -> None:
+        """Take a step along given gradients of the trained parameters, in their order."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self._move(grad_hook)
 
-    def _move(self, grad_hook: Callable[[], None] | None) -> None:
+    def _move(self, grad_hook: GradHook | None) -> None:
         if grad_hook is not None:
-            grad_hook()
-        reached = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
+            grad_hook(self.parameters)
+        reached = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
         with torch.no_grad():
             sgd(
-                [self._parameters[i] for i in reached],
-                [self._parameters[i].grad for i in reached],  # type: ignore[misc]
+                [self.parameters[i] for i in reached],
+                [self.parameters[i].grad for i in reached],  # type: ignore[misc]
                 [self._momenta[i] for i in reached],
                 has_sparse_grad=False,
                 foreach=False,
                 fused=FUSED_SGD,
-                lr=self._table.lr,
-                momentum=self._table.momentum,
-                weight_decay=self._table.weight_decay,
+                lr=self._settings.lr,
+                momentum=self._settings.momentum,
+                weight_decay=self._settings.weight_decay,
                 dampening=0.0,
                 nesterov=False,
                 maximize=False,
@@ -84,7 +86,7 @@ class FreshSgd:
 
 
 def cross_entropy(model: SplitModel, penalty: Penalty | None = None) -> Loss:
-    """Mean cross-entropy, plus a penalty that sees the batch's embeddings and labels."""
+    """Return the mean cross-entropy, plus a penalty that is given the batch's embeddings and labels."""
 
     def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         embeddings = model.embed(inputs)  # (B, m)
@@ -100,70 +102,118 @@ def cross_entropy(model: SplitModel, penalty: Penalty | None = None) -> Loss:
 def train(
     model: SplitModel,
     samples: Samples,
-    table: Train,
+    settings: Train,
     order: np.random.Generator,
     *,
     loss: Loss | None = None,
-    grad_hook: Callable[[], None] | None = None,
+    grad_hook: GradHook | None = None,
     parts: Parts = ALL,
     frozen: nn.Module | None = None,
 ) -> TrainResult:
-    """SGD over the parameters of `parts` with a fresh optimiser; the last incomplete batch is used.
+    """Train these parts of the model with a fresh optimiser; the other parts keep their parameters.
 
-    The statistics of norms in `still` stay as they are. Private samples are trained on by noised gradients of Poisson
-    batches: they bring their noise along, so that no caller can leave it out.
+    `frozen` is a module that keeps its parameters and the statistics of its norms as well. The last incomplete batch is
+    used. Private samples bring their noise along, so that no caller can leave it out.
     """
     data, noise = open_samples(samples)
-    optimiser = FreshSgd(model.parameters_of(parts), table)
-    loss = loss or cross_entropy(model)
+    before = model.read(parts) if parts != ALL else None
     model.train()
     if frozen is not None:
         frozen.eval()
-    images = data.images.to(model.device)
-    loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
-    down = _noised_descent(model, len(data), table, loss, parts, noise) if noise else None
-    batches = noise.batches if noise else _batches
-    for rows, labels in batches(data, table, order, model.device):
-        inputs = model.prepare(images[rows])
-        if down is None:
-            total, penalty = loss(inputs, labels)
-            optimiser.step(total, grad_hook)
+    loss = loss or cross_entropy(model)
+    with fixed(_outside(model, parts, frozen)):
+        optimiser = FreshSgd(model.parameters_of(parts), settings)
+        if noise is None:
+            step, batches = _plain_step(optimiser, loss, grad_hook), _batches(data, settings, order, model.device)
         else:
-            gradients, total, penalty = down(inputs, labels)
-            optimiser.step_along(gradients, grad_hook)
+            step = _noised_step(optimiser, model, loss, grad_hook, noise, settings, len(data))
+            batches = noise.batches(data, settings, order, model.device)
+        result = _run(model, step, batches, data.images.to(model.device))
+    if not math.isfinite(result.loss):
+        raise Diverged(f"training diverged; a smaller train.lr than {settings.lr} may help")
+    if before is not None:
+        guards.part_moved(before, model.read(parts), " and ".join(parts))
+    if noise is not None:  # exact figures of private samples are not a method's to send
+        noise.penalty = result.penalty
+        return TrainResult(math.nan, math.nan, result.steps)
+    return result
+
+
+def _outside(model: SplitModel, parts: Parts, frozen: nn.Module | None) -> Iterator[nn.Parameter]:
+    trained = {id(parameter) for parameter in model.parameters_of(parts)}
+    yield from (parameter for parameter in model.parameters() if id(parameter) not in trained)
+    if frozen is not None:
+        yield from frozen.parameters()
+
+
+def _run(model: SplitModel, step: Step, batches: Iterable[tuple[Tensor, Tensor]], images: Tensor) -> TrainResult:
+    """Take a step for each batch of rows (B,) of the images and labels (B,).
+
+    The loss of the result is not finite where any loss or parameter is not.
+    """
+    loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
+    for rows, labels in batches:
+        total, penalty = step(model.prepare(images[rows]), labels)
         loss_sum += total.detach()
         if penalty is not None:
             penalty_sum += penalty.detach()
         steps += 1
-    sums = [loss_sum, *(value.detach().sum() for value in model.parameters())]  # finite if all terms are
-    if not torch.stack(sums).isfinite().all():
-        raise Diverged(f"training diverged; a smaller train.lr than {table.lr} may help")
-    if noise is not None:
-        noise.penalty = penalty_sum.item() / steps
-        return TrainResult(math.nan, math.nan, steps)  # exact figures of private samples are not a method's to send
-    return TrainResult(loss_sum.item() / steps, penalty_sum.item() / steps, steps)
+    sums = [loss_sum, *(value.detach().sum() for value in model.parameters())]
+    finite = torch.stack(sums).isfinite().all()
+    return TrainResult(loss_sum.item() / steps if finite else math.nan, penalty_sum.item() / steps, steps)
 
 
-def check_alignment(course: TrainResult, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
+def _plain_step(optimiser: FreshSgd, loss: Loss, grad_hook: GradHook | None) -> Step:
+    def step(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        total, penalty = loss(inputs, labels)
+        optimiser.step(total, grad_hook)
+        return total, penalty
+
+    return step
+
+
+def _noised_step(
+    optimiser: FreshSgd,
+    model: SplitModel,
+    loss: Loss,
+    grad_hook: GradHook | None,
+    noise: SampleNoise,
+    settings: Train,
+    samples: int,
+) -> Step:
+    """Return a step along noised gradients (DP-SGD), with the exact loss and penalty of the batch."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    trained = {names[id(parameter)]: parameter for parameter in optimiser.parameters}
+    per_pass = settings.steps_per_epoch(samples)
+
+    def step(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        gradients, total, penalty = noise.gradients(model, trained, loss, inputs, labels, samples, per_pass)
+        optimiser.step_along(gradients, grad_hook)
+        return total, penalty
+
+    return step
+
+
+def _batches(
+    samples: Samples, settings: Train, order: np.random.Generator, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield rows and labels of each batch; they are moved to the device once an epoch."""
+    for _ in range(settings.local_epochs):
+        rows = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
+        pairs = (whole.to(device).split(settings.batch_size) for whole in (rows, samples.labels[rows]))
+        yield from zip(*pairs, strict=True)
+
+
+def check_alignment(result: TrainResult, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
     """Guard the method's own term: positive where a sample's class is `defined` (C,) and its weight is not 0."""
     data, noise = open_samples(samples)
-    penalty = course.penalty if noise is None else noise.penalty
+    penalty = result.penalty if noise is None else noise.penalty
     guards.alignment_happened(penalty, weight, defined[data.own_labels], key)
-
-
-def _noised_descent(
-    model: SplitModel, samples: int, table: Train, loss: Loss, parts: Parts, noise: SampleNoise
-) -> Callable[[Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
-    """From a batch to its noised gradients of the parameters that learn, its loss and its penalty."""
-    learning = {id(parameter) for parameter in model.parameters_of(parts) if parameter.requires_grad}
-    moving = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in learning}
-    per_pass = steps_per_pass(samples, table.batch_size)
-    return lambda inputs, labels: noise.gradients(model, moving, loss, inputs, labels, samples, per_pass)
 
 
 @contextmanager
 def fixed(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """These parameters have no gradients meanwhile, and so do not move."""
+    """Switch off the gradients of these parameters in the block, so that they do not move."""
     learning = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in learning:
         parameter.requires_grad = False
@@ -174,27 +224,35 @@ def fixed(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
-def train_part(
-    model: SplitModel,
-    parts: Parts,
-    samples: Samples,
-    table: Train,
-    order: np.random.Generator,
-    *,
-    loss: Loss | None = None,
-) -> TrainResult:
-    """Trains these parts alone, with a fresh optimiser; the others stand still, which saves their gradients."""
-    moving = {id(parameter) for parameter in model.parameters_of(parts)}
-    before = model.read(parts)
-    with fixed(parameter for parameter in model.parameters() if id(parameter) not in moving):
-        trained = train(model, samples, table, order, loss=loss, parts=parts)
-    guards.part_moved(before, model.read(parts), " and ".join(parts))
-    return trained
+def plain_sgd(lr: float, epochs: int, batch_size: int) -> Train:
+    """Return settings without momentum and weight decay, for a server's own training."""
+    return Train(lr=lr, local_epochs=epochs, batch_size=batch_size, momentum=0.0, weight_decay=0.0)
+
+
+def minimise(
+    parameters: list[nn.Parameter],
+    loss: Callable[[Tensor], Tensor],
+    count: int,
+    settings: Train,
+    order: np.random.Generator | None = None,
+    grad_hook: GradHook | None = None,
+) -> None:
+    """Train parameters at the server: minimise `loss(rows)` over batches of the rows 0..count-1.
+
+    The rows are on the parameters' device, shuffled by `order` or in turn.
+    """
+    optimiser, device = FreshSgd(parameters, settings), parameters[0].device
+    for _ in range(settings.local_epochs):
+        rows = torch.arange(count) if order is None else torch.from_numpy(order.permutation(count))
+        for batch in rows.to(device).split(settings.batch_size):
+            optimiser.step(loss(batch), grad_hook)
+    if not all(torch.isfinite(parameter).all() for parameter in parameters):
+        raise Diverged(f"training diverged; a smaller server-lr than {settings.lr} may help")
 
 
 @torch.no_grad()
 def embed(model: SplitModel, images: Tensor) -> Tensor:
-    """Embeddings in evaluation mode, (N, m), in large batches; on the CPU."""
+    """Return the images' embeddings (N, m) in evaluation mode, on the CPU."""
     model.eval()
     if not len(images):  # not every backbone takes an empty batch
         return torch.zeros(0, model.feature.out_features)
@@ -204,16 +262,6 @@ def embed(model: SplitModel, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def classify(model: SplitModel, embeddings: Tensor) -> Tensor:
-    """The head's logits of embeddings (N, m), on the CPU as they are."""
+    """Return the head's logits (N, C) of embeddings (N, m), on the CPU."""
     logits: Tensor = model.head(embeddings.to(model.device))
     return logits.cpu()
-
-
-def _batches(
-    samples: Samples, table: Train, order: np.random.Generator, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows and labels of each batch; they go to the device once an epoch."""
-    for _ in range(table.local_epochs):
-        rows = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
-        pairs = (whole.to(device).split(table.batch_size) for whole in (rows, samples.labels[rows]))
-        yield from zip(*pairs, strict=True)

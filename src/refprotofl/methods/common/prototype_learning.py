@@ -1,6 +1,7 @@
 """What methods that learn from class prototypes have in common: to collect, to average, to be drawn to them."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,19 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl.core.devices import CPU
+from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import erpa
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.training import Diverged, FreshSgd, Penalty, check_alignment, cross_entropy, train
+from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, minimise
 from refprotofl.methods.common.prototypes import ClassMeans, class_means, merge, with_quorum
 
 
 @dataclass(frozen=True)
-class Pull:
-    """How strongly embeddings are drawn to their class's anchor, and under which key the user set it."""
+class Alignment:
+    """The weight with which embeddings are drawn to their class's anchor, and the key that sets it."""
 
     weight: float
     key: str
@@ -39,9 +41,9 @@ class Pull:
 class Running:
     """A penalty that also keeps the embeddings of the last epoch, as they were while the weights moved."""
 
-    def __init__(self, penalty: Penalty | None, samples: int, table: Train) -> None:
+    def __init__(self, penalty: Penalty | None, samples: int, settings: Train) -> None:
         self._penalty = penalty
-        self._skip = (table.local_epochs - 1) * -(-samples // table.batch_size)  # batches before the last epoch
+        self._skip = settings.steps(samples) - settings.steps_per_epoch(samples)  # batches before the last epoch
         self._seen: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -65,16 +67,16 @@ def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMea
 
 
 def train_towards(
-    client: Client, round: int, anchors: Tensor, defined: Tensor, grad_hook: Pull, *, running: bool = False
+    client: Client, round: int, anchors: Tensor, defined: Tensor, alignment: Alignment, *, running: bool = False
 ) -> Running | None:
     """Trains the client's own model towards the anchors, (C, m) and (C,); with `running`, gives what it saw."""
-    client.model.write_private(client.state)
-    samples, table = client.training_samples(), client.experiment.train
-    penalty = grad_hook.penalty(anchors, defined, client.model.device)
-    seen = Running(penalty, len(samples), table) if running else None
+    client.load()
+    samples = client.training_samples()
+    penalty = alignment.penalty(anchors, defined, client.model.device)
+    seen = Running(penalty, len(samples), client.experiment.train.in_round(round)) if running else None
     loss = cross_entropy(client.model, seen or penalty)
-    trained = train(client.model, samples, table, client.stream("batches", round), loss=loss)
-    check_alignment(trained, samples, grad_hook.weight, defined, grad_hook.key)
+    trained = client.fit(round, samples=samples, loss=loss)
+    check_alignment(trained, samples, alignment.weight, defined, alignment.key)
     client.keep_trained(round)
     return seen
 
@@ -121,29 +123,71 @@ def contrastive_loss(
     return torch.where(defined[labels], losses, 0.0).mean()
 
 
-@dataclass(frozen=True)
-class Steps:
-    """How the server trains."""
-
-    lr: float
-    epochs: int
-    batch: int
+EXACT = "donot_use_mm_for_euclid_dist"  # differences, not products: small distances keep their digits
 
 
-def fit(
-    parameters: list[nn.Parameter],
-    loss: Callable[[Tensor], Tensor],
-    samples: int,
-    order: np.random.Generator,
-    steps: Steps,
-) -> None:
-    """The server's own training: plain SGD on `loss(rows)` over shuffled batches of the rows 0..samples-1.
+def initial(seed: int, num_classes: int, width: int) -> Tensor:
+    """The generator's weights as one vector, drawn as torch would draw an Embedding and two Linear layers."""
+    draw, bound = stream(seed, "global-prototypes"), 1 / math.sqrt(width)
+    table = draw.standard_normal(num_classes * width)
+    layers = draw.uniform(-bound, bound, 2 * (width * width + width))
+    return torch.from_numpy(np.concatenate([table, layers])).to(torch.float32)
 
-    The rows are where the parameters are.
+
+def generate(parts: Sequence[Tensor]) -> Tensor:
+    """The global prototypes (C, m) from the generator's five tensors."""
+    table, weight, bias, last_weight, last_bias = parts
+    return functional.linear(torch.relu(functional.linear(table, weight, bias)), last_weight, last_bias)
+
+
+def split(generator: Tensor, num_classes: int, width: int) -> list[Tensor]:
+    shapes = [(num_classes, width), (width, width), (width,), (width, width), (width,)]
+    parts = generator.split([math.prod(shape) for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def gaps(prototypes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Of each class the distance from its mean prototype to the nearest other class's, (C,).
+
+    A class without prototypes gets the least gap of all; if there is but one class, every gap is infinite.
     """
-    optimiser = FreshSgd(parameters, Train(lr=steps.lr, momentum=0.0, weight_decay=0.0))
-    for _ in range(steps.epochs):
-        for rows in torch.from_numpy(order.permutation(samples)).to(parameters[0].device).split(steps.batch):
-            optimiser.step(loss(rows))
-    if not all(torch.isfinite(parameter).all() for parameter in parameters):
-        raise Diverged(f"training diverged; a smaller server-lr than {steps.lr} may help")
+    held = labels.unique()
+    means = torch.stack([prototypes[labels == one].to(torch.float64).mean(dim=0) for one in held])
+    distances = torch.cdist(means, means, compute_mode=EXACT).fill_diagonal_(torch.inf)
+    nearest = distances.min(dim=1).values.to(torch.float32)
+    return torch.full((num_classes,), float(nearest.min())).index_copy(0, held, nearest)
+
+
+def margin_loss(prototypes: Tensor, labels: Tensor, anchors: Tensor, seen: Tensor, margins: Tensor) -> Tensor:
+    """Cross-entropy over minus the distances to the anchors of seen classes, the own one's enlarged by its margin.
+
+    (n, m), (n,), (C, m), (C,), (C,) -> scalar.
+    """
+    distances = torch.cdist(prototypes, anchors, compute_mode=EXACT)  # (n, C)
+    own = functional.one_hot(labels, len(anchors)).to(torch.bool)
+    distances = torch.where(own, distances + margins, distances)
+    return functional.cross_entropy(-distances.masked_fill(~seen, torch.inf), labels)
+
+
+def retrained(
+    generator: Tensor,
+    prototypes: Tensor,
+    labels: Tensor,
+    seen: Tensor,
+    margins: Tensor,
+    order: np.random.Generator,
+    settings: Train,
+) -> tuple[Tensor, Tensor]:
+    """The generator after training on the clients' prototypes (n, m), and its global prototypes (C, m)."""
+    shape = (len(seen), prototypes.shape[1])
+    parameters = [nn.Parameter(part.clone()) for part in split(generator, *shape)]
+
+    def loss(rows: Tensor) -> Tensor:
+        return margin_loss(prototypes[rows], labels[rows], generate(parameters), seen, margins)
+
+    minimise(parameters, loss, len(labels), settings, order)
+    with torch.no_grad():
+        trained, anchors = torch.cat([part.flatten() for part in parameters]), generate(parameters)
+    if int(seen.sum()) > 1:  # one class alone has nothing to be told from
+        guards.server_moved(generator, trained, "the global prototypes")
+    return trained, anchors

@@ -20,7 +20,6 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import Dense, Fields, Lost, MessageSchema, Scope, ValidatedMessage, Whole, declare
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.compressors import compressors
-from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
 
 # The fields
@@ -64,8 +63,7 @@ def load_shared(client: Client, message: ValidatedMessage) -> Tensor:
     received = rebuilt(client.state, "shared", message) if "base" in message else message.tensor("shared")
     if client.context.feedback == "ef21" and "memory" not in client.state:
         raise Lost
-    client.model.write_private(client.state)
-    client.model.write(client.parts, received)
+    client.load(received)
     return received
 
 
@@ -172,11 +170,3 @@ def next_broadcast(server: Server, reference: Tensor, target: Tensor) -> Tensor:
     remembered.step = compressors.ternarise(owed, table.keep)
     remembered.residual = compressors.remembered(table.feedback, owed, remembered.step, remembered.residual)
     return reference + remembered.step
-
-
-def global_model(server: Server, shared: Tensor) -> SplitModel | None:
-    """The aggregated model, if nothing of a model is private: neither a part nor batch statistics."""
-    if server.model.read_private(server.parts):
-        return None
-    server.model.write(server.parts, shared)
-    return server.model

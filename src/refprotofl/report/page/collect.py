@@ -18,10 +18,12 @@ from refprotofl.report.page.curves import stops_of, stops_of_result
 from refprotofl.report.page.elements import Page, without_place
 from refprotofl.report.page.run_page import flat, run_page
 from refprotofl.report.page.run_reader import MEGABYTE, RunReader, RunTold, open_run
-from refprotofl.studies.results import Result, read_result, result_of
+from refprotofl.studies.results import CELLS, Result, find_result, read_lines, result_of
 
 MOST_RUNS = 3000
-_WHERE = ("", "runs", "cells")  # below a grid's folder
+MOST_BYTES = 64 * MEGABYTE  # of a file of kept results
+_KEPT = ".jsonl"  # the ending of such a file
+_WHERE = ("", "runs")  # below a grid's folder
 
 _SWITCH: dict[object, str] = {"yes": "on", "no": "off"}  # as switches are typed
 _IGNORED = {"seed"}  # what runs of one row differ in
@@ -32,13 +34,18 @@ def is_run(folder: Path) -> bool:
     return check_file(folder / "experiment.json")
 
 
+def is_kept(path: Path) -> bool:
+    """Return whether this is the address of a kept result, FILE.jsonl/HASH, instead of a run folder."""
+    return path.parent.suffix == _KEPT and path.parent.is_file()
+
+
 def find_runs(places: Sequence[Path]) -> list[Path]:
-    """Run folders and kept results, in the order of names; links within a grid's folder are not followed."""
+    """Return run folders and addresses of kept results by name; links within a grid's folder are not followed."""
     found: list[Path] = []
     for place in places:
-        if not place.exists():
+        if not place.exists() and not is_kept(place):
             raise InputError(f"There is no {place}.")
-        inside = [place] if is_run(place) or place.suffix == ".json" else _within(place)
+        inside = [place] if is_run(place) or is_kept(place) else _within(place)
         if not inside:
             raise InputError(f"{place} is not a run folder, and there is none in it.")
         found += inside
@@ -47,19 +54,26 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _within(grid: Path) -> list[Path]:
-    folders, kept = [], []
-    for below in (grid / name for name in _WHERE):
-        if below != grid and not check_folder(below):
+def _within(place: Path) -> list[Path]:
+    if place.suffix == _KEPT:
+        return _kept_in(place)
+    folders = []
+    for below in (place / name for name in _WHERE):
+        if below != place and not check_folder(below):
             continue
         with os.scandir(below) as entries:
             for entry in sorted(entries, key=lambda one: one.name)[: 2 * MOST_RUNS]:
                 path = below / entry.name
                 if entry.is_dir(follow_symlinks=False) and is_run(path):
                     folders.append(path)
-                elif below.name == "cells" and entry.is_file(follow_symlinks=False) and path.suffix == ".json":
-                    kept.append(path)
-    return [*folders, *kept]
+    return [*folders, *_kept_in(place / CELLS)]
+
+
+def _kept_in(file: Path) -> list[Path]:
+    """Return the addresses of all results in a file; none where there is no file."""
+    if check_file(file) and file.lstat().st_size > MOST_BYTES:
+        raise DataError(f"{file} is larger than {MOST_BYTES // MEGABYTE} MB, the most that is read.")
+    return [file / asked for asked in read_lines(file)]
 
 
 def gather(
@@ -85,7 +99,7 @@ def gather(
     """
     listed = [path for _, called in blocks or () for path in called]
     runs, known = find_runs(listed or places), known or KnownRuns(links, trust_code)
-    if len(runs) == 1 and runs[0].suffix != ".json":
+    if len(runs) == 1 and not is_kept(runs[0]):
         return run_page(known.told(runs[0]), links, data, live)
     members, unread = members_of(runs, known, names, blocks)
     if not members:
@@ -121,7 +135,7 @@ class KnownRuns:
 
     def read(self, path: Path) -> Read:
         """A run folder, or a kept result."""
-        if path.suffix == ".json":
+        if is_kept(path):
             result = self._results.get(path) or _read_kept(path, self._trust_code)
             self._results[path] = result
             return Experiment.parse(result["summary"]["experiment"]), None, result
@@ -136,9 +150,7 @@ class KnownRuns:
 
 
 def _read_kept(path: Path, trust_code: bool) -> Result:
-    if path.lstat().st_size > 64 * MEGABYTE:
-        raise DataError(f"{path} is larger than any result of ours.")
-    result = read_result(path)
+    result = find_result(path)
     named = references(Experiment.parse(result["summary"]["experiment"]).plain())
     refuse_code(named, path, trusted=trust_code)
     return result

@@ -19,7 +19,7 @@ from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.cells import Cell, read_name, read_switches
 from refprotofl.studies.frontier.candidates import Candidate, Request
 from refprotofl.studies.frontier.limits import Sent, sent_by, sent_in
-from refprotofl.studies.results import Result
+from refprotofl.studies.results import CELLS, KeptResults, Result
 from refprotofl.studies.runner import Failed, beside_longer, run_cells
 from refprotofl.studies.tune.strategies import Budget, rungs
 
@@ -153,7 +153,9 @@ def _try(
 
     once = {cell.experiment.hash: cell for cell in cells.values()}.values()
     planned = [beside_longer(cell, request.out / "runs", data) for cell in once]
-    for cell, result in run_cells(planned, data, workers, watch(planned), kept=request.out / "cells", failed=fail):
+    for cell, result in run_cells(
+        planned, data, workers, watch(planned), kept=KeptResults(request.out / CELLS), failed=fail
+    ):
         results[cell.experiment.hash] = (cell, result)
     for candidate, rounds in pairs:
         own = [cells[candidate, seed] for seed in request.seeds]

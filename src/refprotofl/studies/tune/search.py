@@ -15,6 +15,7 @@ from refprotofl.federation.resolution import prepare
 from refprotofl.federation.session import Callback, Workers
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.cells import Cell, cell_name, cell_of, read_name
+from refprotofl.studies.results import CELLS, KeptResults
 from refprotofl.studies.runner import Done, Failed, beside_longer, run_cells
 from refprotofl.studies.timing import Pace, pace_of, workers_for
 from refprotofl.studies.tune.space import Dimension, dimensions_of, refuse_unusable
@@ -169,7 +170,7 @@ def _run(
     failed: Callable[[Failed], None],
 ) -> Iterator[Done]:
     placed = [beside_longer(cell, request.out / "runs", data) for cell in cells]
-    yield from run_cells(placed, data, workers, watch(placed), kept=request.out / "cells", failed=failed)
+    yield from run_cells(placed, data, workers, watch(placed), kept=KeptResults(request.out / CELLS), failed=failed)
 
 
 def _run_first(request: Request, run: Run) -> list[Pace]:

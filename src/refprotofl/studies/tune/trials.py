@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, percent
 from refprotofl.experiment import Experiment, differences
-from refprotofl.experiment.presets import WHOLE, read_settings, read_toml
+from refprotofl.experiment.presets import as_toml, flat_items, read_settings, read_toml
 from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.statistics import estimate
 from refprotofl.studies.tune.search import Request, Tried, Tuned
@@ -75,7 +75,7 @@ def write_settings(path: Path, request: Request, found: Sequence[Tuned]) -> None
         lines = ["", f"[{_SEARCH}]", *(f"{key} = {as_toml(value)}" for key, value in _searched(request).items())]
         for one in found:
             lines += ["", f"[{as_toml(one.name)}]  # {percent(one.chosen.score)}"]
-            lines += [f"{key} = {as_toml(value)}" for key, value in _flat(read_settings(one.chosen.trial.typed))]
+            lines += [f"{key} = {as_toml(value)}" for key, value in flat_items(read_settings(one.chosen.trial.typed))]
     write_whole(path, ("\n".join([for_terminal(head), *lines]) + "\n").encode())
 
 
@@ -98,7 +98,7 @@ def _experiment_lines(request: Request, one: Tuned) -> list[str]:
     plain = experiment.plain()
     told = {*differences(plain, Experiment(method=experiment.method).plain())} - {"seed", "validation"}
     told |= dict(one.chosen.trial.settings).keys()
-    lines = [f"{key} = {as_toml(value)}" for key, value in _flat(plain) if key in told]
+    lines = [f"{key} = {as_toml(value)}" for key, value in flat_items(plain) if key in told]
     return [f"method = {as_toml(experiment.method)}", *lines]
 
 
@@ -108,7 +108,7 @@ def read_tuned(path: Path) -> dict[str, list[str]]:
     wrong = [name for name, table in tables.items() if not isinstance(table, dict)]
     if wrong:
         raise InputError(f"{path} is no result of a search for several methods: {wrong[0]} is not a table.")
-    return {name: [f"{key}={as_toml(value)}" for key, value in _flat(table)] for name, table in tables.items()}
+    return {name: [f"{key}={as_toml(value)}" for key, value in flat_items(table)] for name, table in tables.items()}
 
 
 @dataclass(frozen=True)
@@ -128,25 +128,3 @@ def read_searched(path: Path) -> Searched | None:
     if not isinstance(dataset, str) or not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
         raise InputError(f'{path}: [{_SEARCH}] needs dataset = "…" and seeds = […], whole numbers; or leave it out.')
     return Searched(dataset, tuple(seeds))
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys with their values."""
-    for key, value in table.items():
-        if isinstance(value, dict) and key not in WHOLE:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def as_toml(value: Any) -> str:
-    """A value on one line."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has it escaped, JSON need not
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{as_toml(key)} = {as_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(as_toml, value)) + "]"
-    if not isinstance(value, bool | int | float):
-        raise InputError(f"{value} is neither a number nor a text, true, false, a list or a table.")
-    return str(value).lower()

@@ -27,7 +27,6 @@ from refprotofl.methods.base.schema import (
     whole_numbers,
 )
 from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fast import Options, labelling
 from refprotofl.methods.builtin.fast.embedders import common_encoder, embed_images, encoder_fields, fit_pca
 from refprotofl.methods.builtin.fast.labelling import (
@@ -151,7 +150,7 @@ class FASTServer(Server):
         return {"shared": self.shared}
 
     def global_model(self) -> SplitModel | None:
-        return weights.global_model(self, self.shared)
+        return self.whole_model(self.shared)
 
     def facts(self) -> dict[str, float | int | str]:
         told = self.told[self.told.any(dim=1)]
@@ -208,7 +207,7 @@ class FASTClient(Client):
             raise Lost
         self.samples = self.samples.relabelled(labels.long())
         received = weights.load_shared(self, message)
-        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        self.fit(round)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:

@@ -10,7 +10,6 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchemas, Scope, ValidatedMessage
 from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import train
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
@@ -40,14 +39,13 @@ class FedAvgServer(Server):
         return {"shared": self.shared}
 
     def global_model(self) -> SplitModel | None:
-        return weights.global_model(self, self.shared)
+        return self.whole_model(self.shared)
 
 
 class FedAvgClient(Client):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order)
+        self.fit(round)
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:

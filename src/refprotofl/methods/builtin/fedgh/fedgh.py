@@ -1,19 +1,18 @@
 """FedGH (Yi et al. 2023): private feature extractors, one header that the server trains from class prototypes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl.core.streams import stream
-from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import FreshSgd, train
+from refprotofl.methods.base.training import minimise, plain_sgd
 from refprotofl.methods.builtin.fedgh import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
@@ -66,25 +65,20 @@ class FedGHServer(Server):
             logits = functional.linear(embeddings[batch], weight, bias)
             return (shares[batch] * functional.cross_entropy(logits, labels[batch], reduction="none")).mean()
 
-        if self.options.server == "official":
-            one_pass([weight, bias], loss, len(labels), self.experiment.train, self.options.server_lr)
+        table = self.options
+        if table.server == "official":  # one prototype at a time, in client order, as the clients train
+            one_by_one = self.experiment.train.model_copy(
+                update={"lr": table.server_lr, "local_epochs": 1, "batch_size": 1}
+            )
+            minimise([weight, bias], loss, len(labels), one_by_one, grad_hook=_clip)
         else:
             order = stream(self.experiment.seed, "server-batches", round=round)
-            steps = learning.Steps(self.options.server_lr, self.options.server_epochs, self.options.server_batch)
-            learning.fit([weight, bias], loss, len(labels), order, steps)
+            settings = plain_sgd(table.server_lr, table.server_epochs, table.server_batch)
+            minimise([weight, bias], loss, len(labels), settings, order)
         return torch.cat([weight.detach().flatten(), bias.detach()])
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}
-
-
-def one_pass(
-    parameters: list[nn.Parameter], loss: Callable[[Tensor], Tensor], samples: int, table: Train, lr: float
-) -> None:
-    """One prototype at a time, in client order, once, with the clients' momentum and weight decay."""
-    optimiser = FreshSgd(parameters, table.model_copy(update={"lr": lr}))
-    for row in torch.arange(samples).split(1):
-        optimiser.step(loss(row), grad_hook=lambda: _clip(parameters))
 
 
 def _clip(parameters: list[nn.Parameter]) -> None:
@@ -96,8 +90,8 @@ class FedGHClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         weights.load_shared(self, message)
-        samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order)
+        samples = self.training_samples()
+        self.fit(round, samples=samples)
         self.keep_trained(round)
         counted = self.options.weighting == "count"
         return prototypes.write_means(learning.collect(self, samples), named=True, counted=counted)

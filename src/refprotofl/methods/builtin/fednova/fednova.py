@@ -13,9 +13,8 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Real, Refused, Scope, ValidatedMessage, Whole
 from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import train
 from refprotofl.methods.builtin.fednova import Options
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
+from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
@@ -68,9 +67,9 @@ class FedNovaServer(Server):
 
         The last two follow from the number of samples that it joined with: nobody counts more for having said less.
         """
-        table = self.experiment.train
-        steps = table.local_epochs * math.ceil(int(self.samples[client]) / table.batch_size)
-        expected = progress(steps, table.momentum, table.lr, self.options.mu)
+        settings = self.experiment.train.in_round(round)
+        steps = settings.steps(int(self.samples[client]))
+        expected = progress(steps, settings.momentum, settings.lr, self.options.mu)
         told = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
         if not math.isclose(told[0], expected, rel_tol=1e-9) or told[1] not in (0, steps):
             raise Refused(f"progress = {told[0]!r} is not that of {steps} steps, {expected!r}")
@@ -96,7 +95,7 @@ class FedNovaServer(Server):
         return {"shared": self.shared}
 
     def global_model(self) -> SplitModel | None:
-        return weights.global_model(self, self.shared)
+        return self.whole_model(self.shared)
 
 
 class FedNovaClient(Client):
@@ -104,12 +103,10 @@ class FedNovaClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        table, mu = self.experiment.train, self.options.mu
-        grad_hook = proximal_pull(self, mu)
-        samples, order = self.training_samples(), self.stream("batches", round)
-        trained = train(self.model, samples, table, order, grad_hook=grad_hook)
+        settings, mu = self.experiment.train.in_round(round), self.options.mu
+        trained = self.fit(round, grad_hook=proximal_term(self, received, mu))
         answer = weights.write_update(self, round, received, self.keep_trained(round))
-        answer["progress"] = progress(trained.steps, table.momentum, table.lr, mu)
+        answer["progress"] = progress(trained.steps, settings.momentum, settings.lr, mu)
         return answer | ({"steps": trained.steps} if mu else {})
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:

@@ -24,7 +24,7 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import Dense, MessageSchema, MessageSchemas, Real, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext, set_aside
-from refprotofl.methods.base.training import check_alignment, cross_entropy, embed, train_part
+from refprotofl.methods.base.training import check_alignment, cross_entropy, embed
 from refprotofl.methods.builtin.fedpac import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
@@ -163,17 +163,16 @@ class FedPACClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        samples, table, options = self.training_samples(), self.experiment.train, self.options
+        samples, options = self.training_samples(), self.options
         embeddings = embed(self.model, samples.own_images)
         statistics, own = head_statistics(embeddings, samples.own_labels, self.num_classes)
         order = self.stream("batches", round)
-        head_table = table.model_copy(update={"local_epochs": options.head_epochs, "lr": options.head_lr})
-        train_part(self.model, HEAD, samples, head_table, order)
+        self.fit(round, samples=samples, parts=HEAD, order=order, epochs=options.head_epochs, lr=options.head_lr)
         anchors, defined = self.anchors(message, own)
-        grad_hook = learning.Pull(options.align, "fedpac.align")
-        loss = cross_entropy(self.model, grad_hook.penalty(anchors, defined, self.model.device))
-        trained = train_part(self.model, BODY, samples, table, order, loss=loss)
-        check_alignment(trained, samples, options.align, defined, grad_hook.key)
+        alignment = learning.Alignment(options.align, "fedpac.align")
+        loss = cross_entropy(self.model, alignment.penalty(anchors, defined, self.model.device))
+        trained = self.fit(round, samples=samples, parts=BODY, order=order, loss=loss)
+        check_alignment(trained, samples, options.align, defined, alignment.key)
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         self.state["trained_head"] = head = self.model.read(HEAD)
         means = prototypes.write_means(learning.collect(self, samples), counted=True)

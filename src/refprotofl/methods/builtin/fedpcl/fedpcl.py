@@ -21,7 +21,7 @@ from refprotofl.methods.base.schema import (
     declare,
 )
 from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import Loss, check_alignment, train
+from refprotofl.methods.base.training import Loss, check_alignment
 from refprotofl.methods.builtin.fedpcl import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes
@@ -88,19 +88,19 @@ class FedPCLClient(Client):
     options: Options
 
     def prototypes(self, round: int, message: ValidatedMessage) -> Message:
-        self.load()
+        self.load_frozen()
         return prototypes.write_means(learning.collect(self, self.training_samples(), unit=True))
 
-    def load(self) -> None:
+    def load_frozen(self) -> None:
         check_frozen(self.model)  # every client may have a backbone of its own
-        self.model.write_private(self.state)
+        self.load()
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
-        self.load()
+        self.load_frozen()
         anchors, defined = self.read_anchors(message)
         loss = self.contrastive_loss(anchors, defined, read_sets(message, anchors))
-        samples, order = self.training_samples(), self.stream("batches", round)
-        trained = train(self.model, samples, self.experiment.train, order, loss=loss, parts=ADAPTER)
+        samples = self.training_samples()
+        trained = self.fit(round, samples=samples, loss=loss, parts=ADAPTER, frozen=self.model.backbone)
         against = defined & (int(defined.sum()) > 1)  # (C,)
         check_alignment(trained, samples, 1.0, against, "the contrastive weight")
         self.keep_trained(round)
@@ -112,7 +112,6 @@ class FedPCLClient(Client):
         anchors, defined, sets = (one.to(self.model.device) for one in (anchors, defined, sets))
 
         def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            self.model.backbone.eval()  # its statistics are frozen too
             embeddings = self.model.embed(inputs)  # (B, m)
             common = learning.contrastive_loss(embeddings, labels, anchors, defined, temperature)
             each = [learning.contrastive_loss(embeddings, labels, one, defined, temperature) for one in sets]

@@ -11,7 +11,7 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext, set_aside
-from refprotofl.methods.base.training import Loss, check_alignment, train
+from refprotofl.methods.base.training import Loss, check_alignment
 from refprotofl.methods.builtin.fedproc import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights
@@ -59,7 +59,7 @@ class FedProcServer(Server):
         return {"shared": self.shared, **prototypes.write_anchors(self.anchors, self.defined)}
 
     def global_model(self) -> SplitModel | None:
-        return weights.global_model(self, self.shared)
+        return self.whole_model(self.shared)
 
 
 class FedProcClient(Client):
@@ -69,9 +69,9 @@ class FedProcClient(Client):
         received = weights.load_shared(self, message)
         anchors, defined = self.read_anchors(message)
         share = self.contrast_share(round) if defined.any() else 0.0
-        samples, order = self.training_samples(), self.stream("batches", round)
+        samples = self.training_samples()
         loss = self.hybrid_loss(share, anchors, defined) if share else None
-        trained = train(self.model, samples, self.experiment.train, order, loss=loss)
+        trained = self.fit(round, samples=samples, loss=loss)
         against = defined & (int(defined.sum()) > 1)  # (C,)
         check_alignment(trained, samples, share, against, "fedproc.weight * (1 - t / T)")
         answer = weights.write_update(self, round, received, self.keep_trained(round))

@@ -55,8 +55,8 @@ class FedProtoClient(Client):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         table = self.options
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
-        grad_hook = learning.Pull(table.weight, "fedproto.weight", table.reduction)  # Eq. (7)
-        running = learning.train_towards(self, round, anchors, defined, grad_hook, running=table.collect == "running")
+        alignment = learning.Alignment(table.weight, "fedproto.weight", table.reduction)  # Eq. (7)
+        running = learning.train_towards(self, round, anchors, defined, alignment, running=table.collect == "running")
         samples = self.training_samples()
         held = running.means(self.num_classes) if running else learning.collect(self, samples)  # Eq. (3)
         return prototypes.write_means(held, counted=table.weighting == "count")

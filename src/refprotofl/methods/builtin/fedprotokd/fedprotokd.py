@@ -24,10 +24,10 @@ from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import classify, embed, train
+from refprotofl.methods.base.training import classify, embed, minimise, plain_sgd
 from refprotofl.methods.builtin.fedprotokd import Options
 from refprotofl.methods.common import prototype_learning as learning
-from refprotofl.methods.common import prototypes, trained_prototypes
+from refprotofl.methods.common import prototypes
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 
@@ -65,7 +65,7 @@ def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMes
     """The client's model follows the received targets on the public images, and is kept."""
     if table.distil == 0:
         return
-    client.model.write_private(client.state)
+    client.load()
     targets = message.tensor("targets").to(client.model.device)
     weights = message.tensor("importance").to(client.model.device)
 
@@ -74,9 +74,9 @@ def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMes
         return taught, taught
 
     rows = torch.arange(len(images))
-    order = client.stream("distil", round)
     # The images' numbers take the labels' place: they tell the loss which targets belong to a batch.
-    trained = train(client.model, Samples(images, rows, rows), client.experiment.train, order, loss=loss)
+    pictures = Samples(images, rows, rows)
+    trained = client.fit(round, samples=pictures, order=client.stream("distil", round), loss=loss)
     guards.alignment_happened(trained.penalty, table.distil, torch.tensor([True]), "fedprotokd.distil")
     client.keep_trained(round)
 
@@ -90,7 +90,7 @@ class FedProtoKDServer(Server):
             raise InputError('method = "fedprotokd" teaches over public images: public.per-class must be above 0.')
         self.images, self.labels = context.public.own_images.to(context.model.device), context.public.own_labels
         self.anchors, self.defined = prototypes.no_anchors(context.experiment)
-        self.generator = trained_prototypes.initial(context.experiment.seed, *self.anchors.shape)
+        self.generator = learning.initial(context.experiment.seed, *self.anchors.shape)
         self.targets = torch.zeros(len(self.labels), self.num_classes)  # the server model's logits, (n, C)
         self.importance = torch.zeros(len(self.labels))  # of each public image, (n,)
         self.weights = context.model.read_private(())  # the server model's, by name
@@ -144,13 +144,11 @@ class FedProtoKDServer(Server):
         means = [erpa.class_prototypes(one, self.labels, self.num_classes) for one in features]
         vectors, labels, _ = learning.pairs(prototypes.ClassMeans(*one) for one in means)
         self.defined = self.defined.index_fill(0, labels, True)
-        margins = trained_prototypes.gaps(vectors, labels, self.num_classes).clamp(
-            max=self.options.margin
-        )  # class-wise
+        margins = learning.gaps(vectors, labels, self.num_classes).clamp(max=self.options.margin)  # class-wise
         order = stream(self.experiment.seed, "server-batches", round=round)
-        steps = learning.Steps(self.options.server_lr, self.options.server_epochs, self.options.server_batch)
-        self.generator, self.anchors = trained_prototypes.retrained(
-            self.generator, vectors, labels, self.defined, margins, order, steps
+        settings = plain_sgd(self.options.server_lr, self.options.server_epochs, self.options.server_batch)
+        self.generator, self.anchors = learning.retrained(
+            self.generator, vectors, labels, self.defined, margins, order, settings
         )
 
     def train_model(self, round: int, merged: Tensor) -> None:
@@ -158,19 +156,20 @@ class FedProtoKDServer(Server):
         self.model.write_private(self.weights)
         self.model.train()
         device = self.model.device
-        grad_hook = learning.Pull(self.options.weight, "fedprotokd.weight").penalty(self.anchors, self.defined, device)
+        alignment = learning.Alignment(self.options.weight, "fedprotokd.weight")
+        penalty = alignment.penalty(self.anchors, self.defined, device)
         targets, importance, classes = (one.to(device) for one in (merged, self.importance, self.labels))
 
         def loss(rows: Tensor) -> Tensor:
             embeddings = self.model.embed(self.model.prepare(self.images[rows]))
             logits, labels = self.model.head(embeddings), classes[rows]
             taught = taught_loss(logits, targets[rows], importance[rows], self.options.temperature)
-            pulled = grad_hook(embeddings, labels) if grad_hook else torch.zeros(())
-            return taught + functional.cross_entropy(logits, labels) + pulled
+            aligned = penalty(embeddings, labels) if penalty else torch.zeros(())
+            return taught + functional.cross_entropy(logits, labels) + aligned
 
         order = stream(self.experiment.seed, "server-model", round=round)
-        steps = learning.Steps(self.options.server_lr, self.options.model_epochs, self.options.server_batch)
-        learning.fit(self.model.parameters_of(ALL), loss, len(self.labels), order, steps)
+        settings = plain_sgd(self.options.server_lr, self.options.model_epochs, self.options.server_batch)
+        minimise(self.model.parameters_of(ALL), loss, len(self.labels), settings, order)
         self.weights = self.model.read_private(())
         self.targets = classify(self.model, embed(self.model, self.images))
 
@@ -190,8 +189,9 @@ class FedProtoKDClient(Client):
         anchors, defined = self.read_anchors(message)
         if "targets" in message:
             learn_from(self, round, images, message, self.options)
-        grad_hook = learning.Pull(self.options.weight, "fedprotokd.weight")
-        learning.train_towards(self, round, anchors, defined, grad_hook)
+        learning.train_towards(
+            self, round, anchors, defined, learning.Alignment(self.options.weight, "fedprotokd.weight")
+        )
         embeddings = embed(self.model, images)
         return {"logits": classify(self.model, embeddings), "features": embeddings}
 

@@ -1,29 +1,29 @@
-"""FedProx (Li et al. 2020): FedAvg whose clients are pulled towards the weights they received."""
+"""FedProx (Li et al. 2020): FedAvg with a proximal term that holds clients near the weights they received."""
 
-from collections.abc import Callable
+from torch import Tensor, nn
 
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.schema import ValidatedMessage
-from refprotofl.methods.base.training import train
+from refprotofl.methods.base.training import GradHook
 from refprotofl.methods.builtin.fedprox import Options
 from refprotofl.methods.common import weights
 from refprotofl.wire import Message
 
 
-def proximal_pull(client: Client, mu: float) -> Callable[[], None] | None:
-    """The gradient of mu / 2 * |weights - received|^2 over the shared parameters, as they are loaded now.
+def proximal_term(client: Client, received: Tensor, mu: float) -> GradHook | None:
+    """Return a hook that adds the gradient of mu / 2 * |w - w_received|^2 over the shared parameters, received (P,).
 
     It is added before the momentum, as if it were part of the loss.
     """
     if mu == 0:
         return None
-    parameters = client.model.parameters_of(client.parts)
-    received = [parameter.detach().clone() for parameter in parameters]
+    shared = client.model.parameters_of(client.parts)
+    anchors = client.model.shaped(client.parts, received)
 
-    def grad_hook() -> None:
-        for parameter, start in zip(parameters, received, strict=True):
+    def grad_hook(trained: list[nn.Parameter]) -> None:
+        for parameter, anchor in zip(shared, anchors, strict=True):
             if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach() - start, alpha=mu)
+                parameter.grad.add_(parameter.detach() - anchor, alpha=mu)
 
     return grad_hook
 
@@ -33,9 +33,7 @@ class FedProxClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        grad_hook = proximal_pull(self, self.options.mu)
-        samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order, grad_hook=grad_hook)
+        self.fit(round, grad_hook=proximal_term(self, received, self.options.mu))
         return weights.write_update(self, round, received, self.keep_trained(round))
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:

@@ -9,9 +9,10 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext
+from refprotofl.methods.base.training import plain_sgd
 from refprotofl.methods.builtin.fedtgp import Options
 from refprotofl.methods.common import prototype_learning as learning
-from refprotofl.methods.common import prototypes, trained_prototypes
+from refprotofl.methods.common import prototypes
 from refprotofl.wire import Message
 
 
@@ -23,7 +24,7 @@ class FedTGPServer(Server):
         self.anchors, self.defined = prototypes.no_anchors(
             context.experiment
         )  # defined: classes that a client ever held
-        self.generator = trained_prototypes.initial(context.experiment.seed, *self.anchors.shape)
+        self.generator = learning.initial(context.experiment.seed, *self.anchors.shape)
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
@@ -48,18 +49,18 @@ class FedTGPServer(Server):
         """Contrastive learning of the global prototypes with the adaptive margin."""
         vectors, labels, _ = learning.pairs(uploads)
         self.defined = self.defined.index_fill(0, labels, True)
-        gaps = trained_prototypes.gaps(vectors, labels, self.num_classes)
+        gaps = learning.gaps(vectors, labels, self.num_classes)
         margin = (
             gaps.max().clamp(max=self.options.margin).expand(self.num_classes)
         )  # the widest gap, up to the threshold
-        self.generator, self.anchors = trained_prototypes.retrained(
+        self.generator, self.anchors = learning.retrained(
             self.generator,
             vectors,
             labels,
             self.defined,
             margin,
             stream(self.experiment.seed, "server-batches", round=round),
-            learning.Steps(self.options.server_lr, self.options.server_epochs, self.options.server_batch),
+            plain_sgd(self.options.server_lr, self.options.server_epochs, self.options.server_batch),
         )
 
     def evaluation(self) -> Message:
@@ -71,8 +72,7 @@ class FedTGPClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
-        grad_hook = learning.Pull(self.options.weight, "fedtgp.weight")
-        learning.train_towards(self, round, anchors, defined, grad_hook)
+        learning.train_towards(self, round, anchors, defined, learning.Alignment(self.options.weight, "fedtgp.weight"))
         held = learning.collect(self, self.training_samples())  # of the model just trained
         return prototypes.write_means(held)
 

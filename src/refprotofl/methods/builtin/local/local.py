@@ -10,7 +10,6 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server
-from refprotofl.methods.base.training import train
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 
@@ -36,9 +35,8 @@ class LocalServer(Server):
 
 class LocalClient(Client):
     def train(self, round: int, message: ValidatedMessage) -> Message:
-        self.model.write_private(self.state)
-        samples, order = self.training_samples(), self.stream("batches", round)
-        train(self.model, samples, self.experiment.train, order)
+        self.load()
+        self.fit(round)
         self.keep_trained(round)
         return {}
 

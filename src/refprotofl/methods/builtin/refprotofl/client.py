@@ -13,7 +13,7 @@ from refprotofl.methods import erpa
 from refprotofl.methods.base.broadcast import held, hold
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.schema import LOST, Lost, ValidatedMessage
-from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, embed, fixed, train
+from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, embed, fixed
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
 from refprotofl.methods.common.prototypes import Prototypes, class_means, read_anchors, write_prototypes
@@ -112,17 +112,13 @@ class RefProtoClient(Client):
     def train_locally(self, round: int, adapter: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
         """Trains backbone and adapter from where they are; gives the trained adapter (d,)."""
         self.load(adapter)
-        samples, order = self.training_samples(), self.stream("batches", round)
+        samples = self.training_samples()
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)
         frozen = self.model.backbone if self.options.backbone == "frozen" else None
         with fixed(frozen.parameters() if frozen is not None else ()):
-            trained = train(self.model, samples, self.experiment.train, order, loss=loss, frozen=frozen)
+            trained = self.fit(round, samples=samples, loss=loss, frozen=frozen)
             check_alignment(trained, samples, self.options.align, defined)
             return self.keep_trained(round)
-
-    def load(self, adapter: Tensor) -> None:
-        self.model.write_private(self.state)
-        self.model.write(self.parts, adapter)
 
     def penalty(self, anchors: Tensor, defined: Tensor) -> Penalty | None:
         if self.options.align == 0 or not defined.any():

@@ -1,6 +1,5 @@
 """Thin: ours, for the thinnest links. What it may be told, what it sends. server.py, client.py: how it works."""
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -20,7 +19,6 @@ from refprotofl.methods.declaration import (
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
-    from refprotofl.experiment.sections import Train
 
 BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
 
@@ -92,13 +90,13 @@ class Options(Table):
                 raise ValueError(f"takes {name}-bits or {name}link-budget: one of them")
         return self
 
-    def cooled(self, table: "Train", round: int) -> "Train":
-        """How a round trains."""
-        return table.model_copy(update={"lr": table.lr * self.cooling ** (round - 1)})
+    def cooled(self, lr: float, round: int) -> float:
+        """Return the learning rate of a round."""
+        return lr * float(self.cooling ** (round - 1))
 
-    def tuning(self, table: "Train") -> "Train":
-        """How a client trains for itself, after the last round."""
-        return table.model_copy(update={"lr": table.lr * self.tune_rate, "local_epochs": self.tune_epochs})
+    def finetuned(self, lr: float) -> float:
+        """Return the learning rate after the last round, when each client trains for itself."""
+        return lr * self.tune_rate
 
 
 class Thin(Method):
@@ -157,8 +155,7 @@ class Thin(Method):
     @staticmethod
     def finetune_steps(experiment: "Experiment", samples: int) -> int:
         table: Options = experiment.thin
-        learned = samples - samples // table.tune_validation
-        return table.tune_epochs * math.ceil(learned / experiment.train.batch_size)
+        return table.tune_epochs * experiment.train.steps_per_epoch(samples - samples // table.tune_validation)
 
     @staticmethod
     def check(experiment: "Experiment") -> None:

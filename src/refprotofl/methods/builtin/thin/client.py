@@ -13,8 +13,8 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Lost, ValidatedMessage
-from refprotofl.methods.base.training import Penalty, check_alignment, classify, cross_entropy, embed, train
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_pull
+from refprotofl.methods.base.training import Penalty, check_alignment, classify, cross_entropy, embed
+from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.models import SplitModel
 from refprotofl.models.build import build_model
@@ -40,14 +40,14 @@ class ThinClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         held = self.receive(message)
-        samples, order = self.training_samples(), self.stream("batches", round)
+        samples, settings = self.training_samples(), self.experiment.train.in_round(round)
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
-        grad_hook = proximal_pull(self, self.options.strength) if self.options.drift == "proximal" else None
-        table = self.options.cooled(self.experiment.train, round)
-        course = train(self.model, samples, table, order, loss=loss, grad_hook=grad_hook)
+        grad_hook = proximal_term(self, held, self.options.strength) if self.options.drift == "proximal" else None
+        lr = self.options.cooled(settings.lr, round)
+        trained = self.fit(round, samples=samples, loss=loss, grad_hook=grad_hook, lr=lr)
         if anchors is not None:
-            check_alignment(course, samples, self.options.strength, is_defined(anchors), "thin.strength")
+            check_alignment(trained, samples, self.options.strength, is_defined(anchors), "thin.strength")
         change = self.keep_trained(round) - held
         guards.part_moved(held, held + change, "shared weights")
         return self.upload(round, change)
@@ -72,7 +72,8 @@ class ThinClient(Client):
 
     def tuned(self, round: int, samples: Samples) -> Tensor:
         """The whole way that tuning on these samples goes."""
-        train(self.model, samples, self.options.tuning(self.experiment.train), self.stream("tune", round))
+        lr = self.options.finetuned(self.experiment.train.in_round(round).lr)
+        self.fit(round, samples=samples, order=self.stream("tune", round), epochs=self.options.tune_epochs, lr=lr)
         return self.model.read(self.parts)
 
     def chosen(self, round: int, held: Tensor) -> Tensor:
@@ -110,8 +111,7 @@ class ThinClient(Client):
             if "code" in message:
                 held = codes.read_steps(self.context.scope, message, held)
         self.state["held"], self.state["held_version"] = held, version
-        self.model.write_private(self.state)
-        self.model.write(self.parts, held)
+        self.load(held)
         return held
 
     def held(self, version: int) -> Tensor:

@@ -112,11 +112,12 @@ class ThinServer(Server):
         if not epochs or self.public is None:
             return vector
         self.model.write(self.parts, vector)
-        table = self.options.cooled(self.experiment.train, max(round, 1)).model_copy(update={"local_epochs": epochs})
+        settings = self.experiment.train.in_round(round)
+        settings = settings.in_round(round, epochs=epochs, lr=self.options.cooled(settings.lr, max(round, 1)))
         order, loss = stream(self.experiment.seed, f"thin/{purpose}", round=round), None
         if lesson is not None:
             loss = lesson.loss(self.options.distil)
-        train(self.model, self.public, table, order, loss=loss)
+        train(self.model, self.public, settings, order, loss=loss)
         after = self.model.read(self.parts)
         guards.server_moved(vector, after, "the model")
         return after
@@ -143,10 +144,10 @@ class ThinServer(Server):
 
     def facts(self) -> dict[str, float | int | str]:
         """How good what clients hold is, beside `global`, which no code has touched."""
-        model = weights.global_model(self, self.sending.shared)
+        model = self.whole_model(self.sending.shared)
         if model is None or self.context.test is None or not len(self.context.test[1]):
             return {}
         return {"accuracy_as_held": model_metrics(model, *self.context.test, self.num_classes)["accuracy"]}
 
     def global_model(self) -> SplitModel | None:
-        return weights.global_model(self, self.exact)
+        return self.whole_model(self.exact)

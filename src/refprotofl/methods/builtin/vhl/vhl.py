@@ -25,7 +25,7 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import ValidatedMessage
-from refprotofl.methods.base.training import FreshSgd, Loss, train
+from refprotofl.methods.base.training import Loss, minimise
 from refprotofl.methods.builtin.vhl import Options
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
@@ -100,9 +100,8 @@ def _decoded(draw: np.random.Generator, number: int, shape: tuple[int, int, int]
         for parameter in parameters:
             inputs = parameter[0].numel() if parameter.dim() > 1 else 1
             parameter.copy_(_normal(draw, tuple(parameter.shape)) * inputs**-0.5)
-    optimiser = FreshSgd(parameters, Train(lr=0.01, momentum=0.9, weight_decay=0.0))
-    for _ in range(NUDGES):
-        optimiser.step(likeness(decoder(_normal(draw, (64, LATENTS)))))
+    settings = Train(lr=0.01, momentum=0.9, weight_decay=0.0, local_epochs=NUDGES, batch_size=1)
+    minimise(parameters, lambda row: likeness(decoder(_normal(draw, (64, LATENTS)))), 1, settings)
     with torch.no_grad():
         images: Tensor = decoder(_normal(draw, (number, LATENTS)))
     return images
@@ -195,8 +194,8 @@ class VHLClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        samples, order = self.training_samples(), self.stream("batches", round)
-        trained = train(self.model, samples, self.experiment.train, order, loss=self.loss(round, samples))
+        samples = self.training_samples()
+        trained = self.fit(round, samples=samples, loss=self.loss(round, samples))
         table = self.options
         guards.virtual_terms_counted(trained.penalty, table.alpha + table.w_align + table.w_virtual)
         return weights.write_update(self, round, received, self.keep_trained(round))
@@ -205,7 +204,7 @@ class VHLClient(Client):
         table, size = self.options, self.experiment.train.batch_size
         draw = self.stream("virtual-batches", round)
         batches = virtual_batches(*virtual_set(self.experiment, table), size, draw, self.model.device)
-        aligned_steps = table.align_epochs * -(-len(samples) // size)
+        aligned_steps = table.align_epochs * self.experiment.train.steps_per_epoch(len(samples))
         return virtual_loss(self.model, table, batches, self.num_classes, aligned_steps)
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:
