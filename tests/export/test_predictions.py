@@ -152,7 +152,7 @@ def test_json_reads_back(trained, tmp_path):
 
 def test_tables_that_cannot_be_written(trained, tmp_path):
     made = predict(trained, "digits")
-    with pytest.raises(InputError, match="Unknown table format 'xlsx'\. Use csv or json"):
+    with pytest.raises(InputError, match=r"Unknown table format 'xlsx'\. Use csv or json"):
         write_predictions(made, "xlsx")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
         write_predictions(made, "csv", tmp_path / "nowhere" / "table.csv")

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TypeVar
 
+from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
@@ -52,6 +53,7 @@ class OverSeeds:
     facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
     notes: tuple[str, ...]  # where it departs from what its authors published
     runs: tuple[str, ...]  # the folders
+    metrics: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # by protocol and name, accuracy included
     asked: str = ""  # the method with its switches, where the name does not say them
     privacy: Spent | None = None  # the worst of all seeds, where something is protected
     against: Against | None = None  # of the baseline itself, and where there is none: None
@@ -114,6 +116,7 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) ->
         },
         notes=(*method.notes, *ran.compress.notes),
         runs=tuple(str(cell.folder) for cell, _ in runs),
+        metrics=_metrics(summaries.values()),
         privacy=_privacy(summaries.values()),
     )
 
@@ -129,6 +132,17 @@ def _by_protocol(runs: Collection[_Run], told: Callable[[_Run, str], _Told | Non
     found = {protocol: [told(run, protocol) for run in runs] for protocol in PROTOCOLS}
     known = {protocol: [one for one in all_told if one is not None] for protocol, all_told in found.items()}
     return {protocol: all_told for protocol, all_told in known.items() if len(all_told) == len(runs)}
+
+
+def _metrics(summaries: Collection[Summary]) -> dict[str, dict[str, Estimate]]:
+    """Return estimates over seeds by protocol and metric, for the metrics that every run has."""
+    runs = [summary.get("metrics", {}) for summary in summaries]
+    found: dict[str, dict[str, Estimate]] = {}
+    for protocol in PROTOCOLS:
+        of_runs = [run.get(protocol, {}) for run in runs]
+        known = [name for name in METRICS if all(name in one for one in of_runs)]
+        found[protocol] = {name: estimate([one[name] for one in of_runs]) for name in known}
+    return {protocol: estimates for protocol, estimates in found.items() if estimates}
 
 
 def _spread(summary: Summary, protocol: str) -> Spread | None:
