@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from refprotofl import Experiment, run
 from refprotofl.core import numerics
 from refprotofl.data import digests
-from refprotofl.federation.simulation import OpenEngine, open_engine
+from refprotofl.federation.local_run import OpenEngine, open_engine
 
 numerics.apply("portable")  # before torch computes; processes that tests start inherit it
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from refprotofl.bench.measuring import Measure
 from refprotofl.bench.overhead import IMAGES, make_images, train_plainly, work_of
 from refprotofl.core.errors import InputError
 from refprotofl.core.streams import stream
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods.base import training
 from refprotofl.methods.base.samples import Samples

@@ -11,7 +11,7 @@ from refprotofl.bench.measuring import Row, private_bytes
 from refprotofl.bench.scale import Point, draw_scale, experiment_of, measure_in_process, points
 from refprotofl.bench.timed_runs import Lap, clocked_run
 from refprotofl.core.errors import InputError, RunError
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 
 
 @pytest.fixture

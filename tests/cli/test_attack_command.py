@@ -65,7 +65,7 @@ def test_two_attacks_against_two_defences(refprotofl: Any, tmp_path: Path) -> No
 def test_what_cannot_be_asked_for_is_told(refprotofl: Any, tmp_path: Path) -> None:
     for options, sentence in (
         (("--kind", "magic"), "--kind magic: allowed are signflip"),
-        (("--kind", "signflip,signflip"), "--kind names nothing, or something twice"),
+        (("--kind", "signflip,signflip"), "--kind is empty or has something twice"),
         (("--kind", "signflip", "--defence", "hope"), "aggregate"),
         (("--kind", "signflip", "--fraction", "0"), "makes 0 of 5 clients hostile"),
         (("--kind", "signflip", "--methods", "fedproto"), "sends none up"),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from refprotofl.federation import session as simulation
-from refprotofl.studies.cells import plan
+from refprotofl.studies.rows import Row
+from refprotofl.studies.trials import Base
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = [
@@ -136,7 +137,7 @@ def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
         np.savez(file, **(arrays | {"y_test": 2 - arrays["y_test"]}))
         return finished
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", run_and_edit)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run_and_edit)
     options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=1"]
     outcome = refprotofl("compare", "--methods", "local,fedproto", "--seeds", "0", "--out", tmp_path / "runs", *options)
     assert outcome.code == 2
@@ -167,20 +168,13 @@ def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatc
         assert heading in shown
 
 
-def test_folders_tell_what_is_in_them_and_those_of_an_earlier_version_are_reused(
-    refprotofl: Any, tmp_path: Path
-) -> None:
+def test_folders_are_named_by_method_data_and_seed(refprotofl: Any, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     command = ("compare", "--methods", "local", "--seeds", "0", "--out", out, "--json", *TINY)
-    first = json.loads(refprotofl(*command).out)
+    assert refprotofl(*command).code == 0
     (folder,) = run_folders(out)
     assert re.fullmatch("local-digits-seed0-[0-9a-f]{8}", folder.name)
-    (cell,) = plan(None, None, [*TINY[1:10:2]], ["local"], [0], out)
-    assert cell.folder == folder
-    folder.rename(out / cell.experiment.hash[:16])
-    again = json.loads(refprotofl(*command).out)
-    assert [path.name for path in run_folders(out)] == [cell.experiment.hash[:16]]
-    assert again[0]["seconds"] == first[0]["seconds"]
+    assert Base(settings=tuple(TINY[1:10:2])).trial(Row("local", "local"), 0, out).folder == folder
 
 
 def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
@@ -195,10 +189,10 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
         return real(experiment, **options)
 
     command = ("compare", "--methods", "local", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
-    monkeypatch.setattr("refprotofl.studies.runner.run", run)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run)
     outcome = refprotofl(*command)
     assert outcome.code == 130
-    kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs; the same command goes on from here."
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'runs'}: 1 of 2 runs. The same command resumes."
     assert kept in outcome.err
     assert refprotofl(*command).code == 0
     assert begun == [0, 1, 0, 1]
@@ -213,7 +207,7 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
         (["--methods", "local", "--seeds", "1,1"], "named twice"),
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),
-        (["--methods", "local,fedavg", "--against", "fedprox"], "allowed are none and what is compared: local, fedavg"),
+        (["--methods", "local,fedavg", "--against", "fedprox"], "allowed are none and the rows: local, fedavg"),
         (["--methods", "local,local:dataset=mnist"], "do not go into one table: they differ in dataset"),
         (["--methods", "local", "--last", "1"], "1 is not in the range x>=2"),
     ],
@@ -247,7 +241,7 @@ def test_other_labels_are_another_run(refprotofl: Any, make_npz: Any, tmp_path: 
     first = refprotofl(*command)
     assert "reused" not in first.err
     again = refprotofl(*command)
-    assert "1 of 1 runs are reused" in again.err
+    assert "Reused 1 of 1 runs" in again.err
     assert json.loads(again.out) == json.loads(first.out)
     arrays = dict(np.load(file))
     whole = file.read_bytes()
@@ -257,7 +251,7 @@ def test_other_labels_are_another_run(refprotofl: Any, make_npz: Any, tmp_path: 
     assert personal(flipped) < personal(first)
     file.write_bytes(whole)
     for known in (refprotofl(*command), refprotofl(*command)):
-        assert "1 of 1 runs are reused" in known.err
+        assert "Reused 1 of 1 runs" in known.err
         assert personal(known) == personal(first)
     assert len(run_folders(tmp_path / "runs")) == 2
 
@@ -278,7 +272,7 @@ class Own:
         Path("edited.py").write_text(f"{code}('{shared}',)\n")
         sys.modules.pop("edited", None)
         outcome = refprotofl(*command)
-        told.append((personal(outcome), "1 of 1 runs are reused" in outcome.err))
+        told.append((personal(outcome), "Reused 1 of 1 runs" in outcome.err))
     sys.modules.pop("edited", None)
     assert [reused for _, reused in told] == [False, True, False, True]
     assert told[0][0] == told[1][0] == told[3][0] != told[2][0]

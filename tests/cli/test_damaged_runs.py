@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.session import RunResult, run
-from refprotofl.federation.simulation import OpenEngine
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
@@ -63,7 +63,7 @@ def test_damaged_json_is_told_by_file(refprotofl: "Command", finished_copy: Path
 def test_a_public_set_that_a_client_lost_is_sent_again(
     refprotofl: "Command", cut_off: Path, undisturbed: RunResult, damage: Callable[[bytes], bytes | None]
 ) -> None:
-    (path,) = (cut_off / "checkpoint" / "shelf").iterdir()
+    (path,) = (cut_off / "checkpoint" / "blobs").iterdir()
     whole = path.read_bytes()
     damaged = damage(whole)
     path.unlink() if damaged is None else path.write_bytes(damaged)

@@ -46,9 +46,9 @@ def test_from_a_budget_to_the_run_of_the_winner(refprotofl: Any, tmp_path: Path)
 
 def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> None:
     for wrong, sentence in (
-        ((), "Say what is allowed by one of --budget"),
-        (("--budget", "1 MB", "--round-budget", "1 kB"), "Say what is allowed by one of --budget"),
-        (("--link", "lte"), "--link and --deadline go together"),
+        ((), "Give one limit: --budget"),
+        (("--budget", "1 MB", "--round-budget", "1 kB"), "Give one limit: --budget"),
+        (("--link", "lte"), "--link and --deadline need each other"),
         (("--link", "lte", "--deadline", "nan"), "allowed are seconds"),
         (("--link", "wifi;3:lte", "--deadline", "9"), 'latency=50ms", for all clients'),
         (("--budget", "much"), "allowed are sizes such as"),
@@ -67,7 +67,8 @@ def test_nothing_within_the_deadline_is_told(refprotofl: Any, tmp_path: Path) ->
     limit = ("--link", "lora", "--deadline", "0.5")
     outcome = refprotofl("frontier", "--methods", "thin,fedavg", *limit, "--out", tmp_path / "frontier", *TINY)
     assert outcome.code == 0
-    assert "None that was run to its end keeps within 0.5 s on lora: allow more" in outcome.err.replace("\n", " ")
+    sentence = "No candidate that ran all its rounds keeps within 0.5 s on lora: raise the limit"
+    assert sentence in outcome.err.replace("\n", " ")
     assert json.loads((tmp_path / "frontier" / "frontier.json").read_text())["command"] is None
 
 

@@ -21,7 +21,7 @@ def test_a_file_is_no_place_for_runs(refprotofl: Any, tmp_path: Path, command: s
     file.write_text("mine")
     outcome = refprotofl(command, *GRIDS[command], "--out", file / below)
     assert outcome.code == 2, outcome.err
-    assert f"{file} is a file, and runs are put into a folder: use another --out." in outcome.err
+    assert f"{file} is a file; name a folder." in outcome.err
     assert file.read_text() == "mine"
 
 

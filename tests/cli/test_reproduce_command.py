@@ -36,7 +36,7 @@ def grid(refprotofl: Any, finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refprotofl.studies.runner.run", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr("refprotofl.studies.pool.run", lambda *_, **__: pytest.fail("something was run"))
     monkeypatch.setattr("refprotofl.studies.timing.run", lambda *_, **__: pytest.fail("something was measured"))
 
 
@@ -131,7 +131,7 @@ def test_a_map_takes_models_and_runs_again_what_only_results_are_kept_of(refprot
     command = ("reproduce", "tsne-figure", "--out", grid, *GRID)
     outcome = refprotofl(*command, "--no-runs")
     assert outcome.code == 0, outcome.err
-    assert "without FedAvg, RefProtoFL, local training: it takes their run folders" in outcome.err
+    assert "without FedAvg, RefProtoFL, local training: it needs their run folders" in outcome.err
     assert not (grid / "runs").exists()
     assert not (grid / "figures/tsne.png").exists()
     outcome = refprotofl(*command)
@@ -151,7 +151,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", run)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run)
     command = (
         "reproduce",
         "curves",
@@ -165,7 +165,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
     )
     outcome = refprotofl(*command)
     assert outcome.code == 130
-    kept = f"Interrupted. Finished and kept in {tmp_path / 'out'}: 2 of 4 runs; the same command goes on from here."
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'out'}: 2 of 4 runs. The same command resumes."
     assert kept in outcome.err
     assert len((tmp_path / "out/cells.jsonl").read_text().splitlines()) == 2
     outcome = refprotofl(*command)
@@ -189,7 +189,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_tabled(
             raise RunError("The disk is on fire.")
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", run)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run)
     small = ("--set", "rounds=1", "--methods", "local,fedproto", "--seeds", "0")
     outcome = refprotofl("reproduce", "curves", "--out", tmp_path / "out", *GRID, *small)
     assert outcome.code == 4
@@ -226,7 +226,7 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
         (["accuracy", "--set", "validation=0.3"], "they are scored on the test set"),
         (["accuracy", "--set", "public.train-on=true"], "they have rows with it and without"),
         (["accuracy", "--methods", "refprotofl,local:alpha=100"], "do not go into one table: they differ in alpha."),
-        (["accuracy", "--methods", "refprotofl,local:seed=7"], "--seeds chooses them"),
+        (["accuracy", "--methods", "refprotofl,local:seed=7"], "remove the switch seed"),
         (["accuracy", "--against", "FedAwg"], "--against FedAwg: allowed are the rows' names: FedAvg, FedProx,"),
         (["accuracy", "--set", "share=full"], "--variant chooses it"),
         (["accuracy", "--set", "rounds=0"], "rounds = 0"),

@@ -11,7 +11,7 @@ from tests.tiny import tiny_options
 
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation import session as simulation
-from refprotofl.studies.tune.trials import read_tuned
+from refprotofl.studies.tune.settings import read_tuned
 
 TINY = [*tiny_options(clients=2), "--seeds", "7", "--workers", "1"]
 
@@ -74,11 +74,11 @@ def test_an_interrupt_keeps_what_was_tried_and_the_same_command_goes_on(
             os.kill(os.getpid(), signal.SIGINT)
         return real(experiment, **options)
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", run)
+    monkeypatch.setattr("refprotofl.studies.pool.run", run)
     options = ("--methods", "local", "--search", "train.lr=0.01,0.03,0.1", "--json", *TINY)
     first = refprotofl("tune", *options, "--out", tmp_path / "tune", "--write", tmp_path / "best.toml")
     assert first.code == 130
-    kept = f"Interrupted. What was tried is kept in {tmp_path / 'tune'}; the same command goes on from here."
+    kept = f"Interrupted. Finished and kept in {tmp_path / 'tune'}: 1 of 3 runs. The same command resumes."
     assert kept in first.err
     assert not (tmp_path / "best.toml").exists()
     again = refprotofl("tune", *options, "--out", tmp_path / "tune")
@@ -95,20 +95,20 @@ def test_an_interrupt_keeps_what_was_tried_and_the_same_command_goes_on(
         (["--search", "train.lr=0.1,-1"], "train.lr = -1"),
         (["--search", "train.rl=0.1,0.2"], "There is no key train.rl"),
         (["--search", "train.lr=0.1", "--search", "train.lr=0.2"], "names train.lr twice"),
-        (["--search", "train.lr=0.001..0.1"], "a range can only be drawn from: use --strategy random or halving"),
-        (["--search", "train.lr=0.001..0.1", "--strategy", "grid"], "a range can only be drawn from"),
+        (["--search", "train.lr=0.001..0.1"], "a range needs --strategy random or halving"),
+        (["--search", "train.lr=0.001..0.1", "--strategy", "grid"], "a range needs --strategy"),
         (["--search", "train.lr=0.1..0.001", "--strategy", "random"], "low < high"),
-        (["--search", "train.lr=,"], "there is no value"),
-        (["--search", "rounds=1,2"], "a search needs rounds to be the same everywhere"),
+        (["--search", "train.lr=,"], "give at least one value"),
+        (["--search", "rounds=1,2"], "rounds must be the same in all trials"),
         (["--search", "fedprox.mu=1,2"], "--search fedprox.mu is for method 'fedprox', which is not among local"),
         (["--search", "train.lr=1", "--methods", "local,locl"], "did you mean 'local'?"),
-        (["--search", "train.lr=1", "--methods", "local,local"], "A method is named twice: local, local."),
-        (["--search", "train.lr=1", "--methods", "alone = local"], "alone = local: a search writes what it finds"),
-        (["--search", "train.lr=1", "--seeds", "1,1"], "A seed is named twice: 1, 1."),
+        (["--search", "train.lr=1", "--methods", "local,local"], "A method is named twice: local."),
+        (["--search", "train.lr=1", "--methods", "alone = local"], "alone = local: remove the name"),
+        (["--search", "train.lr=1", "--seeds", "1,1"], "A seed is named twice: 1."),
         (["--search", "train.lr=1", "--protocol", "globl"], "did you mean 'global'?"),
-        (["--search", "train.lr=1", "--methods", ","], "A search needs a method"),
-        (["--search", "train.lr=1", "--write", "there.toml"], "not written by a search; name another file"),
-        (["--search", "train.lr=1", "--write", "there.toml/x.toml"], "nothing can be written to"),
+        (["--search", "train.lr=1", "--methods", ","], "A study needs at least one method"),
+        (["--search", "train.lr=1", "--write", "there.toml"], "no search wrote it; name another file"),
+        (["--search", "train.lr=1", "--write", "there.toml/x.toml"], "is not writable"),
         (["--search", "train.lr=1", "--methods", "local,fedprox", "--search", "fedprox.mu=1,2"], "the same budget"),
     ],
 )
@@ -126,4 +126,4 @@ def test_what_cannot_be_searched_is_said_before_anything_runs(
 def test_if_nothing_comes_to_a_result_the_reason_is_told(refprotofl: Any, tmp_path: Path) -> None:
     outcome = refprotofl("tune", "--methods", "local", "--search", "train.lr=1e30", "--out", tmp_path / "tune", *TINY)
     assert outcome.code == 4
-    assert "local: none of 1 trial came to a result: Round 1: no client is left" in " ".join(outcome.err.split())
+    assert "local: none of 1 trial finished: Round 1: no client is left" in " ".join(outcome.err.split())

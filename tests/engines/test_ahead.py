@@ -1,13 +1,13 @@
 """How many requests are under way at a time: as many as the engine takes, and few of those that differ."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 import torch
 
-from refprotofl.engines.engine import EngineInfo, Record, Request, Result
+from refprotofl.engines.engine import MAX_DIFFERENT, EngineInfo, Record, Request, Result, start_ahead
 from refprotofl.federation.callbacks import Callback
-from refprotofl.federation.cohort import DIFFERENT, EngineCohort
+from refprotofl.methods.base.cohort import Cohort
 from refprotofl.wire import Ledger, Message, encode
 
 CLIENTS = 1000
@@ -22,14 +22,15 @@ class Counting:
         self.most = 0
         self.payloads = 0  # of those that were different, the most at a time
 
-    def submit(self, request: Request) -> int:
-        self.under_way[request.client] = request
-        return request.client
+    def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
+        for request in start_ahead(requests, self.start, self.info.max_in_flight):
+            self.most = max(self.most, len(self.under_way))
+            self.payloads = max(self.payloads, len({id(one.payload) for one in self.under_way.values()}))
+            yield Result(encode({"client": self.under_way.pop(request.client).client}))
 
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        self.most = max(self.most, len(self.under_way))
-        self.payloads = max(self.payloads, len({id(one.payload) for one in self.under_way.values()}))
-        return Result(encode({"client": self.under_way.pop(ticket).client}))
+    def start(self, request: Request) -> Request:
+        self.under_way[request.client] = request
+        return request
 
     def discard(self, client: int) -> None: ...
 
@@ -45,7 +46,7 @@ class Counting:
 
 
 def asked(engine: Counting, message: Message | Callable[[int], Message]) -> list[tuple[int, Message]]:
-    cohort = EngineCohort(engine, Ledger(), {}, 1, range(CLIENTS), Callback().on_message)
+    cohort = Cohort(engine, Ledger(), {}, 1, range(CLIENTS), Callback().on_message)
     return list(cohort.ask("train", message))
 
 
@@ -60,7 +61,7 @@ def test_as_many_are_asked_at_a_time_as_the_engine_takes(max_in_flight: int | No
 def test_requests_that_differ_are_few_at_a_time_whatever_the_engine_takes() -> None:
     engine = Counting(None)
     answers = asked(engine, lambda client: {"head": torch.full((3,), float(client))})
-    assert (engine.most, engine.payloads) == (DIFFERENT, DIFFERENT)
+    assert (engine.most, engine.payloads) == (MAX_DIFFERENT, MAX_DIFFERENT)
     assert [client for client, _ in answers] == list(range(CLIENTS))
 
 

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from refprotofl.core.errors import RunError
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task
 from refprotofl.experiment import Experiment
+from refprotofl.federation.local_run import OpenEngine, Site
 from refprotofl.federation.session import Callback, RunResult, run
-from refprotofl.federation.simulation import OpenEngine, Site, client_side, load_federation
+from refprotofl.federation.simulation import client_side, load_federation
 from refprotofl.records.verify import first_difference
 
 
@@ -61,28 +62,19 @@ class Shuffled:
     def __init__(self, host: ClientHost, order: random.Random) -> None:
         self._host = host
         self._order = order
-        self._waiting: list[tuple[int, Task]] = []
-        self._outcomes: dict[int, Outcome] = {}
-        self._issued = 0
         self.orders: list[list[int]] = []
 
-    def submit(self, task: Task) -> int:
-        self._issued += 1
-        self._waiting.append((self._issued, task))
-        return self._issued
+    def run(self, tasks: Iterable[Task], most: int | None, deadline: float | None) -> Iterator[tuple[Task, Outcome]]:
+        asked = list(tasks)
+        outcomes: dict[int, Outcome] = {}
+        order = list(range(len(asked)))
+        self._order.shuffle(order)
+        self.orders.append([asked[place].client for place in order])
+        for place in order:
+            outcomes[place] = self._host.do(asked[place])
+        yield from ((task, outcomes[place]) for place, task in enumerate(asked))
 
-    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
-        self._order.shuffle(self._waiting)
-        if self._waiting:
-            self.orders.append([task.client for _, task in self._waiting])
-        for waiting, task in self._waiting:
-            self._outcomes[waiting] = self._host.do(task)
-        self._waiting.clear()
-        return self._outcomes.pop(ticket)
-
-    def forget(self) -> None:
-        self._waiting.clear()
-        self._outcomes.clear()
+    def forget(self, client: int | None = None) -> None: ...
 
     def close(self) -> None: ...
 

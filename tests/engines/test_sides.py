@@ -1,6 +1,6 @@
 """Each side of the wire is built from what it alone has, and computes what it computes in the simulation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from refprotofl.engines.local.host import InProcess
 from refprotofl.evaluation import scoring
 from refprotofl.experiment import Experiment
 from refprotofl.federation.client_side import ClientData, build_client_side
-from refprotofl.federation.cohort import EngineCohort
+from refprotofl.federation.local_run import Site
 from refprotofl.federation.models import prepare_models
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.server_side import build_server_side
 from refprotofl.federation.session import Callback, RunResult, run
-from refprotofl.federation.simulation import Federation, Site, load_federation
+from refprotofl.federation.simulation import Federation, load_federation
+from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.records.verify import first_difference
@@ -73,15 +74,10 @@ class Machines:
             machine(federation.experiment, number, own_data(federation, number), site.folder / f"machine-{number}")
             for number in range(federation.experiment.clients)
         ]
-        self.tickets: list[tuple[int, int]] = []
 
-    def submit(self, request: Request) -> int:
-        self.tickets.append((request.client, self.machines[request.client].submit(request)))
-        return len(self.tickets) - 1
-
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        client, its = self.tickets[ticket]
-        return self.machines[client].result(its, deadline)
+    def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
+        for request in requests:
+            yield from self.machines[request.client].map([request], deadline)
 
     def discard(self, client: int) -> None:
         self.machines[client].discard(client)
@@ -116,7 +112,8 @@ def test_a_client_with_nothing_but_its_own_arrays_gives_the_same_answers(
     mine = own_data(load_federation(experiment, None), seen.client)
     alone = machine(experiment, seen.client, mine, tmp_path)
     for request, answer in zip(seen.asked, seen.answered, strict=True):
-        assert alone.result(alone.submit(request), None).payload == answer, request.verb
+        (result,) = alone.map([request], None)
+        assert result.payload == answer, request.verb
     assert [request.verb for request in seen.asked[:3]] == ["join", "prototypes", "train"]
     last = [event for event in read_events(finished.folder) if event["event"] == "round"][-1]
     assert alone.settle(3)[seen.client]["digest"][:16] == last["clients"][str(seen.client)]
@@ -147,5 +144,5 @@ def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_st
     told = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]
     for number, expected in enumerate(told, 1):
         clients = draw_cohort(experiment, number)
-        side.server.round(EngineCohort(engine, Ledger(), side.server.kinds, number, clients, Callback().on_message))
+        side.server.round(Cohort(engine, Ledger(), side.server.kinds, number, clients, Callback().on_message))
         assert {name: digest_value(value)[:16] for name, value in side.server.state.items()} == expected

@@ -32,11 +32,11 @@ ECHO = """
         def __init__(self, greeting):
             self.greeting = greeting
         def do(self, task):
-            if task.deed == "die":
+            if task.work == "die":
                 os._exit(7)
-            if task.deed == "sleep":
+            if task.work == "sleep":
                 time.sleep(60)
-            if task.deed == "nap":
+            if task.work == "nap":
                 time.sleep(0.2)
             location = Location(task.location.file + "+", str(time.monotonic_ns()), str(os.getpid()))
             return Outcome(Result(self.greeting + task.request.payload), location)
@@ -60,8 +60,8 @@ from refprotofl.engines.local.workers import WorkerProcesses
 if __name__ == "__main__":
     engine = WorkerProcesses(echoing_host.build, [b""], [1])
     engine._hear(0)
-    ticket = engine.submit(Task(0, 1, Location(), Request(0, "sleep", 1)))
-    threading.Thread(target=engine.outcome, args=(ticket, None), daemon=True).start()
+    outcomes = engine.run([Task(0, 1, Location(), Request(0, "sleep", 1))], None, None)
+    threading.Thread(target=next, args=(outcomes,), daemon=True).start()
     print(engine._processes[0].pid, flush=True)
     time.sleep(60)
 """
@@ -69,6 +69,15 @@ if __name__ == "__main__":
 
 def task(client: int, verb: str = "echo", payload: bytes = b"", file: str = "") -> Task:
     return Task(client, 1, Location(file), Request(client, verb, 1, payload))
+
+
+def outcomes_of(engine: WorkerProcesses, *tasks: Task, deadline: float | None = None) -> Iterator[Outcome]:
+    return (outcome for _, outcome in engine.run(tasks, None, deadline))
+
+
+def waiting(engine: WorkerProcesses) -> list[int]:
+    """The clients whose tasks no worker has yet."""
+    return [job.task.client for job in engine._waiting]
 
 
 def location(outcome: Outcome) -> Location:
@@ -132,37 +141,34 @@ def test_a_worker_whose_parent_lost_interest_before_it_was_ready_ends_quietly(
     assert engine._processes[0].exitcode == 0
 
 
-def test_answers_wait_for_their_tickets_and_tell_where_the_state_is(pair: WorkerProcesses) -> None:
-    tickets = [pair.submit(task(client, payload=b"%d" % client, file=f"file {client}")) for client in range(4)]
-    outcomes = [pair.outcome(ticket, None) for ticket in reversed(tickets)]
-    assert [one.result.payload for one in outcomes] == [b"hello 3", b"hello 2", b"hello 1", b"hello 0"]
-    assert [one.location.file for one in outcomes if one.location] == ["file 3+", "file 2+", "file 1+", "file 0+"]
+def test_outcomes_come_in_order_and_say_where_the_state_is(pair: WorkerProcesses) -> None:
+    tasks = [task(client, payload=b"%d" % client, file=f"file {client}") for client in (3, 0, 2, 1)]
+    outcomes = list(outcomes_of(pair, *tasks))
+    assert [one.result.payload for one in outcomes] == [b"hello 3", b"hello 0", b"hello 2", b"hello 1"]
+    assert [one.location.file for one in outcomes if one.location] == ["file 3+", "file 0+", "file 2+", "file 1+"]
 
 
 def test_the_client_with_most_data_is_first(open_engine: Callable[..., WorkerProcesses]) -> None:
     engine = open_engine(1, sizes=(5, 20, 20, 100, 7))
     wait_until_ready(engine)
-    tickets = {client: engine.submit(task(client)) for client in range(5)}
-    when = {client: int(location(engine.outcome(ticket, None)).digest) for client, ticket in tickets.items()}
-    assert sorted(when, key=lambda client: when[client]) == [3, 1, 2, 4, 0]
+    when = [int(location(one).digest) for one in outcomes_of(engine, *map(task, range(5)))]
+    assert sorted(range(5), key=when.__getitem__) == [3, 1, 2, 4, 0]
 
 
 def test_until_a_worker_is_ready_this_process_answers_for_the_small_clients(
     open_engine: Callable[..., WorkerProcesses],
 ) -> None:
     engine = open_engine(1, b"there ", sizes=(5, 20, 3, 100), here=b"here ")
-    tickets = [engine.submit(task(client)) for client in range(4)]
-    assert engine.outcome(tickets[0], None).result.payload == b"here "  # a process takes longer to start than this
-    assert set(engine._waiting) == {tickets[1], tickets[3]}
+    outcomes = outcomes_of(engine, *map(task, range(4)))
+    assert next(outcomes).result.payload == b"here "  # a process takes longer to start than this
+    assert waiting(engine) == [1, 3]
     wait_until_ready(engine)
-    answers = [engine.outcome(ticket, None).result.payload for ticket in tickets[1:]]
-    assert answers == [b"there ", b"here ", b"there "]
+    assert [one.result.payload for one in outcomes] == [b"there ", b"here ", b"there "]
 
 
 def test_an_idle_worker_takes_what_the_other_has_no_time_for(pair: WorkerProcesses) -> None:
-    slow = pair.submit(task(0, "nap"))
-    quick = [pair.submit(task(client % 4)) for client in range(1, 8)]
-    napper, *others = [location(pair.outcome(ticket, None)).changes for ticket in (slow, *quick)]
+    tasks = [task(0, "nap"), *(task(client % 4) for client in range(1, 8))]
+    napper, *others = [location(one).changes for one in outcomes_of(pair, *tasks)]
     assert len(set(others)) == 1  # all by the one that did not nap
     assert napper not in others
 
@@ -172,48 +178,70 @@ def test_messages_larger_than_a_pipe_do_not_block(pair: WorkerProcesses) -> None
 
     def exchange() -> None:
         payloads = [os.urandom(4 * MEGABYTE) for _ in range(8)]
-        tickets = [pair.submit(task(number % 4, payload=data)) for number, data in enumerate(payloads)]
-        outcomes.extend(pair.outcome(ticket, None) for ticket in tickets)
+        outcomes.extend(outcomes_of(pair, *(task(number % 4, payload=data) for number, data in enumerate(payloads))))
         assert [one.result.payload for one in outcomes] == [b"hello " + data for data in payloads]
 
     within(60, exchange)
     assert len(outcomes) == 8
 
 
-def test_what_nobody_waits_for_any_more_is_not_done_or_thrown_away(pair: WorkerProcesses) -> None:
-    first, *_ = [pair.submit(task(client, payload=bytes(MEGABYTE))) for client in range(4)]
-    pair.outcome(first, None)  # by now others are under way
+def test_no_more_tasks_are_taken_than_may_be_under_way(pair: WorkerProcesses) -> None:
+    taken: list[int] = []
+
+    def tasks() -> Iterator[Task]:
+        for client in range(6):
+            taken.append(client)
+            yield task(client)
+
+    outcomes = pair.run(tasks(), 2, None)
+    for number in range(6):
+        next(outcomes)
+        assert len(taken) == min(6, number + 2)
+
+
+def test_a_client_may_be_asked_once_more_while_others_are_under_way(pair: WorkerProcesses) -> None:
+    seen = []
+    for number, outcome in enumerate(outcomes_of(pair, *map(task, range(4)))):
+        again = outcomes_of(pair, task(number, payload=b"again"))
+        seen += [outcome.result.payload, next(again).result.payload]
+    assert seen == [b"hello ", b"hello again"] * 4
+
+
+def test_tasks_without_a_taken_outcome_are_not_done_or_thrown_away(pair: WorkerProcesses) -> None:
+    outcomes = outcomes_of(pair, *(task(client, payload=bytes(MEGABYTE)) for client in range(6)))
+    next(outcomes)  # by now others are under way
+    pair.forget(5)
+    assert 5 not in waiting(pair)
+    assert waiting(pair) or any(pair._busy)
     pair.forget()
-    assert not pair._outcomes
-    assert not pair._waiting
-    assert pair._busy == [None, None]  # nobody writes a state any more
-    assert pair.outcome(pair.submit(task(0, payload=b"again")), None).result.payload == b"hello again"
+    assert waiting(pair) == []
+    assert pair._busy == [None, None]  # no worker writes a state any more
+    assert next(outcomes_of(pair, task(0, payload=b"again"))).result.payload == b"hello again"
 
 
-def test_a_worker_that_ends_is_told_with_its_exit_code(pair: WorkerProcesses) -> None:
+def test_a_worker_that_ends_is_reported_with_its_exit_code(pair: WorkerProcesses) -> None:
     """The last test of this engine: it kills a worker."""
-    ticket = pair.submit(task(0, "die"))
     with pytest.raises(RunError, match=r"ended unexpectedly \(exit code 7\).*fewer --workers.*--resume"):
-        pair.outcome(ticket, None)
+        next(outcomes_of(pair, task(0, "die")))
 
 
 def test_a_worker_that_cannot_start_says_why(open_engine: Callable[..., WorkerProcesses]) -> None:
     engine = open_engine(1, b"refuse")
     with pytest.raises(RunError, match="A worker could not start: there is no such thing"):
-        engine.outcome(engine.submit(task(0)), None)
+        next(outcomes_of(engine, task(0)))
 
 
 def test_closing_does_not_wait_for_a_busy_worker(open_engine: Callable[..., WorkerProcesses]) -> None:
     engine = open_engine(1)
     wait_until_ready(engine)
     (process,) = engine._processes
-    engine.submit(task(0, "sleep"))
+    engine._queue(task(0, "sleep"))
     engine._feed()
     within(60, engine.close)
     assert process.exitcode == -signal.SIGKILL
 
 
-LATE = r"Round 1, client 0: echo took longer than deadline = 0\.5 seconds\. .*committed.*--resume"
+LATE = r"Round 1, client 0: echo took longer than deadline = 0\.5 seconds\. Committed rounds are kept.*--resume"
 
 
 @pytest.mark.parametrize("size", [1, 4 * MEGABYTE], ids=["small", "larger than a pipe"])
@@ -227,19 +255,17 @@ def test_a_stopped_worker_is_found_by_the_deadline_and_ended(
 
     def ask() -> None:
         with pytest.raises(RunError, match=LATE):
-            engine.outcome(engine.submit(task(0, payload=bytes(size))), 0.5)
+            next(outcomes_of(engine, task(0, payload=bytes(size)), deadline=0.5))
 
     within(60, ask)
     within(60, engine.close)
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_a_worker_that_hangs_at_what_nobody_waits_for_is_found_too(open_engine: Callable[..., WorkerProcesses]) -> None:
+def test_a_worker_that_hangs_at_a_forgotten_task_is_found_too(open_engine: Callable[..., WorkerProcesses]) -> None:
     engine = open_engine(2)
     wait_until_ready(engine)
-    first = engine.submit(task(0))
-    engine.submit(task(1, "sleep"))
-    engine.outcome(first, 3.0)
+    next(outcomes_of(engine, task(0), task(1, "sleep"), deadline=3.0))
 
     def forget() -> None:
         with pytest.raises(RunError, match=r"client 1: sleep took longer than deadline"):
@@ -251,9 +277,8 @@ def test_a_worker_that_hangs_at_what_nobody_waits_for_is_found_too(open_engine: 
 def test_a_client_has_its_time_from_when_its_turn_comes(open_engine: Callable[..., WorkerProcesses]) -> None:
     engine = open_engine(1)
     wait_until_ready(engine)
-    tickets = [engine.submit(task(0, "nap")) for _ in range(18)]
-    for ticket in reversed(tickets):
-        engine.outcome(ticket, 3.0)  # the last one's turn comes after 3.4 s
+    naps = [task(0, "nap") for _ in range(18)]
+    assert len(list(outcomes_of(engine, *naps, deadline=3.0))) == 18  # the last one's turn comes after 3.4 s
 
 
 def is_alive(pid: int) -> bool:

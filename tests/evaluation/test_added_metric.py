@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refprotofl.studies.trials import Trial
 from tests.tiny import tiny_experiment
 
 from refprotofl import run
@@ -17,7 +18,6 @@ from refprotofl.report.formats import as_csv, as_json, as_markdown
 from refprotofl.report.page.collect import gather
 from refprotofl.report.page.elements import Table
 from refprotofl.report.trackers import export_log
-from refprotofl.studies.cells import Cell
 from refprotofl.studies.results import result_of
 
 
@@ -47,7 +47,7 @@ def test_a_declared_metric_is_carried_everywhere(tmp_path: Path) -> None:
     assert set(expected["personal"]) == set(expected["global"]) == names
     assert [one["metrics"] for one in read_events(folder) if one["event"] == "evaluation"][-1] == expected
 
-    rows = tabulate([(Cell("fedavg", experiment, folder), result)])
+    rows = tabulate([(Trial("fedavg", experiment, folder), result)])
     (row,) = json.loads(as_json(rows))
     assert row["metrics"]["personal"]["mean_logit"]["mean"] == expected["personal"]["mean_logit"]
     assert float(next(csv.DictReader(as_csv(rows).splitlines()))["global_mean_logit"]) == pytest.approx(

@@ -16,8 +16,8 @@ from refprotofl.experiment import Experiment
 from refprotofl.export import export, load_trained
 from refprotofl.federation.session import RunResult, run
 from refprotofl.report.comparison import tabulate
-from refprotofl.studies.cells import Cell
 from refprotofl.studies.results import result_of
+from refprotofl.studies.trials import Trial
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,7 +93,7 @@ def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halve
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"| {shown} | every other right answer |" in card
 
-    cell = Cell("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
+    cell = Trial("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
     table = Console(file=io.StringIO(), width=200, record=True)
     show_comparison(tabulate([(cell, result_of(halved.folder, cell.experiment))]), "one seed", table)
     assert "halved" in table.export_text(clear=False)
@@ -109,7 +109,7 @@ def test_protocols_that_only_another_version_has_are_no_trouble(
     screen = Console(file=io.StringIO(), width=200, record=True)
     print_summary(screen, halved.summary, halved.folder)
     assert "halved" in screen.export_text()
-    cell = Cell("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
+    cell = Trial("mine", Experiment.parse(halved.summary["experiment"]), halved.folder)
     (row,) = tabulate([(cell, result_of(halved.folder, cell.experiment))])
     assert "later" not in row.accuracy
     assert "personal" in row.accuracy

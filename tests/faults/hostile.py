@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.altering import Altered
 from torch import Tensor
 
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation.local_run import OpenEngine, Site, open_engine
 from refprotofl.federation.session import run
-from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.builtin.thin import entropy_code
@@ -138,28 +139,20 @@ ATTACKS: dict[str, tuple[Change, int]] = {  # and the round that it begins in
 }
 
 
-class Hostile:
-    """The engine of a run, but for the attacker's answers from some round on."""
+class Attacker:
+    """Alters the attacker's answers from some round on."""
 
-    def __init__(self, engine: Engine, change: Change | None, start: int) -> None:
-        self._engine, self._change, self._start = engine, change, start
-        self._tickets: set[int] = set()
+    def __init__(self, change: Change | None, start: int) -> None:
+        self._change, self._start = change, start
         self._broadcast: Tensor | None = None
-        self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain, self.info = engine.discard, engine.explain, engine.info
 
-    def submit(self, request: Request) -> int:
-        ticket = self._engine.submit(request)
-        if request.client == ATTACKER and request.verb not in SPARED and request.round >= self._start:
-            self._tickets.add(ticket)
-            told = decode(request.payload)
-            sent = told.get("shared", told.get("adapter"))
-            self._broadcast = sent if isinstance(sent, Tensor) else self._broadcast
-        return ticket
-
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        result = self._engine.result(ticket, deadline)
-        if ticket not in self._tickets or not result.payload or is_lost(decode(result.payload)):
+    def alter(self, request: Request, result: Result) -> Result:
+        if request.client != ATTACKER or request.verb in SPARED or request.round < self._start:
+            return result
+        message = decode(request.payload)
+        sent = message.get("shared", message.get("adapter"))
+        self._broadcast = sent if isinstance(sent, Tensor) else self._broadcast
+        if not result.payload or is_lost(decode(result.payload)):
             return result
         if self._change is None:
             return Result(code="failed")
@@ -174,7 +167,7 @@ def hostile(change: Change | None, start: int = 1) -> OpenEngine:
     """An engine whose attacker alters its answers; with no change it does not answer at all."""
 
     def opened(site: Site) -> Engine:
-        return Hostile(open_engine(site), change, start)
+        return Altered(open_engine(site), Attacker(change, start).alter)
 
     return opened
 

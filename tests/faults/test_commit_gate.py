@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from tests.altering import Altered
 from tests.tiny import tiny_keys
 
 from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import State
-from refprotofl.engines.engine import Engine, Request, Result
+from refprotofl.engines.engine import Request, Result
 from refprotofl.experiment import Experiment
 from refprotofl.federation.divergence import check_divergence
+from refprotofl.federation.local_run import OpenEngine, open_engine
 from refprotofl.federation.session import run
-from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.base.training import Diverged
@@ -93,23 +94,11 @@ def test_an_outlier_is_left_out_of_the_phase_in_which_it_answers(
 def silent(verb: str, when: int) -> OpenEngine:
     """An engine in which the culprit has no answer to a verb in one round."""
 
-    def opened(site: Site) -> Engine:
-        engine, asked = open_engine(site), set[int]()
-        submit, take = engine.submit, engine.result
+    def alter(request: Request, result: Result) -> Result:
+        silenced = (request.client, request.verb, request.round) == (CULPRIT, verb, when)
+        return Result(code="failed") if silenced else result
 
-        def noting(request: Request) -> int:
-            ticket = submit(request)
-            asked.update([ticket] if (request.client, request.verb, request.round) == (CULPRIT, verb, when) else [])
-            return ticket
-
-        def result(ticket: int, deadline: float | None) -> Result:
-            answered = take(ticket, deadline)
-            return Result(code="failed") if ticket in asked else answered
-
-        engine.submit, engine.result = noting, result  # type: ignore[method-assign]
-        return engine
-
-    return opened
+    return lambda site: Altered(open_engine(site), alter)
 
 
 @pytest.mark.parametrize("method", ["refprotofl", "fedavg", "thin", "fedpac"])

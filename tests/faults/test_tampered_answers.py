@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.altering import Altered
 from tests.conftest import Tried
 from tests.methods.test_every_method import FROZEN
 from tests.tiny import tiny_keys
@@ -20,8 +21,8 @@ from torch import Tensor
 from refprotofl.core.errors import RunError
 from refprotofl.engines.engine import Engine, Request, Result
 from refprotofl.experiment import Experiment
+from refprotofl.federation.local_run import OpenEngine, Site, open_engine
 from refprotofl.federation.session import RunResult, run
-from refprotofl.federation.simulation import OpenEngine, Site, open_engine
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.records.folder import read_events
@@ -63,31 +64,17 @@ ON_FIELDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Tampering:
-    """The engine of a run, but for the culprit's answers to one verb, which `change` makes into others."""
+def tampering(verb: str, change: Callable[[Result], Result]) -> OpenEngine:
+    """An engine in which `change` alters the culprit's answers to one verb."""
 
-    def __init__(self, engine: Engine, verb: str, change: Callable[[Result], Result]) -> None:
-        self._engine, self._verb, self._change = engine, verb, change
-        self._tickets: set[int] = set()
-        self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain, self.info = engine.discard, engine.explain, engine.info
-
-    def submit(self, request: Request) -> int:
-        ticket = self._engine.submit(request)
-        if (request.client, request.verb) == (CULPRIT, self._verb):
-            self._tickets.add(ticket)
-        return ticket
-
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        result = self._engine.result(ticket, deadline)
+    def alter(request: Request, result: Result) -> Result:
         honestly_lost = bool(result.payload) and is_lost(
             decode(result.payload)
         )  # its state was discarded with its answer
-        return self._change(result) if ticket in self._tickets and not honestly_lost else result
+        chosen = (request.client, request.verb) == (CULPRIT, verb)
+        return change(result) if chosen and not honestly_lost else result
 
-
-def tampering(verb: str, change: Callable[[Result], Result]) -> OpenEngine:
-    return lambda site: Tampering(open_engine(site), verb, change)
+    return lambda site: Altered(open_engine(site), alter)
 
 
 def with_message(change: Callable[[Message], Message]) -> Callable[[Result], Result]:
@@ -121,23 +108,12 @@ class Seen:
         self.fields: dict[str, set[str]] = {}
 
     def __call__(self, site: Site) -> Engine:
-        engine = open_engine(site)
-        submitted: dict[int, str] = {}
-        submit, take = engine.submit, engine.result
+        return Altered(open_engine(site), self.note)
 
-        def noting_submit(request: Request) -> int:
-            ticket = submit(request)
-            submitted[ticket] = request.verb
-            return ticket
-
-        def noting_result(ticket: int, deadline: float | None) -> Result:
-            result = take(ticket, deadline)
-            if result.payload:
-                self.fields.setdefault(submitted[ticket], set()).update(decode(result.payload))
-            return result
-
-        engine.submit, engine.result = noting_submit, noting_result  # type: ignore[method-assign]
-        return engine
+    def note(self, request: Request, result: Result) -> Result:
+        if result.payload:
+            self.fields.setdefault(request.verb, set()).update(decode(result.payload))
+        return result
 
 
 def experiment(method: str) -> Experiment:

@@ -181,7 +181,7 @@ def test_a_node_imports_only_what_its_owner_named(
         ({"method": "centralised"}, "is for simulation only: it trains on all clients' data in one place"),
         ({"attack__kind": "signflip", "attack__fraction": 0.4}, "is for simulation only"),
         ({"validation": 0.2}, r"validation = 0.2 is for simulation only: leave it out\."),
-        ({"public__dataset": "", "test__dataset": ""}, "Nobody tells what the nodes' images look like"),
+        ({"public__dataset": "", "test__dataset": ""}, "The format of the nodes' images is unknown"),
     ],
 )
 def test_what_cannot_be_deployed_is_refused(

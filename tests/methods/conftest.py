@@ -9,16 +9,18 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.altering import Altered
 from tests.tiny import tiny_keys
 
 from refprotofl.core.state import State
-from refprotofl.engines.engine import Engine, Request, Result
+from refprotofl.engines.engine import Request, Result
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import InProcess
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore, read_state
 from refprotofl.experiment import Experiment
+from refprotofl.federation.local_run import OpenEngine, Site, open_engine
 from refprotofl.federation.session import Callback, RunResult, run
-from refprotofl.federation.simulation import OpenEngine, Site, client_side, open_engine
+from refprotofl.federation.simulation import client_side
 from refprotofl.methods import METHODS
 from refprotofl.methods.base.schema import Scope, ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
@@ -211,34 +213,15 @@ def stored_by() -> Callable[..., OpenEngine]:
     return opener
 
 
-class Garbling:
-    """The engine of a run, but for the answers to some requests, which are spoilt on the way."""
-
-    def __init__(self, engine: Engine, chosen: Callable[[Request], bool], garble: Callable[[bytes], bytes]) -> None:
-        self._engine, self._chosen, self._garble = engine, chosen, garble
-        self._tickets: set[int] = set()
-        self.settle, self.committed, self.close = engine.settle, engine.committed, engine.close
-        self.discard, self.explain, self.info = engine.discard, engine.explain, engine.info
-
-    def submit(self, request: Request) -> int:
-        ticket = self._engine.submit(request)
-        if self._chosen(request):
-            self._tickets.add(ticket)
-        return ticket
-
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        result = self._engine.result(ticket, deadline)
-        return dataclasses.replace(result, payload=self._garble(result.payload)) if ticket in self._tickets else result
-
-
 @pytest.fixture(scope="session")
 def garbling() -> Callable[..., OpenEngine]:
     """An engine that garbles one client's answer in one round, behind the client's own encoder."""
 
     def opener(client: int, round: int, verb: str, garble: Callable[[bytes], bytes]) -> OpenEngine:
-        def chosen(request: Request) -> bool:
-            return (request.client, request.round, request.verb) == (client, round, verb)
+        def alter(request: Request, result: Result) -> Result:
+            chosen = (request.client, request.round, request.verb) == (client, round, verb)
+            return dataclasses.replace(result, payload=garble(result.payload)) if chosen else result
 
-        return lambda site: Garbling(open_engine(site), chosen, garble)
+        return lambda site: Altered(open_engine(site), alter)
 
     return opener

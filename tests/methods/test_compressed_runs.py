@@ -11,7 +11,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.streams import stream
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.compressors import compressors
 from refprotofl.wire import encode

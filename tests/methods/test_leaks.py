@@ -13,7 +13,8 @@ from torch import Tensor
 
 from refprotofl.core.state import State
 from refprotofl.engines.local.store import ClientStore, Loaded, Location
-from refprotofl.federation.simulation import OpenEngine, load_federation
+from refprotofl.federation.local_run import OpenEngine
+from refprotofl.federation.simulation import load_federation
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse, decode, encode

@@ -8,8 +8,8 @@ import torch
 
 from refprotofl.core.state import State, tensor_of
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore, Loaded, Location
-from refprotofl.federation.sampling import draw_cohort
-from refprotofl.federation.simulation import OpenEngine
+from refprotofl.federation.local_run import OpenEngine
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.methods.base.schema import Lost
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse
@@ -87,7 +87,7 @@ def test_ef21s_memory_stays_the_same_on_both_sides(simulate: Any, stored_by: Any
         assert same_bits(server[client], tensor_of(went_on.client_state(client), "memory")), f"client {client}"
 
 
-def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: Any, stored_by: Any) -> None:
+def test_a_public_set_that_vanished_from_the_blob_store_is_shipped_again(simulate: Any, stored_by: Any) -> None:
     shelves: list[DiskBlobStore] = []
 
     class Watched(DiskBlobStore):
@@ -105,20 +105,20 @@ def test_a_public_set_that_vanished_from_the_shelf_is_shipped_again(simulate: An
             return super().save(client, round, state, loaded, location)
 
     went_on = simulate(engine=stored_by(Tidy, Watched))
-    # The clients of this process share a shelf: the first that misses the set brings it back for all.
+    # The clients of this process share a blob store: the first that misses the set brings it back for all.
     assert greetings(went_on) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
     assert went_on.events("client-failed") == []
-    assert len(list((went_on.folder / "checkpoint" / "shelf").iterdir())) == 1
+    assert len(list((went_on.folder / "checkpoint" / "blobs").iterdir())) == 1
 
 
-def test_a_damaged_file_on_the_shelf_counts_as_lost(tmp_path: Any) -> None:
-    (tmp_path / "shelf").mkdir()
+def test_a_damaged_file_in_the_blob_store_counts_as_lost(tmp_path: Any) -> None:
+    (tmp_path / "blobs").mkdir()
     message: Message = {"images": torch.ones(2, 3)}
     digest = DiskBlobStore(tmp_path).put(message)
     kept = DiskBlobStore(tmp_path).get(digest)
     assert kept is not None
     assert torch.equal(kept["images"], message["images"])  # type: ignore[arg-type]
-    file = tmp_path / "shelf" / digest
+    file = tmp_path / "blobs" / digest
     file.write_bytes(file.read_bytes()[:-1])
     assert DiskBlobStore(tmp_path).get(digest) is None
     file.unlink()

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from refprotofl.core import streams
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.models import ADAPTER
 from refprotofl.wire import Sparse

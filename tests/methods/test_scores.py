@@ -51,5 +51,5 @@ def test_answers_can_be_gone_through_once(simulate: Any, play: Any) -> None:
             list(answers)
 
     play(server=Twice)
-    with pytest.raises(RunError, match=r"answers to 'join' were gone through before.*list\(self.ask"):
+    with pytest.raises(RunError, match=r"answers to 'join' were iterated over before.*list\(self.ask"):
         simulate({"rounds": 1})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.errors import InputError
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.methods import apud
 from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl import masked

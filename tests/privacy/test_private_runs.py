@@ -167,7 +167,7 @@ def test_a_round_is_not_repeated_under_the_same_noise(tmp_path: Path, monkeypatc
         raise Diverged("training diverged")
 
     monkeypatch.setattr(FedAvgServer, "round", failing)
-    with pytest.raises(RunError, match=r"at the server training diverged.*nobody is asked twice"):
+    with pytest.raises(RunError, match=r"at the server training diverged.*no client is asked twice"):
         run(tiny(method="fedavg", privacy=SAMPLE), out=tmp_path / "run")
     assert asked == [1]
 

@@ -185,7 +185,7 @@ def engine(folder: Path, records: dict[int, Record] | None = None) -> LocalEngin
 
 
 def ask(place: LocalEngine, client: int, verb: str, round: int, keeps: bool = True) -> None:
-    result = place.result(place.submit(Request(client, verb, round, encode({}), keeps)), None)
+    (result,) = place.map([Request(client, verb, round, encode({}), keeps)], None)
     assert (result.code, result.trouble) == (None, None)
 
 
@@ -224,8 +224,9 @@ def test_the_last_committed_round_stays_until_the_next_one_is(tmp_path: Path) ->
 
 def test_a_state_that_is_not_to_be_kept_or_whose_answer_nobody_took_leaves_no_trace(tmp_path: Path) -> None:
     place = engine(tmp_path)
-    ask(place, 0, "train", 1, keeps=False)
-    place.submit(Request(1, "train", 1, encode({})))
+    asked = (Request(client, "train", 1, encode({}), keeps=client > 0) for client in range(2))
+    results = place.map(asked, None)
+    assert next(results).code is None
     assert place.settle(1) == {}
     place.committed(1, 1)
     assert names(tmp_path) == []
@@ -255,7 +256,7 @@ def test_a_state_that_cannot_be_settled_stops_with_the_reason(tmp_path: Path) ->
 def test_a_client_that_takes_longer_than_the_deadline_stops_the_run_and_its_state_stays(tmp_path: Path) -> None:
     place = engine(tmp_path)
     with pytest.raises(RunError, match=r"Round 1, client 0: train took longer than deadline = 1e-09 s.*--resume"):
-        place.result(place.submit(Request(0, "train", 1, encode({}))), 1e-9)
+        list(place.map([Request(0, "train", 1, encode({}))], 1e-9))
     assert place.settle(1) == {}
 
 

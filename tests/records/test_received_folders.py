@@ -41,7 +41,7 @@ def uses(folder: Path, tiny: Callable[..., Experiment]) -> list[Callable[[], obj
     ]
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "checkpoint/clients", "checkpoint/shelf"])
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint/clients", "checkpoint/blobs"])
 def test_a_linked_folder_is_refused_and_nothing_is_removed_from_it(
     cut_off: Path, precious: Path, tiny: Callable[..., Experiment], name: str
 ) -> None:
@@ -171,9 +171,9 @@ def test_json_that_is_nested_too_deeply_is_a_sentence(
         run(tiny(), out=finished_copy, resume=True)
 
 
-def test_a_shelf_opens_nothing_but_digests(tmp_path: Path) -> None:
-    (tmp_path / "shelf").mkdir()
+def test_a_blob_store_opens_nothing_but_digests(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / "shelf" / ("a" * 64))
+    os.mkfifo(tmp_path / "blobs" / ("a" * 64))
     for name in ("../pipe", str(tmp_path / "pipe"), "a" * 64, ""):
         assert DiskBlobStore(tmp_path).get(name) is None

@@ -16,7 +16,7 @@ from refprotofl.core.errors import DataError, InputError, RunError
 from refprotofl.core.state import State, digest_state
 from refprotofl.engines.local.store import DiskBlobStore
 from refprotofl.experiment import Experiment
-from refprotofl.federation.sampling import draw_cohort
+from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.session import RunResult, run
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.checkpoint import read_manifest
@@ -109,7 +109,7 @@ def test_a_state_that_cannot_be_written_says_so(
 
 
 def test_clients_files_are_their_owners_alone(undisturbed: RunResult) -> None:
-    for folder in ("clients", "shelf"):
+    for folder in ("clients", "blobs"):
         assert stat.S_IMODE((undisturbed.folder / "checkpoint" / folder).stat().st_mode) == 0o700
 
 
@@ -158,8 +158,8 @@ def test_the_experiment_is_recorded_with_its_hash(undisturbed: RunResult) -> Non
     assert read_experiment(undisturbed.folder).hash == undisturbed.summary["experiment_hash"]
 
 
-def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path) -> None:
-    place = tmp_path / "shelf"
+def test_a_blob_store_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path) -> None:
+    place = tmp_path / "blobs"
     place.mkdir()
     images = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
     message: Message = {"images": images}
@@ -176,7 +176,7 @@ def test_a_shelf_keeps_equal_messages_once_and_mends_damaged_ones(tmp_path: Path
     assert found["images"].equal(images)
 
 
-def test_a_shelf_that_could_not_write_does_not_claim_to_have(tmp_path: Path) -> None:
+def test_a_blob_store_that_could_not_write_does_not_claim_to_have(tmp_path: Path) -> None:
     blobs = DiskBlobStore(tmp_path / "gone")
     for _ in range(2):
         with pytest.raises(RunError):

@@ -46,7 +46,7 @@ def test_all_kept_rounds_are_checked(folder: Path) -> None:
 def test_a_flipped_byte_in_any_kept_file_is_found_and_the_file_named(folder: Path, tmp_path: Path) -> None:
     files = kept_files(folder)
     names = " ".join(str(file) for file in files)
-    assert all(kind in names for kind in ("manifest-2", "manifest-3", "server-2", "server-3", "observed-2", "shelf/"))
+    assert all(kind in names for kind in ("manifest-2", "manifest-3", "server-2", "server-3", "observed-2", "blobs/"))
     assert sum("clients" in str(file) for file in files) > 3  # of earlier rounds, too
     for number, file in enumerate(files):
         damaged = Path(shutil.copytree(folder, tmp_path / str(number)))

@@ -8,15 +8,15 @@ import pytest
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import against, tabulate
 from refprotofl.report.statistics import Estimate
-from refprotofl.studies.cells import Cell
 from refprotofl.studies.results import Result
+from refprotofl.studies.trials import Trial
 
 NO_TRAFFIC = {way: {"payload_bytes": 0} for way in ("uplink", "downlink", "one_off")}
 
 
 def done(
     name: str, seed: int, curve: list[float | None], clients: list[float | None] | None = None
-) -> tuple[Cell, Result]:
+) -> tuple[Trial, Result]:
     """A run with these evaluations of `personal`; its summary is the last of them."""
     experiment = Experiment(method="local", seed=seed, clients=3)
     summary = {
@@ -28,7 +28,7 @@ def done(
         "seconds": {"total": 0.0},
     }
     points: list[Any] = [{"round": 5 * n, "accuracy": {"personal": one}, "bytes": 0} for n, one in enumerate(curve, 1)]
-    return Cell(name, experiment, Path(f"{name}{seed}")), cast(Result, {"summary": summary, "curve": points})
+    return Trial(name, experiment, Path(f"{name}{seed}")), cast(Result, {"summary": summary, "curve": points})
 
 
 def test_the_last_evaluations_are_averaged_not_the_best_taken() -> None:

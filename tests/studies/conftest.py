@@ -1,4 +1,4 @@
-"""Cells that are run in a second."""
+"""Trials that are run in a second."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,26 +8,27 @@ import pytest
 from tests.tiny import tiny_settings
 
 from refprotofl.federation.session import Callback
-from refprotofl.studies.cells import Cell, cell_of
+from refprotofl.studies.rows import Row
+from refprotofl.studies.trials import Base, Trial
 
 TINY = tiny_settings(train_limit=100, clients=2, evaluate={"every": 1})
 
-MakeCell = Callable[..., Cell]
+MakeTrial = Callable[..., Trial]
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> MakeCell:
-    """A cell of an own method, seed and settings, whose run would lie in runs/."""
+def tiny(tmp_path: Path) -> MakeTrial:
+    """A trial of an own method, seed and settings, in a folder of runs/."""
 
-    def make(name: str = "local", seed: int = 0, *settings: str) -> Cell:
-        return cell_of(None, "quick", [*TINY, *settings], name, seed, tmp_path / "runs")
+    def make(name: str = "local", seed: int = 0, *settings: str) -> Trial:
+        return Base(None, "quick", (*TINY, *settings)).trial(Row(name, name), seed, tmp_path / "runs")
 
     return make
 
 
 @pytest.fixture
-def unwatched() -> Callable[[int, Cell], Callback]:
-    return lambda number, cell: Callback()
+def unwatched() -> Callable[[Trial], Callback]:
+    return lambda trial: Callback()
 
 
 @pytest.fixture
@@ -37,4 +38,4 @@ def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         pytest.fail("a run was begun")
 
-    monkeypatch.setattr("refprotofl.studies.runner.run", fail)
+    monkeypatch.setattr("refprotofl.studies.pool.run", fail)

@@ -17,25 +17,26 @@ from refprotofl.core.errors import DataError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import RunResult, run
 from refprotofl.records.machine import source_commit
-from refprotofl.studies.cells import Cell, cell_of
 from refprotofl.studies.results import KeptResults, asked_experiment, find_cells, find_result, read_lines, result_of
+from refprotofl.studies.rows import Row
+from refprotofl.studies.trials import Base, Trial
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, RunResult]:
-    cell = cell_of(None, "quick", TINY, "fedproto", 3, tmp_path_factory.mktemp("ran"))
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, RunResult]:
+    cell = Base(None, "quick", TINY).trial(Row("fedproto", "fedproto"), 3, tmp_path_factory.mktemp("ran"))
     return cell, run(cell.experiment, out=cell.folder)
 
 
 @pytest.fixture
-def kept(ran: tuple[Cell, RunResult], tmp_path: Path) -> KeptResults:
+def kept(ran: tuple[Trial, RunResult], tmp_path: Path) -> KeptResults:
     cell, finished = ran
     results = KeptResults(tmp_path / "study" / "cells.jsonl")
     results.add(result_of(finished.folder, cell.experiment))
     return results
 
 
-def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, RunResult]) -> None:
+def test_the_curve_ends_where_the_summary_does(ran: tuple[Trial, RunResult]) -> None:
     cell, finished = ran
     result = result_of(finished.folder, cell.experiment)
     first, last = result["curve"]
@@ -49,18 +50,18 @@ def test_the_curve_ends_where_the_summary_does(ran: tuple[Cell, RunResult]) -> N
     assert once < first["bytes"] < last["bytes"]
 
 
-def test_what_is_kept_is_the_result_without_its_largest_part(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+def test_what_is_kept_is_the_result_without_its_largest_part(ran: tuple[Trial, RunResult], kept: KeptResults) -> None:
     cell, finished = ran
     found = kept.find(cell, None)
     whole = result_of(finished.folder, cell.experiment)
     assert "confusion" in whole["summary"]
     summary = {name: value for name, value in whole["summary"].items() if name != "confusion"}
     assert found == {**whole, "summary": summary}
-    assert kept.find(Cell("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
+    assert kept.find(Trial("x", cell.experiment.model_copy(update={"seed": 4}), cell.folder), None) is None
 
 
 def test_a_result_says_what_was_asked_before_the_data_filled_it_in(
-    ran: tuple[Cell, RunResult], kept: KeptResults
+    ran: tuple[Trial, RunResult], kept: KeptResults
 ) -> None:
     """So it stays valid when a default changes: its line can be read again and get another hash."""
     cell, _ = ran
@@ -71,13 +72,15 @@ def test_a_result_says_what_was_asked_before_the_data_filled_it_in(
     assert Experiment.parse(found["summary"]["experiment"]).hash != found["asked"]
 
 
-def test_a_result_of_another_experiment_does_not_count(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+def test_a_result_of_another_experiment_does_not_count(ran: tuple[Trial, RunResult], kept: KeptResults) -> None:
     cell, _ = ran
     kept.file.write_text(kept.file.read_text().replace(cell.experiment.hash, "0" * 64))
     assert kept.find(cell, None) is None
 
 
-def test_lines_are_in_a_stable_order_and_one_experiment_has_one(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+def test_lines_are_in_a_stable_order_and_one_experiment_has_one(
+    ran: tuple[Trial, RunResult], kept: KeptResults
+) -> None:
     found = kept.find(ran[0], None)
     assert found is not None
     wanted = [("a", "z", 2), ("b", "y", 2), ("b", "y", 10), ("b", "z", 0)]
@@ -93,7 +96,7 @@ def test_lines_are_in_a_stable_order_and_one_experiment_has_one(ran: tuple[Cell,
 
 
 def test_results_of_other_studies_are_found_and_only_the_own_file_is_written(
-    ran: tuple[Cell, RunResult], kept: KeptResults, tmp_path: Path
+    ran: tuple[Trial, RunResult], kept: KeptResults, tmp_path: Path
 ) -> None:
     cell, _ = ran
     own = KeptResults(tmp_path / "other" / "cells.jsonl", find_cells(tmp_path))
@@ -137,7 +140,7 @@ EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_changed_result_is_refused_and_runs_nothing(
-    ran: tuple[Cell, RunResult], kept: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
+    ran: tuple[Trial, RunResult], kept: KeptResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str
 ) -> None:
     cell, _ = ran
     (tmp_path / "evil_module.py").write_text("raise SystemExit('it ran')")
@@ -156,14 +159,14 @@ def test_a_changed_result_is_refused_and_runs_nothing(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "[" * 100_000, '{"schema": 1}'])
-def test_a_line_that_is_no_result_is_named(ran: tuple[Cell, RunResult], kept: KeptResults, text: str) -> None:
+def test_a_line_that_is_no_result_is_named(ran: tuple[Trial, RunResult], kept: KeptResults, text: str) -> None:
     with kept.file.open("a") as file:
         file.write(f"\n{text}\n")
     with pytest.raises(DataError, match=r"Line 3 of .*cells\.jsonl is not a kept result"):
         kept.find(ran[0], None)
 
 
-def test_no_link_is_followed(ran: tuple[Cell, RunResult], kept: KeptResults, tmp_path: Path) -> None:
+def test_no_link_is_followed(ran: tuple[Trial, RunResult], kept: KeptResults, tmp_path: Path) -> None:
     shutil.move(kept.file, tmp_path / "elsewhere.jsonl")
     kept.file.symlink_to(tmp_path / "elsewhere.jsonl")
     with pytest.raises(DataError, match="is a link"):
@@ -177,7 +180,7 @@ def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
     arrays: Any = {"x_train": images[:45], "y_train": labels[:45], "x_test": images[45:], "y_test": labels[45:]}
     np.savez(file, **arrays)
     settings = (f'dataset="{file}"', "clients=2", "min-size=5", "rounds=1", "model.embedding=8", "public.per-class=2")
-    cell = cell_of(None, "quick", settings, "local", 0, tmp_path / "runs")
+    cell = Base(None, "quick", tuple(settings)).trial(Row("local", "local"), 0, tmp_path / "runs")
     result = result_of(run(cell.experiment, out=cell.folder).folder, cell.experiment)
     kept = KeptResults(tmp_path / "cells.jsonl")
     kept.add(result)
@@ -190,7 +193,7 @@ def test_on_other_data_it_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["traffic", "accuracy", "the round's event"])
-def test_events_without_what_a_curve_needs_are_refused(ran: tuple[Cell, RunResult], tmp_path: Path, lost: str) -> None:
+def test_events_without_what_a_curve_needs_are_refused(ran: tuple[Trial, RunResult], tmp_path: Path, lost: str) -> None:
     cell, finished = ran
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
@@ -202,7 +205,7 @@ def test_events_without_what_a_curve_needs_are_refused(ran: tuple[Cell, RunResul
         result_of(folder, cell.experiment)
 
 
-def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Cell, RunResult], tmp_path: Path) -> None:
+def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Trial, RunResult], tmp_path: Path) -> None:
     cell, finished = ran
     longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
     run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
@@ -219,7 +222,7 @@ def rewritten(folder: Path, change: Callable[[Any], object]) -> Path:
     return folder
 
 
-def test_version_and_commit_are_those_of_the_run(ran: tuple[Cell, RunResult], tmp_path: Path) -> None:
+def test_version_and_commit_are_those_of_the_run(ran: tuple[Trial, RunResult], tmp_path: Path) -> None:
     cell, finished = ran
     copied = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     folder = rewritten(copied, lambda first: first["machine"].update(refprotofl="0.0.9", commit="abc+"))
@@ -230,7 +233,7 @@ def test_version_and_commit_are_those_of_the_run(ran: tuple[Cell, RunResult], tm
 
 
 @pytest.mark.parametrize("older", [{"refprotofl": "0.0.9"}, {}, None])
-def test_of_an_older_run_no_commit_is_known(ran: tuple[Cell, RunResult], tmp_path: Path, older: Any) -> None:
+def test_of_an_older_run_no_commit_is_known(ran: tuple[Trial, RunResult], tmp_path: Path, older: Any) -> None:
     cell, finished = ran
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     rewritten(folder, lambda first: first.update(machine=older))
@@ -238,7 +241,7 @@ def test_of_an_older_run_no_commit_is_known(ran: tuple[Cell, RunResult], tmp_pat
 
 
 def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
-    ran: tuple[Cell, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: tuple[Trial, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, finished = ran
     longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
@@ -248,14 +251,14 @@ def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
     assert result_of(longer, cell.experiment, finished.summary)["commit"] == source_commit()
 
 
-def test_a_result_says_how_it_was_computed(ran: tuple[Cell, RunResult], kept: KeptResults) -> None:
+def test_a_result_says_how_it_was_computed(ran: tuple[Trial, RunResult], kept: KeptResults) -> None:
     found = kept.find(ran[0], None)
     assert found is not None
     assert (found["numerics"], found["cpu_capability"]) == tuple(numerics.describe().values())
 
 
 def test_a_native_result_is_not_reused_for_a_portable_one_but_an_unrecorded_one_is(
-    ran: tuple[Cell, RunResult], kept: KeptResults
+    ran: tuple[Trial, RunResult], kept: KeptResults
 ) -> None:
     cell, _ = ran
     path = kept.file

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.studies.conftest import MakeCell
+from tests.studies.conftest import MakeTrial
 
 from refprotofl.core.errors import RunError
 from refprotofl.experiment import Experiment
@@ -15,8 +15,8 @@ from refprotofl.federation.session import run
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.summary import Summary
 from refprotofl.studies import timing
-from refprotofl.studies.cells import Cell
-from refprotofl.studies.timing import Clock, Pace, alone_here, evaluations, pace_of, passes, workers_for
+from refprotofl.studies.timing import Clock, Pace, evaluations, pace_of, passes, ran_alone_here, workers_for
+from refprotofl.studies.trials import Trial
 
 
 def experiment(rounds: int, every: int, **keys: Any) -> Experiment:
@@ -57,8 +57,8 @@ def test_passes_over_the_data_are_those_of_all_rounds_and_after_the_last(keys: d
     assert passes(experiment(10, 5, **keys)) == pytest.approx(count, rel=0.01)
 
 
-def cell(rounds: int, seed: int, folder: Path = Path("nowhere"), **keys: Any) -> Cell:
-    return Cell("x", experiment(rounds, 10, seed=seed, **keys), folder)
+def cell(rounds: int, seed: int, folder: Path = Path("nowhere"), **keys: Any) -> Trial:
+    return Trial("x", experiment(rounds, 10, seed=seed, **keys), folder)
 
 
 Made = Callable[..., Path]
@@ -100,14 +100,15 @@ def test_finished_runs_of_the_same_kind_tell_how_long_the_others_take(ran: Made,
         also.experiment.hash: summary(also.experiment, 20.0, 4.0),
     }
     words: list[str] = []
-    clock = Clock([done, also, left, longer, other], finished, None, words.append)
-    assert clock.seconds(left) == pytest.approx(10 * 1.5 + 3.0)
-    assert clock.seconds(longer) == pytest.approx(40 * 1.5 + 4 * 3.0)
-    assert clock.seconds(other) == pytest.approx(10 * 5.0 + 1.0)
-    assert clock.total == pytest.approx(18 + 72 + 51)
+    clock = Clock()
+    total = clock.estimate([done, also, left, longer, other], finished, None, words.append)
+    assert clock.seconds(left.experiment) == pytest.approx(10 * 1.5 + 3.0)
+    assert clock.seconds(longer.experiment) == pytest.approx(40 * 1.5 + 4 * 3.0)
+    assert clock.seconds(other.experiment) == pytest.approx(10 * 5.0 + 1.0)
+    assert total == pytest.approx(18 + 72 + 51)
     assert measured == ["refprotofl on mnist"]  # only what nothing is known of
-    assert words == ["Measuring how long a round of refprotofl on mnist takes"]
-    assert [clock.workers(one, "auto") for one in (left, longer)] == [1, "auto"]
+    assert words == ["Measuring the time of a round of refprotofl on mnist"]
+    assert [workers_for(clock.seconds(one.experiment), "auto") for one in (left, longer)] == [1, "auto"]
 
 
 @pytest.mark.parametrize("conditions", [{"workers": 2}, {"processor": "another"}, {"torch": "2.0"}, None])
@@ -116,41 +117,46 @@ def test_runs_of_other_machines_or_several_workers_say_nothing_of_one_process_he
 ) -> None:
     folder = Path("only-its-result-is-kept") if conditions is None else ran("a", **conditions)
     done, left = cell(10, 0, folder), cell(10, 1)
-    clock = Clock([done, left], {done.experiment.hash: summary(done.experiment, 9000.0, 2.0)}, None, lambda words: None)
-    assert clock.total == 10 * 5.0 + 1.0
+    total = Clock().estimate(
+        [done, left], {done.experiment.hash: summary(done.experiment, 9000.0, 2.0)}, None, lambda words: None
+    )
+    assert total == 10 * 5.0 + 1.0
     assert measured == ["refprotofl on digits"]
 
 
 def test_another_method_is_measured_where_it_has_many_rounds_ahead(ran: Made, measured: list[str]) -> None:
     done, few, many = cell(10, 0, ran("a")), cell(20, 1, method="local"), cell(40, 2, method="fedproto")
     finished = {done.experiment.hash: summary(done.experiment, 10.0, 2.0)}
-    clock = Clock([done, few, many], finished, None, lambda words: None)
-    assert clock.seconds(few) == 20 * 1.0 + 2 * 2.0  # as the finished one of the same data
-    assert clock.seconds(many) == 40 * 5.0 + 4 * 1.0
+    clock = Clock()
+    clock.estimate([done, few, many], finished, None, lambda words: None)
+    assert clock.seconds(few.experiment) == 20 * 1.0 + 2 * 2.0  # as the finished one of the same data
+    assert clock.seconds(many.experiment) == 40 * 5.0 + 4 * 1.0
     assert measured == ["fedproto on digits"]
 
 
 def test_longer_rounds_take_in_proportion_and_are_not_measured_again(measured: list[str]) -> None:
     short, long = cell(40, 0, method="thin"), cell(40, 0, **THIN)
-    clock = Clock([short, long], {}, None, lambda words: None)
-    assert clock.seconds(short) == pytest.approx((40 + 2.7) * 5.0 + 4, rel=0.01)
-    assert clock.seconds(long) == pytest.approx((240 + 2.7) * 5.0 + 4, rel=0.01)
+    clock = Clock()
+    clock.estimate([short, long], {}, None, lambda words: None)
+    assert clock.seconds(short.experiment) == pytest.approx((40 + 2.7) * 5.0 + 4, rel=0.01)
+    assert clock.seconds(long.experiment) == pytest.approx((240 + 2.7) * 5.0 + 4, rel=0.01)
     assert measured == ["thin on digits"]
 
 
 def test_what_fails_when_it_is_measured_does_not_end_the_grid(measured: list[str]) -> None:
     fine, broken = cell(80, 0), cell(40, 0, method="local", train={"lr": 1e30})
-    clock = Clock([fine, broken], {}, None, lambda words: None)
-    assert clock.seconds(broken) == 40 * 5.0 + 4 * 1.0
-    assert Clock([broken], {}, None, lambda words: None).total == 0.0
+    clock = Clock()
+    clock.estimate([fine, broken], {}, None, lambda words: None)
+    assert clock.seconds(broken.experiment) == 40 * 5.0 + 4 * 1.0
+    assert Clock().estimate([broken], {}, None, lambda words: None) == 0.0
     assert measured == ["refprotofl on digits", "local on digits", "local on digits"]
 
 
-def test_a_run_tells_whether_it_was_alone_here(tiny: MakeCell) -> None:
+def test_a_run_tells_whether_it_was_alone_here(tiny: MakeTrial) -> None:
     one, two = tiny("local", 0), tiny("local", 1)
     run(one.experiment, out=one.folder)
     run(two.experiment, out=two.folder, workers=2)
-    assert (alone_here(one.folder), alone_here(two.folder)) == (True, False)
+    assert (ran_alone_here(one.folder), ran_alone_here(two.folder)) == (True, False)
 
 
 def test_only_a_run_that_is_worth_it_gets_workers_and_what_the_user_says_holds() -> None:
@@ -158,7 +164,9 @@ def test_only_a_run_that_is_worth_it_gets_workers_and_what_the_user_says_holds()
     assert (workers_for(1.0, 2), workers_for(100.0, 1)) == (2, 1)
 
 
-def test_a_warm_up_measures_and_leaves_nothing(tiny: MakeCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_measures_and_leaves_nothing(
+    tiny: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pace = timing.warm_up(tiny("local", 0, "rounds=1000").experiment, None)
     assert 0 < pace.train < 60

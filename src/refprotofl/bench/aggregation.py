@@ -5,7 +5,7 @@ were encoded before. So the time has everything that the server does for an uplo
 checks, Eq. (7), and the divergence check before the commit. The checks are also measured alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -18,11 +18,11 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted
-from refprotofl.engines.engine import EngineInfo, Record, Request, Result
+from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
 from refprotofl.experiment import Experiment
-from refprotofl.federation.cohort import EngineCohort, Norms, field_norms
 from refprotofl.federation.divergence import check_divergence
 from refprotofl.methods import apud
+from refprotofl.methods.base.cohort import Cohort, Norms, field_norms
 from refprotofl.methods.base.server import ServerContext
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.models import ADAPTER, SplitModel
@@ -51,11 +51,9 @@ class ReplayEngine:
     def __init__(self, uploads: Sequence[Upload]) -> None:
         self._uploads = uploads
 
-    def submit(self, request: Request) -> int:
-        return request.client
-
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        return Result(self._uploads[ticket % len(self._uploads)].data)
+    def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
+        for client in start_ahead(requests, lambda request: request.client, self.info.max_in_flight):
+            yield Result(self._uploads[client % len(self._uploads)].data)
 
     def discard(self, client: int) -> None:
         """Do nothing: nothing is kept."""
@@ -114,7 +112,7 @@ def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
     def unwatched(direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         """Ignore the message."""
 
-    cohort = EngineCohort(ReplayEngine(uploads), Ledger(), server.counted_as, 1, clients, unwatched)
+    cohort = Cohort(ReplayEngine(uploads), Ledger(), server.counted_as, 1, clients, unwatched)
     before = dict(server.state)
     server.round(cohort)
     assert len(cohort.clients) == len(clients), cohort.failures[:1]

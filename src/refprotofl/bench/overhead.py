@@ -34,7 +34,7 @@ from refprotofl.data import FederatedData
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
-from refprotofl.federation.sampling import draw_cohort, draw_evaluated
+from refprotofl.federation.participation import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model

@@ -18,6 +18,7 @@ from refprotofl.cli import (  # noqa: F401 - register
     data,
     deploy,
     frontier,
+    methods,
     node,
     partition,
     predict,

@@ -17,22 +17,50 @@ from refprotofl.cli.app import (
     app,
     limit_kernels,
     nothing_kept_yet,
-    read_path,
     read_seeds,
 )
-from refprotofl.cli.grids import show_table, watched_search
 from refprotofl.cli.output import emit, notes, say, warn
-from refprotofl.cli.run import read_workers, with_device
+from refprotofl.cli.run import read_workers
+from refprotofl.cli.study import Protocol, SearchAsJson, SearchSeeds, StudyFolder, planning, read_base, show_table
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import read_whole
 
 if TYPE_CHECKING:
-    from refprotofl.federation.session import Workers as Count
     from refprotofl.report.page.collect import Blocks
     from refprotofl.studies.frontier.candidates import Request
+    from refprotofl.studies.frontier.front import Frontier
     from refprotofl.studies.frontier.limits import Limit
-    from refprotofl.studies.frontier.search import Found
+
+Budget = Annotated[
+    str | None,
+    typer.Option(help="Limit of all clients' bytes, both ways and one-time: '10 MB'.", show_default=False),
+]
+RoundBudget = Annotated[
+    str | None,
+    typer.Option(help="Limit of one client's bytes in any round, both ways: '50 kB'.", show_default=False),
+]
+Link = Annotated[
+    str | None,
+    typer.Option(help="With --deadline: lte, lora, nb-iot, wifi or up=…,down=…,latency=….", show_default=False),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Limit of one client's seconds on its link, in all rounds.", show_default=False),
+]
+Candidates = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated methods, with switches as in compare; the value fit becomes the bytes that fit.",
+        show_default="a choice of methods and compressors",
+    ),
+]
+Schedules = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated rounds x local epochs: 20x1,6x3.", show_default="the experiment's, and 3/10 x 3"
+    ),
+]
 
 
 @app.command(
@@ -43,60 +71,37 @@ def frontier(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Most bytes of all clients, both ways and once: '10 MB'.", show_default=False)
-    ] = None,
-    round_budget: Annotated[
-        str | None, typer.Option(help="Most bytes of one client in any round, both ways: '50 kB'.", show_default=False)
-    ] = None,
-    link: Annotated[
-        str | None,
-        typer.Option(help="With --deadline: lte, lora, nb-iot, wifi or up=…,down=…,latency=….", show_default=False),
-    ] = None,
-    deadline: Annotated[
-        float | None, typer.Option(min=0.001, help="Most seconds of a client on its link, in all.", show_default=False)
-    ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Methods with commas between, with switches as in compare; fit: the bytes that fit.",
-            show_default="a choice of ours",
-        ),
-    ] = None,
-    schedules: Annotated[
-        str | None,
-        typer.Option(
-            help="Rounds x local epochs, with commas between: 20x1,6x3.", show_default="the experiment's, and 3/10 x 3"
-        ),
-    ] = None,
-    ends: Annotated[int, typer.Option(min=1, help="Candidates that are run to their end, at least.")] = 6,
-    seeds: Annotated[str, typer.Option(help="Seeds with commas between; report results with others.")] = "1000",
-    protocol: Annotated[str, typer.Option(help="The accuracy that decides.")] = "personal",
-    out_dir: Annotated[
-        Path,
-        typer.Option("--out", parser=read_path, metavar="DIR", help="Where the runs lie; finished ones are reused."),
-    ] = Path("runs/frontier"),
+    budget: Budget = None,
+    round_budget: RoundBudget = None,
+    link: Link = None,
+    deadline: Deadline = None,
+    methods: Candidates = None,
+    schedules: Schedules = None,
+    ends: Annotated[int, typer.Option(min=1, help="Least number of candidates that run all their rounds.")] = 6,
+    seeds: SearchSeeds = "1000",
+    protocol: Protocol = "personal",
+    out_dir: StudyFolder = Path("runs/frontier"),
     data: DataDir = None,
     workers: Workers = "auto",
     device: Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole search as JSON.")] = False,
+    as_json: SearchAsJson = False,
 ) -> None:
-    """Search which method, at which setting, is best for your data and your link, and how to run it.
+    """Search the best method and setting for your data within a limit of traffic, and print how to run it.
 
-    Candidates are methods with their compressors, each with several schedules; all run a few rounds, the better ones
-    more. The test set is not touched. A search that was interrupted goes on where it was.
+    Candidates are methods with compressors, each with several schedules; all run a few rounds, the better ones more.
+    The test set is not used. An interrupted search is resumed by the same command.
     """
     with nothing_kept_yet():
         limit_kernels(file, settings)
-        from refprotofl.studies.cells import split_list
         from refprotofl.studies.frontier import candidates
-        from refprotofl.studies.frontier.search import check
-        from refprotofl.studies.frontier.summary import effort
+        from refprotofl.studies.frontier.front import check
+        from refprotofl.studies.frontier.front import frontier as study
+        from refprotofl.studies.frontier.front_table import effort
+        from refprotofl.studies.results import CELLS, KeptResults
+        from refprotofl.studies.rows import split_list
 
         request = candidates.Request(
-            file=file,
-            preset=preset,
-            settings=tuple(with_device(settings or [], device)),
+            base=read_base(file, preset, settings, device),
             methods=tuple(split_list(methods)) if methods is not None else None,
             schedules=candidates.read_schedules(schedules) if schedules is not None else (),
             limit=_read_limit(budget, round_budget, link, deadline),
@@ -108,22 +113,24 @@ def frontier(
         count = read_workers(workers)
         check(request)
     say(effort(request), notes)
-    _tell(request, _search(request, data, count), data, as_json)
+    with planning(out_dir, data, count, kept=KeptResults(out_dir / CELLS)) as planner:
+        found = planner.conduct(study(request))
+    _report(request, found, data, as_json)
 
 
 def _read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> "Limit":
-    """The one of three that was given."""
+    """Return the one limit of three that was given."""
     from refprotofl.core.network import read_link
     from refprotofl.studies.frontier.limits import Deadline, EachRound, Total
 
     if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:
-        raise InputError("Say what is allowed by one of --budget, --round-budget, or --link with --deadline.")
+        raise InputError("Give one limit: --budget, --round-budget, or --link with --deadline.")
     if budget is not None:
         return Total(_read_bytes("--budget", budget))
     if round_budget is not None:
         return EachRound(_read_bytes("--round-budget", round_budget))
     if link is None or deadline is None:
-        raise InputError("--link and --deadline go together: which link, and for how many seconds.")
+        raise InputError("--link and --deadline need each other.")
     if not math.isfinite(deadline):
         raise InputError(f"--deadline {deadline}: allowed are seconds, such as 3600.")
     return Deadline(read_link(link), link, deadline)
@@ -141,17 +148,10 @@ def _read_bytes(option: str, text: str) -> int:
         raise InputError(f"{option} {text}: allowed are sizes such as '10 MB', '900 B' or '64 KiB'.") from None
 
 
-def _search(request: "Request", data: Path | None, workers: "Count") -> "Found":
-    from refprotofl.studies.frontier.search import search
-
-    with watched_search(request.out) as watch:
-        return search(request, data, workers, watch)
-
-
-def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) -> None:
+def _report(request: "Request", found: "Frontier", data: Path | None, as_json: bool) -> None:
     from refprotofl.cli.report import report_beside
     from refprotofl.report.tables import write_table
-    from refprotofl.studies.frontier.summary import blocks_of, command, plain, table_of, write_record
+    from refprotofl.studies.frontier.front_table import blocks_of, command, plain, table_of, write_record
 
     table = table_of(request, found)
     write_table(request.out / "tables", table)
@@ -175,7 +175,7 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
     winner = command(request, found, data)
     if winner is None:
         warn(
-            f"None that was run to its end keeps within {request.limit.words}: allow more, or name others with "
+            f"No candidate that ran all its rounds keeps within {request.limit.words}: raise the limit, or name other "
             "--methods."
         )
     elif not as_json:
@@ -183,7 +183,7 @@ def _tell(request: "Request", found: "Found", data: Path | None, as_json: bool) 
 
 
 def _draw(request: "Request", folders: list[Path], blocks: "Blocks") -> None:
-    """The front as a picture."""
+    """Draw the front."""
     from refprotofl.report.page.collect import gather
     from refprotofl.report.page.static_figures import draw_figures
 

@@ -21,7 +21,7 @@ from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.accounting import epsilon_sentence
 from refprotofl.records.summary import Summary
 from refprotofl.report.page.elements import title
-from refprotofl.studies.cells import Cell
+from refprotofl.studies.trials import Trial
 
 WEAKEST = 3  # classes that are named
 
@@ -91,69 +91,71 @@ class ProgressCallback(Callback):
         self._bar.update(self._task, status=f"{self._accuracy}{size(self._uplink)} up  {phase}")
 
 
-class GridWatcher:
-    """One bar over all rounds of a grid of runs; off a terminal a line when a run begins and one when it ends.
+class StudyProgress:
+    """One bar over all rounds of a batch of trials; off a terminal, a line when a run begins and one when it ends.
 
-    Rounds that were done before, or by another process, count once this one has found them done.
+    Rounds that were done before, or by another process, count once this process has found them.
     """
 
-    def __init__(self, console: Console, rounds: Sequence[int]) -> None:
+    def __init__(self, console: Console, trials: Sequence[Trial]) -> None:
         self._console = console
-        self._rounds = rounds
-        self._done = [0] * len(rounds)
-        self._told: set[str] = set()
+        self._trials = trials
+        self._numbers = {trial.hash: number for number, trial in enumerate(trials)}
+        self._done = [0] * len(trials)
+        self._noted: set[str] = set()
         self._bar = _bar(console, "rounds")
-        self._task = self._bar.add_task("", total=sum(rounds))
+        self._task = self._bar.add_task("", total=sum(trial.experiment.rounds for trial in trials))
         self._bar.start()
 
-    def watch(self, number: int, cell: Cell) -> Callback:
-        """The watcher of one run of the grid; it is silent until the run has begun, which others may be at."""
-        label = f"{for_terminal(cell.name)}, seed {cell.experiment.seed} ({number + 1}/{len(self._rounds)})"
-        return _CellWatcher(self, number, self._rounds[number], label)
+    def watch(self, trial: Trial) -> Callback:
+        """Return the callback of a run; it is silent until the run begins here, as others may run it."""
+        number = self._numbers[trial.hash]
+        label = f"{for_terminal(trial.name)}, seed {trial.experiment.seed} ({number + 1}/{len(self._trials)})"
+        return _TrialProgress(self, number, trial.experiment.rounds, label)
 
-    def began(self, label: str) -> None:
+    def begin(self, label: str) -> None:
         self._bar.update(self._task, description=label)
-        self.lined(label)
+        self.print_line(label)
 
-    def reached(self, number: int, rounds: int) -> None:
-        """So many rounds of a run are done."""
+    def update(self, number: int, rounds: int) -> None:
+        """Set the finished rounds of a run."""
         self._done[number] = rounds
         self._bar.update(self._task, completed=sum(self._done))
 
-    def lined(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         if not self._console.is_terminal:
             say(line, self._console)
 
     def on_note(self, sentence: str) -> None:
-        """All runs of a grid share their data: what is to be told of them is told once."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+        """Print a note once: all runs of a study share their data."""
+        if sentence not in self._noted:
+            self._noted.add(sentence)
             say(sentence, self._console)
 
     def on_close(self) -> None:
         self._bar.stop()
 
 
-class _CellWatcher(Callback):
-    def __init__(self, grid: GridWatcher, number: int, rounds: int, label: str) -> None:
-        self._grid, self._number, self._rounds, self._label = grid, number, rounds, label
+class _TrialProgress(Callback):
+    def __init__(self, study: StudyProgress, number: int, rounds: int, label: str) -> None:
+        self._study, self._number, self._rounds, self._label = study, number, rounds, label
         self._since = time.perf_counter()
 
     def on_start(self, experiment: Experiment, folder: Path, workers: int, rounds_done: int) -> None:
-        self._grid.began(self._label)
-        self._grid.reached(self._number, rounds_done)
+        self._study.begin(self._label)
+        self._study.update(self._number, rounds_done)
 
     def on_reuse(self) -> None:
-        self._grid.reached(self._number, self._rounds)
+        self._study.update(self._number, self._rounds)
 
     def on_note(self, sentence: str) -> None:
-        self._grid.on_note(sentence)
+        self._study.on_note(sentence)
 
     def on_round(self, event: Event, accuracy: dict[str, Any] | None) -> None:
-        self._grid.reached(self._number, event["round"])
+        self._study.update(self._number, event["round"])
         if event["round"] == self._rounds and accuracy is not None:
             took = duration(time.perf_counter() - self._since)
-            self._grid.lined(f"{self._label}: {_headline(accuracy['accuracy'])}, {took}")
+            self._study.print_line(f"{self._label}: {_headline(accuracy['accuracy'])}, {took}")
 
 
 def _headline(accuracy: dict[str, float | None]) -> str:

@@ -1,7 +1,5 @@
 """The command `reproduce`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,21 +17,19 @@ from refprotofl.cli.app import (
     read_path,
     read_seeds,
 )
-from refprotofl.cli.grids import run_grid, show_table, warn_of
 from refprotofl.cli.output import notes, say, warn
 from refprotofl.cli.report import report_beside
 from refprotofl.cli.run import read_workers, with_device
+from refprotofl.cli.study import Seeds, StudyFolder, planning, show_table, warn_failed
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, duration
 
 if TYPE_CHECKING:
-    from refprotofl.federation.session import Workers as Count
-    from refprotofl.studies.cells import Cell
+    from refprotofl.studies.planner import Planner
     from refprotofl.studies.reproduce.studies import Grid, Scope
     from refprotofl.studies.results import KeptResults, Result
-    from refprotofl.studies.runner import Failed
-    from refprotofl.studies.timing import Clock
+    from refprotofl.studies.trials import Trial
 
 
 class What(StrEnum):
@@ -64,113 +60,143 @@ class Sizes(StrEnum):
     paper = "paper"
 
 
+Table = Annotated[What, typer.Argument(help="The table or figure.", show_default=False)]
+Size = Annotated[Sizes, typer.Option("--preset", help="paper is the paper's setting; the others are smaller.")]
+Datasets = Annotated[
+    str | None,
+    typer.Option(help="Comma-separated data sets; the paper's four, or digits with quick.", show_default=False),
+]
+Alphas = Annotated[str, typer.Option(help="Comma-separated Dirichlet alphas.")]
+Only = Annotated[
+    str | None,
+    typer.Option(help="Only these comma-separated methods; those that the paper lacks are added.", show_default=False),
+]
+VariantName = Annotated[
+    Variants,
+    typer.Option(
+        help="standard: methods that average weights share the whole model; reconstruction: all share the adapter and "
+        "are scored before aggregation, as the paper most likely did."
+    ),
+]
+Tuned = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="DATASET=FILE.toml: settings that tune chose, for the standard variant; repeatable.", show_default=False
+    ),
+]
+Against = Annotated[
+    str,
+    typer.Option(
+        metavar="ROW",
+        help="The row that the others are compared with, as the table names it.",
+        show_default="RefProtoFL",
+    ),
+]
+Protocol = Annotated[
+    str,
+    typer.Option(
+        help="The accuracy that rows are compared by, in the standard variant.", show_default="the table's own"
+    ),
+]
+Last = Annotated[int, typer.Option(min=2, help="Number of final evaluations that are averaged.")]
+Results = Annotated[
+    list[Path] | None,
+    typer.Option(
+        parser=read_path,
+        metavar="DIR",
+        help="Folder of studies whose finished runs are used, too; repeatable.",
+        show_default=False,
+    ),
+]
+NoRuns = Annotated[bool, typer.Option("--no-runs", help="Use finished runs only; missing ones are listed.")]
+
+
 @app.command(epilog="Example: refprotofl reproduce accuracy --preset small --dataset fashion-mnist --alpha 0.5")
 def reproduce(
-    what: Annotated[What, typer.Argument(help="Which table or figure.", show_default=False)],
-    preset: Annotated[Sizes, typer.Option(help="paper is the paper's setting; the others are smaller.")] = Sizes.quick,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Data sets with commas between; the paper's four, or digits with quick.", show_default=False),
-    ] = None,
-    alpha: Annotated[str, typer.Option(help="Dirichlet's alphas with commas between.")] = "0.5,100",
-    methods: Annotated[
-        str | None,
-        typer.Option(help="Only these, with commas between; one that the paper lacks is added.", show_default=False),
-    ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds with commas between.")] = "0,1,2",
-    variant: Annotated[
-        Variants,
-        typer.Option(
-            help="standard: who averages weights shares the whole model; reconstruction: all share the adapter and are "
-            "scored before aggregation, as the paper most likely did."
-        ),
-    ] = Variants.both,
-    tuned: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="DATASET=FILE.toml: what tune chose, for the standard variant; repeatable.", show_default=False
-        ),
-    ] = None,
+    what: Table,
+    preset: Size = Sizes.quick,
+    dataset: Datasets = None,
+    alpha: Alphas = "0.5,100",
+    methods: Only = None,
+    seeds: Seeds = "0,1,2",
+    variant: VariantName = Variants.both,
+    tuned: Tuned = None,
     settings: Settings = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            metavar="ROW", help="The row that others are set against, named as in the table.", show_default="RefProtoFL"
-        ),
-    ] = "",
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="The accuracy that rows are compared by; for the standard variant.",
-            show_default="the table's own",
-        ),
-    ] = "",
-    last: Annotated[int, typer.Option(min=2, help="Evaluations at the end whose mean stands beside the last.")] = 3,
-    out_dir: Annotated[
-        Path,
-        typer.Option(
-            "--out", parser=read_path, metavar="DIR", help="For runs, cells, tables, figures; kept and reused."
-        ),
-    ] = Path("runs/reproduce"),
-    results: Annotated[
-        list[Path] | None,
-        typer.Option(
-            parser=read_path,
-            metavar="DIR",
-            help="Folder of studies whose finished runs are used, too; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    against: Against = "",
+    protocol: Protocol = "",
+    last: Last = 3,
+    out_dir: StudyFolder = Path("runs/reproduce"),
+    results: Results = None,
     data: DataDir = None,
     workers: Workers = "auto",
     device: Device = None,
-    no_runs: Annotated[
-        bool, typer.Option("--no-runs", help="Only from what is finished; what is missing is named.")
-    ] = False,
+    no_runs: NoRuns = False,
 ) -> None:
-    """Run what the paper's tables and figures need, and write them; what the paper prints stands beside.
+    """Run the experiments of the paper's tables and figures, and write these with the paper's numbers next to ours.
 
-    A grid that is interrupted goes on where it was, and several terminals may work at the same one.
+    An interrupted study is resumed by the same command, and several terminals may work on the same one.
     """
     with nothing_kept_yet():
         limit_kernels(None, settings)
-        from refprotofl.studies.cells import split_list
-        from refprotofl.studies.reproduce.request import (
-            VARIANTS,
-            Asked,
-            default_datasets,
-            doubts,
-            read_alphas,
-            read_tuned_files,
-        )
+        from refprotofl.studies.reproduce import request
         from refprotofl.studies.reproduce.studies import Scope
         from refprotofl.studies.results import CELLS, KeptResults, find_cells
+        from refprotofl.studies.rows import split_list
 
-        datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else default_datasets(preset)
-        asked = Asked(
+        datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else request.default_datasets(preset)
+        asked = request.Asked(
             what=what,
             preset=preset,
-            scope=Scope(datasets, read_alphas(alpha), tuple(split_list(methods or ""))),
-            variants=tuple(one for one in VARIANTS if variant in (Variants.both, one)),
+            scope=Scope(datasets, request.read_alphas(alpha), tuple(split_list(methods or ""))),
+            variants=tuple(one for one in request.VARIANTS if variant in (Variants.both, one)),
             settings=tuple(with_device(settings or [], device)),
             seeds=tuple(dict.fromkeys(read_seeds(seeds))),
-            tuned=read_tuned_files(tuned or [], datasets),
+            tuned=request.read_tuned_files(tuned or [], datasets),
             out=out_dir,
             against=against.strip(),
             protocol=protocol.strip(),
         )
         count, grids = read_workers(workers), asked.grids()
         kept = KeptResults(out_dir / CELLS, tuple(file for folder in results or () for file in find_cells(folder)))
-    for sentence in doubts(asked.tuned, asked.seeds):
+    for sentence in request.doubts(asked.tuned, asked.seeds):
         warn(for_terminal(sentence))
-    gathered = _gather(grids, data, count, out_dir, kept, no_runs)
-    _say_numerics(gathered.results)
-    _write(grids, gathered.results, last, out_dir)
-    _draw(grids, asked.scope, gathered.results, last, data, out_dir)
-    if gathered.results:
+    with planning(out_dir, data, count, kept=kept) as planner:
+        found = _results(planner, grids, data, no_runs)
+    warn_failed(planner)
+    _say_numerics(found)
+    _write(grids, found, last, out_dir)
+    _draw(grids, asked.scope, found, last, data, out_dir)
+    if found:
         report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
-    if gathered.failed:
+    if planner.failures:
         raise typer.Exit(RunError.exit_code)
+
+
+def _results(planner: "Planner", grids: "dict[str, Grid]", data: Path | None, no_runs: bool) -> "dict[str, Result]":
+    """Return the results of all grids by hash; runs that are not finished are run, unless `no_runs`."""
+    from refprotofl.studies.trials import unique
+
+    trials = unique(trial for grid in grids.values() for trial in grid.cells())
+    results = planner.kept_results(trials)
+    drawn = {trial.hash for trial in _without_model(grids, data)}  # kept results have no model to draw
+    left = [trial for trial in trials if trial.hash not in results or trial.hash in drawn]
+    if trials:
+        say(f"{counted(len(trials), 'run')}, {len(trials) - len(left)} of them finished before", notes)
+    if not left or no_runs:
+        return results
+    finished = {name: result for name, result in results.items() if name not in drawn}
+    seconds = planner.estimate(trials, finished, lambda sentence: say(sentence, notes))
+    say(f"The others take about {duration(seconds)} in one process of this machine", notes)
+    missing = planner.run([trial for trial in left if trial.hash not in results])
+    again = planner.run([trial for trial in left if trial.hash in results], need_folders=True)
+    return results | {name: one.result for name, one in (missing.results | again.results).items()}
+
+
+def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Trial]":
+    """Return the trials whose model is drawn, and which have no finished run folder."""
+    from refprotofl.studies.reproduce.figures import finished_runs
+
+    return finished_runs(grids["tsne-figure"], data)[1] if "tsne-figure" in grids else []
 
 
 def _say_numerics(results: "dict[str, Result]") -> None:
@@ -180,75 +206,8 @@ def _say_numerics(results: "dict[str, Result]") -> None:
         say(f"Numerics of the results: {count_numerics(results.values())}", notes)
 
 
-@dataclass(frozen=True)
-class _Gathered:
-    results: "dict[str, Result]"  # all that are there in the end, by the hash of what was asked for
-    failed: int = 0  # runs that came to none
-
-    def __add__(self, more: "_Gathered") -> "_Gathered":
-        return _Gathered(self.results | more.results, self.failed + more.failed)
-
-
-def _gather(
-    grids: "dict[str, Grid]", data: Path | None, workers: "Count", out_dir: Path, kept: "KeptResults", no_runs: bool
-) -> _Gathered:
-    from refprotofl.studies.timing import Clock
-
-    cells = {cell.experiment.hash: cell for grid in grids.values() for cell in grid.cells()}
-    found = {name: kept.find(cell, data) for name, cell in cells.items()}
-    results = {name: result for name, result in found.items() if result is not None}
-    drawn = {cell.experiment.hash: cell for cell in _without_model(grids, data)}
-    left = {name: cell for name, cell in cells.items() if name not in results or name in drawn}
-    if cells:
-        say(f"{counted(len(cells), 'run')}, {len(cells) - len(left)} of them finished before", notes)
-    if not left or no_runs:
-        return _Gathered(results)
-    finished = {name: result["summary"] for name, result in results.items() if name not in left}
-    clock = Clock(list(cells.values()), finished, data, lambda words: say(words, notes))
-    say(f"The others take about {duration(clock.total)} in one process of this machine", notes)
-    gathered = _Gathered(results)
-    for again in (False, True):  # a kept result is enough for tables, not for what is drawn of a model
-        asked = [cell for name, cell in left.items() if (name in results) is again]
-        gathered += _run(asked, data, workers, clock, out_dir, None if again else kept)
-    return gathered
-
-
-def _without_model(grids: "dict[str, Grid]", data: Path | None) -> "list[Cell]":
-    """Cells whose model is drawn, and which have no finished run folder."""
-    from refprotofl.studies.reproduce.figures import finished_runs
-
-    return finished_runs(grids["tsne-figure"], data)[1] if "tsne-figure" in grids else []
-
-
-def _run(
-    cells: "Sequence[Cell]",
-    data: Path | None,
-    workers: "Count",
-    clock: "Clock",
-    out_dir: Path,
-    kept: "KeptResults | None",
-) -> _Gathered:
-    """Long runs in worker processes one by one, short ones several at once, unless the user says how."""
-    from refprotofl.studies.pool import hands_for
-
-    failures: list[Failed] = []
-    workers_of = {cell.experiment.hash: clock.workers(cell, workers) for cell in cells}
-    short = workers == "auto" and set(workers_of.values()) == {1}
-    done = run_grid(
-        cells,
-        data,
-        lambda cell: workers_of[cell.experiment.hash],
-        out_dir,
-        kept=kept,
-        failed=failures.append,
-        hands=hands_for(cells, sum(map(clock.seconds, cells))) if short else 0,
-    )
-    warn_of(failures)
-    return _Gathered({cell.experiment.hash: result for cell, result in done}, len(failures))
-
-
 def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") -> "list[tuple[str, dict[Path, str]]]":
-    """Study by study, as the tables have it: where each finished run is, and what its row is called."""
+    """Return the blocks of the report: finished runs, each with the name of its row."""
     found = []
     for grid in grids.values():
         for study in grid.studies:
@@ -260,7 +219,7 @@ def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") ->
     return found
 
 
-def _place(cell: "Cell", data: Path | None, kept: "KeptResults") -> Path | None:
+def _place(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None:
     """Return the folder of a finished run, or the address of its kept result."""
     from refprotofl.federation.provenance import current_folder
 
@@ -269,7 +228,7 @@ def _place(cell: "Cell", data: Path | None, kept: "KeptResults") -> Path | None:
 
 
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
-    """All tables to files, and those that are to be read first to the screen."""
+    """Write all tables to files, and print the overviews."""
     from refprotofl.report.tables import write_table
     from refprotofl.studies.reproduce.paper_tables import tables_of
 
@@ -311,7 +270,7 @@ def _draw(
         told += tsne_figure(grids["tsne-figure"], runs, data, folder)
         if lacking:
             names = ", ".join(for_terminal(cell.name) for cell in lacking)
-            warn(f"The t-SNE figure is without {names}: it takes their run folders.")
+            warn(f"The t-SNE figure is without {names}: it needs their run folders.")
     for name, draw in {"accuracy": curve_figures, "curves": curve_figures, "sweeps": sweep_figures}.items():
         if name in grids:
             told += draw(grids[name], results, last, folder)

@@ -1,11 +1,11 @@
-"""The engine of a deployment: every client is a node with its own data and its own store, somewhere else.
+"""The engine of a deployment: each client is a node with its own data and store, on another machine.
 
 The server knows only the digests of a client's states. A request names the state to continue from and those that may be
 returned to, so nothing more is sent when a round is committed, given up or repeated.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -15,22 +15,24 @@ from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
 from refprotofl.deploy.status import Progress, Wait
 from refprotofl.deploy.transport import SLACK, Envelope, Reply, Sending, Transport, Unreadable
-from refprotofl.engines.engine import EngineInfo, Record, Request, Result
+from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
 
 ASK = "ask"
 DEADLINE = 600.0  # seconds for an answer where the experiment sets none: no node can hold up a run for ever
-LATE, IMPATIENCE = 2, 0.1  # after so many late answers in a row, this share of the deadline is waited for
-SHORTEST_WAIT = 30.0  # seconds, but so long at least
+LATE, IMPATIENCE = 2, 0.1  # after this many late answers in a row, this share of the deadline is waited for
+SHORTEST_WAIT = 30.0  # seconds: the least
 TRIES = 4  # attempts to send a request to a node that the transport lists as online and does not take messages for
 AGAIN = 1.0  # seconds before a request that came back is sent again
-LOOK = 2.0  # seconds between two looks for who is online, while somebody is missing
+LOOK = 2.0  # seconds between two looks for nodes that are online, while one is missing
 SHOWN_AFTER = 10.0  # seconds after which a node that is waited for is shown
 AHEAD = 256  # requests whose answers are fetched, so that no more wait here for those before them
 FETCHED = 0.5  # seconds that the answers before it may take to be fetched, for each request under way
 
 
-@dataclass
+@dataclass(eq=False)
 class _Asked:
+    """A request, how far it is on its way, and its result once there is one."""
+
     route: Route
     payload: bytes
     begun: float = field(default_factory=time.monotonic)
@@ -72,14 +74,17 @@ class DeploymentEngine:
         self._kept = {round: _digests(records) for round, records in (kept or {}).items()}
         self._newest = dict(self._committed)
         self._moved: set[int] = set()
-        self._asked: dict[int, _Asked] = {}  # by ticket
+        self._asked: dict[_Asked, None] = {}  # in order
         self._phases: dict[int, int] = {}  # requests to each client in this round
         self._round = 0
-        self._issued = 0
         self._looked = 0.0
         self._late: dict[int, int] = {}  # by client: answers in a row that were late
 
-    def submit(self, request: Request) -> int:
+    def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
+        for asked in start_ahead(requests, self._start, self.info.max_in_flight):
+            yield self._finish(asked, deadline or DEADLINE)
+
+    def _start(self, request: Request) -> _Asked:
         if request.round != self._round:
             self._round = request.round
             self._phases.clear()
@@ -99,13 +104,13 @@ class DeploymentEngine:
             base=self._newest.get(client, ""),
             retain=retain,
         )
-        self._issued += 1
-        self._asked[self._issued] = _Asked(route, request.payload)
-        return self._issued
+        asked = _Asked(route, request.payload)
+        self._asked[asked] = None
+        return asked
 
-    def result(self, ticket: int, deadline: float | None) -> Result:
-        asked = self._asked[ticket]
-        deadline = self._patience(asked.route.client, deadline or DEADLINE)
+    def _finish(self, asked: _Asked, deadline: float) -> Result:
+        client = asked.route.client
+        deadline = self._patience(client, deadline)
         while asked.result is None:
             self._send(deadline)
             heard = self._hear(asked)
@@ -113,14 +118,14 @@ class DeploymentEngine:
                 self._give_up_on(asked, deadline)
             if asked.result is None:
                 self._wait()
-        del self._asked[ticket]
-        self._late[asked.route.client] = self._late.get(asked.route.client, 0) + 1 if asked.result.code == "late" else 0
-        if asked.result.code is None and asked.route.keeps:
-            self._newest[asked.route.client] = asked.state
-            self._moved.add(asked.route.client)
-        if asked.result.code is not None:
-            client = asked.route.client
-            self._progress.absent(client, self._fleet.label_of(client), asked.route.round, asked.result.code)
+        del self._asked[asked]
+        code = asked.result.code
+        self._late[client] = self._late.get(client, 0) + 1 if code == "late" else 0
+        if code is None and asked.route.keeps:
+            self._newest[client] = asked.state
+            self._moved.add(client)
+        if code is not None:
+            self._progress.absent(client, self._fleet.label_of(client), asked.route.round, code)
         return asked.result
 
     def _patience(self, client: int, deadline: float) -> float:
@@ -133,6 +138,7 @@ class DeploymentEngine:
         return min(deadline, max(SHORTEST_WAIT, IMPATIENCE * deadline))
 
     def discard(self, client: int) -> None:
+        self._asked = {asked: None for asked in self._asked if asked.route.client != client}
         self._newest[client] = self._committed.get(client, "")
         self._moved.discard(client)
 
@@ -159,7 +165,7 @@ class DeploymentEngine:
         A node that has it and is silent is reminded now and then: the transport may have lost the request or its
         answer.
         """
-        due = [(asked, node) for asked in self._asked.values() if (node := self._due(asked)) is not None]
+        due = [(asked, node) for asked in self._asked if (node := self._due(asked)) is not None]
         sendings = [self._sending(asked, node, deadline) for asked, node in due]
         pushed = self._transport.push(sendings)
         now, unknown = time.monotonic(), list[_Asked]()
@@ -178,7 +184,7 @@ class DeploymentEngine:
             self._look_for(unknown)
 
     def _due(self, asked: _Asked) -> int | None:
-        """The node that a request, or a reminder of it, is to be sent to now."""
+        """Return the node to send a request to now, or a reminder of it; None if nothing is due."""
         now = time.monotonic()
         if asked.result is not None or now < asked.not_before:
             return None
@@ -186,7 +192,7 @@ class DeploymentEngine:
         return None if asked.is_with(node) and now < asked.remind else node
 
     def _sending(self, asked: _Asked, node: int, deadline: float) -> Sending:
-        """When nobody waits for its answer any more, a node that comes to it late need not do the work."""
+        """Return the message, valid while its answer is waited for: a node that is later need not do the work."""
         envelope = Envelope(asked.route.header(), asked.payload)
         if asked.is_with(node):
             envelope = Envelope(replace(asked.route, reminds=asked.route.key(asked.payload)).header())
@@ -195,7 +201,7 @@ class DeploymentEngine:
         return Sending(node, ASK, envelope, str(asked.route.round), valid)
 
     def _look_for(self, unknown: list[_Asked]) -> None:
-        """Nodes that Flower does not know any more are not there, unless it says that they are online."""
+        """Look for nodes that the transport took no message for: they are gone, unless it lists them as online."""
         self._look()
         for asked in unknown:
             asked.not_before = time.monotonic() + AGAIN
@@ -204,7 +210,8 @@ class DeploymentEngine:
                 asked.result = Result(code="absent")
 
     def _hear(self, awaited: _Asked) -> bool:
-        next_ones = (awaited, *islice(self._asked.values(), AHEAD))
+        """Fetch replies, first to the request that is awaited; return whether there were any."""
+        next_ones = (awaited, *islice(self._asked, AHEAD))
         under_way = {one: asked for asked in next_ones for one in asked.messages if asked.result is None}
         replies = self._transport.pull(under_way)
         for message, reply in replies.items():
@@ -231,15 +238,15 @@ class DeploymentEngine:
                 asked.result = Result(code="failed")
             return  # else it is sent anew
         try:
-            told = Answered.read(reply.envelope.header)
+            answered = Answered.read(reply.envelope.header)
         except Unreadable:
             asked.result = Result()
             return
-        if not told.belongs_to(asked.route):
+        if not answered.belongs_to(asked.route):
             asked.result = Result()
             return
-        asked.state = told.state
-        asked.result = Result(code=told.code) if told.code is not None else Result(reply.envelope.payload)
+        asked.state, code = answered.state, answered.code
+        asked.result = Result(reply.envelope.payload) if code is None else Result(code=code)
 
     def _give_up_on(self, asked: _Asked, deadline: float) -> None:
         client = asked.route.client
@@ -261,7 +268,7 @@ class DeploymentEngine:
     def _waits(self) -> list[Wait]:
         """Return the nodes that have been waited for so long that it is worth showing."""
         now = time.monotonic()
-        late = [one for one in self._asked.values() if one.result is None and now - one.begun > SHOWN_AFTER]
+        late = [one for one in self._asked if one.result is None and now - one.begun > SHOWN_AFTER]
         return [Wait(self._fleet.label_of(one.route.client), one.route.verb, one.since) for one in late]
 
     def _look(self) -> None:

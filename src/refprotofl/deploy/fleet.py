@@ -1,4 +1,4 @@
-"""The nodes of a deployment: who is online, who is which client, and who knows the run."""
+"""The nodes of a deployment: which are online, which client each is, and which know the run."""
 
 import time
 from dataclasses import replace
@@ -9,7 +9,7 @@ from refprotofl.core.escaping import for_terminal
 from refprotofl.deploy.headers import PROTOCOL, Greeted
 from refprotofl.deploy.registry import NodeRegistry
 from refprotofl.deploy.status import Progress, Wait
-from refprotofl.deploy.transport import SLACK, Envelope, Node, Reply, Sending, Transport, Unreadable
+from refprotofl.deploy.transport import SLACK, Envelope, Node, Reply, Sending, Transport, Unreadable, collect
 from refprotofl.engines.engine import CODES, Code
 
 HELLO, RUN = "hello", "run"
@@ -19,7 +19,7 @@ ALONE = 60.0  # seconds for which a node that is left out is not greeted again: 
 
 
 class Fleet:
-    """Every node gets the experiment, and the test set if there is one, before it is asked for anything."""
+    """The nodes of a run. Each gets the experiment, and the test set if there is one, before any request."""
 
     def __init__(
         self, transport: Transport, registry: NodeRegistry, experiment: dict[str, Any], test: bytes, progress: Progress
@@ -60,7 +60,7 @@ class Fleet:
             )
 
     def look(self, *, again: bool = False) -> None:
-        """See who is online, give newcomers their places, and send the run to those who do not know it.
+        """Find the nodes that are online, assign new ones to clients, and send the run to those that do not know it.
 
         A node that refused gets it `again` only if that is set.
         """
@@ -82,11 +82,11 @@ class Fleet:
         return self._refusals.get(client)
 
     def is_missing(self, client: int) -> bool:
-        """Return whether no node has a place as this client: none connected, or its key was revoked."""
+        """Return True if no node is this client: none connected, or its key was revoked."""
         return not self._registry.is_taken(client)
 
     def forget(self, client: int) -> None:
-        """Take note that its node does not know the run any more."""
+        """Note that a client's node does not know the run any more."""
         self._informed.pop(client, None)
 
     def _greet(self, nodes: list[Node]) -> None:
@@ -109,7 +109,7 @@ class Fleet:
             self._leave_out(node, complaint)
 
     def _leave_out(self, node: Node, complaint: str) -> None:
-        """Leave a node alone for a while; a complaint is shown once."""
+        """Do not greet a node for a while; a complaint is shown once."""
         if self._left_out.get(node, ("", 0.0))[0] != complaint:
             self._progress.on_note(complaint)
         self._left_out[node] = complaint, time.monotonic() + ALONE
@@ -148,7 +148,7 @@ class Fleet:
             if message:
                 self._under_way[kinds[name]] = message, now
         names = {self._under_way[kind][0]: name for name, kind in kinds.items() if kind in self._under_way}
-        found = self._transport.collect(names, GREETING if new else 0.0)
+        found = collect(self._transport, names, GREETING if new else 0.0)
         for message in found:
             del self._under_way[kinds[names[message]]]
         return {names[message]: reply for message, reply in found.items()}

@@ -52,7 +52,7 @@ def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
 
     route = Route.read(envelope.header)
     store = NodeStore(config.folder, route.run)
-    told = store.told
+    told = store.assignment
     if told is None or told.client != route.client:
         return Envelope({NEEDS_RUN: True})
     key = route.key(envelope.payload)
@@ -142,7 +142,7 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
     from refprotofl.deploy.node_store import TEST, NodeStore
 
     store = NodeStore(config.folder, run)
-    known = store.told
+    known = store.assignment
     if known is None:
         raise DataError(f"{store.folder} has lost its experiment.")
     return build_side(config, known.client, known.experiment, store.read(TEST) or b"", store.states)

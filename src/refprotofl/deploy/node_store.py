@@ -33,8 +33,8 @@ _STATES = re.compile(rf"\d{{6,9}}-\d{{1,9}}(-again)?\.(safetensors|changes)|{PAR
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What a node was told of a run: which client it is, and the experiment."""
+class Assignment:
+    """A node's client number and experiment in a run, as the server sent them."""
 
     client: int
     experiment: Experiment
@@ -86,17 +86,17 @@ class NodeStore:
             return None
 
     @property
-    def told(self) -> Told | None:
-        """None if nothing was told, or it is damaged: then it must be told anew."""
+    def assignment(self) -> Assignment | None:
+        """Return the assignment; None if there is none or it is damaged, so that the server must send it again."""
         try:
             data = read_file(self.folder / EXPERIMENT)
             known = parse_json(data)
-            return Told(int(known["client"]), Experiment.parse(known["experiment"]), sha256(data))
+            return Assignment(int(known["client"]), Experiment.parse(known["experiment"]), sha256(data))
         except (OSError, ValueError, LookupError, TypeError, RefProtoFLError):
             return None
 
     def take(self, client: int, experiment: Experiment, test: bytes) -> None:
-        """What the node is told of a run."""
+        """Store the assignment of a run."""
         self.prepare()
         plain = experiment.plain() | {"numerics": experiment.numerics}
         self.write(EXPERIMENT, json.dumps({"client": client, "experiment": plain}).encode())

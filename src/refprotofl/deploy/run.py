@@ -1,17 +1,13 @@
 """A run over nodes that keep their data: the server's part."""
 
-import math
-import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from refprotofl.core import devices, numerics
+from refprotofl.core import devices
 from refprotofl.core.errors import InputError
-from refprotofl.core.process import keep_freed_memory, one_compute_thread
 from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
 from refprotofl.data.server_data import ServerData, load_server_data, overlaps
@@ -22,12 +18,12 @@ from refprotofl.deploy.status import Progress
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
-from refprotofl.federation.loop import Loop
+from refprotofl.federation.loop import Setup
 from refprotofl.federation.models import prepare_models
-from refprotofl.federation.provenance import origin_of
-from refprotofl.federation.resolution import fill_in, prepare, resolve_apart
+from refprotofl.federation.participation import count_steps
+from refprotofl.federation.resolution import fill_in, resolve_apart
 from refprotofl.federation.server_side import ServerSide, build_server_side
-from refprotofl.federation.session import RunResult, enter, restore, stand
+from refprotofl.federation.session import RunResult, run_session
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import class_ids
 from refprotofl.methods.base.server import Server
@@ -46,41 +42,52 @@ class Settings:
 
 
 def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> RunResult:
-    """Run an experiment over nodes; a run that is in the folder already is resumed after its last committed round."""
-    started, out = time.perf_counter(), settings.out
-    numerics.apply(settings.experiment.numerics)
-    experiment = prepare(settings.experiment)
-    refuse_undeployable(experiment)
-    folder = RunFolder(out)
-    keep_freed_memory()
-    with ExitStack() as cleanup, one_compute_thread():
-        cleanup.callback(progress.on_close)
-        device = devices.choose(experiment.device)
-        cleanup.callback(devices.make_repeatable(device))
-        cleanup.callback(folder.close)
-        finished = enter(folder, experiment, True, settings.data, None, resolve_apart)
-        if finished is not None:
-            return finished
-        apart = load_server_data(experiment, settings.data, seen_from(out))
-        for note in overlaps(apart):
-            progress.on_note(note)
-        experiment, side = server_side(experiment, apart, device)
-        planned = folder.take(experiment)
-        stand(folder, experiment, None, progress)
-        checkpoint = Checkpoint(folder.checkpoint, side.initial_digests, experiment.keep_checkpoints)
-        restore(side, checkpoint)
-        registry = NodeRegistry(out, experiment.clients, place)
-        registry.keep()
-        checkpoint.marks.setdefault("run", {"id": registry.run, "experiment": experiment.hash, "rounds": planned})
+    """Run an experiment over nodes, or resume the run that is in the folder after its last committed round."""
+    deployment = Deployment(transport, settings.out, settings.data, place, progress)
+    return run_session(deployment, settings.experiment, RunFolder(settings.out), settings.data, progress)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployment, as a session runs it (`session.Runtime`)."""
+
+    transport: Transport
+    folder: Path
+    data_dir: Path | None
+    place: Place
+    progress: Progress
+    resume_hint: str = DeploymentEngine.info.resume_hint
+
+    def check(self, experiment: Experiment) -> None:
+        refuse_undeployable(experiment)
+
+    def resolve_alike(self, experiment: Experiment, stored: Experiment) -> Experiment:
+        return resolve_apart(experiment, stored)
+
+    def set_up(self, experiment: Experiment, device: torch.device, note: Callable[[str], None]) -> Setup:
+        apart = load_server_data(experiment, self.data_dir, seen_from(self.folder))
+        for sentence in overlaps(apart):
+            note(sentence)
+        side = server_side(experiment, apart, device)
+        experiment = side.experiment
+        registry = NodeRegistry(self.folder, experiment.clients, self.place)
         plain = experiment.plain() | {"numerics": experiment.numerics}  # nodes compute as the server does
-        fleet = Fleet(transport, registry, plain, shared_test(apart, experiment), progress)
-        engine = DeploymentEngine(transport, fleet, progress, checkpoint.records, checkpoint.kept_records)
-        cleanup.callback(engine.close)
-        loop = Loop(side, engine, checkpoint, folder, progress, lambda *clients: steps(loop.server, *clients))
-        origin = origin_of(experiment, settings.data, seen_from(out), experiment.numerics)
-        loop.begin(origin, planned, experiment.clients, devices.describe(device, 1), {})
-        fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies)
-        return RunResult(loop.run(started), out)
+        fleet = Fleet(self.transport, registry, plain, shared_test(apart, experiment), self.progress)
+
+        def open_engine(checkpoint: Checkpoint) -> DeploymentEngine:
+            engine = DeploymentEngine(self.transport, fleet, self.progress, checkpoint.records, checkpoint.kept_records)
+            registry.keep()
+            return engine
+
+        return Setup(
+            side=side,
+            open_engine=open_engine,
+            steps=steps,
+            workers=experiment.clients,
+            device=devices.describe(device, 1),
+            run_id=registry.run,
+            wait=lambda: fleet.gather(experiment.deadline or DEADLINE, experiment.min_replies),
+        )
 
 
 def refuse_undeployable(experiment: Experiment) -> None:
@@ -101,12 +108,12 @@ def refuse_undeployable(experiment: Experiment) -> None:
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
 
 
-def server_side(experiment: Experiment, apart: ServerData, device: torch.device) -> tuple[Experiment, ServerSide]:
-    """The experiment in full, by what the server has: a public set, a test set, or the keys of [input]."""
+def server_side(experiment: Experiment, apart: ServerData, device: torch.device) -> ServerSide:
+    """Return the server side; the experiment is resolved by a public set, a test set, or the keys of [input]."""
     seen = apart.input or experiment.input
     if seen is None:
         raise InputError(
-            "Nobody tells what the nodes' images look like: set public.dataset or test.dataset, or the keys of [input] "
+            "The format of the nodes' images is unknown: set public.dataset or test.dataset, or the keys of [input] "
             "(class-names, shape, mean, std)."
         )
     refuse_impossible(seen)
@@ -121,14 +128,13 @@ def server_side(experiment: Experiment, apart: ServerData, device: torch.device)
             public = Samples(images, torch.from_numpy(labels[rows]), torch.arange(len(rows)))
     resolved = fill_in(experiment, seen, covered, len(public) // len(covered) if public is not None else 0)
     resolved = resolved.model_copy(update={"device": device.type})
-    side = build_server_side(
+    return build_server_side(
         resolved, prepare_models(resolved, device), public=public, test=tested_on(apart, resolved, device)
     )
-    return resolved, side
 
 
 def refuse_impossible(seen: Input) -> None:
-    """What no image can look like: the keys of [input] may be anybody's typing."""
+    """Refuse keys of [input] that no image can have: they may be mistyped."""
     channels, problems = seen.shape[0], dict[str, str]()
     if min(seen.shape) < 1:
         problems["shape"] = "channels, height and width, each 1 or more"
@@ -144,7 +150,7 @@ def refuse_impossible(seen: Input) -> None:
 
 
 def tested_on(apart: ServerData, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """What one aggregated model is scored on; none without a test set."""
+    """Return the images and labels that one aggregated model is scored on; none without a test set."""
     if apart.test is None:
         empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
         return empty, torch.zeros(0, dtype=torch.int64)
@@ -154,7 +160,7 @@ def tested_on(apart: ServerData, experiment: Experiment, device: torch.device) -
 
 
 def shared_test(apart: ServerData, experiment: Experiment) -> bytes:
-    """The test set as every node is given it; nothing without one."""
+    """Return the test set as every node gets it; empty without one."""
     images, labels = tested_on(apart, experiment, devices.CPU)
     if not len(labels):
         return b""
@@ -162,15 +168,13 @@ def shared_test(apart: ServerData, experiment: Experiment) -> bytes:
 
 
 def steps(server: Server, clients: Sequence[int], closing: Sequence[int]) -> int | None:
-    """Of the optimisers of these clients in a round, and of some after the last, by the samples that they told.
+    """Return the optimiser steps of a round, by the numbers of samples that the clients joined with.
 
-    Not all methods ask for them.
+    None if a number is unknown: not all methods ask for it.
     """
-    told = [int(server.samples[client]) for client in clients]
-    if 0 in told:
+    sizes = [int(server.samples[client]) for client in clients]
+    if 0 in sizes:
         return None
     experiment = server.experiment
-    method, batch = find_method(experiment.method), experiment.train.batch_size
     public = len(server.public) if server.public is not None and experiment.public.train_on else 0
-    after = sum(method.finetune_steps(experiment, int(server.samples[client]) - public) for client in closing)
-    return method.local_epochs(experiment) * sum(math.ceil(samples / batch) for samples in told) + after
+    return count_steps(experiment, sizes, [int(server.samples[client]) - public for client in closing])

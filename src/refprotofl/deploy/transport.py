@@ -1,5 +1,6 @@
 """The transport of a deployment: the nodes that are online, and envelopes to and from them."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -58,6 +59,12 @@ class Reply:
 
 
 class Transport(Protocol):
+    """Carries envelopes between the server and its nodes. A transport is these four methods, and nothing else.
+
+    It knows nothing of clients, rounds or states: `Fleet` decides which node is which client, and `DeploymentEngine`
+    sends what was lost once more. So messages may be lost, delivered twice or late, but not altered.
+    """
+
     def nodes(self) -> list[Node]:
         """Return the nodes that are online."""
 
@@ -65,13 +72,22 @@ class Transport(Protocol):
         """Return the id of each message, by which its reply is found; "" for one that was not taken."""
 
     def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
-        """Return the replies that have arrived, by the id of the message they answer."""
+        """Return the replies that have arrived, each once, by the id of the message they answer. Do not wait."""
 
     def rest(self, most: float | None = None) -> None:
-        """Wait before the next look; longer the longer nothing arrives."""
+        """Wait before the next look, at most `most` seconds; longer the longer nothing arrives."""
 
-    def gather(self, sendings: Mapping[str, Sending], seconds: float) -> dict[str, Reply]:
-        """Send, and return the replies that arrive within `seconds`, by the names they were sent under."""
 
-    def collect(self, ids: Collection[str], seconds: float) -> dict[str, Reply]:
-        """Return the replies to these messages that arrive within `seconds`."""
+def collect(transport: Transport, ids: Collection[str], seconds: float) -> dict[str, Reply]:
+    """Return the replies to these messages that arrive within `seconds`."""
+    found: dict[str, Reply] = {}
+    until = time.monotonic() + seconds
+    while len(found) < len(ids):
+        pulled = transport.pull([identity for identity in ids if identity not in found])
+        found |= {identity: reply for identity, reply in pulled.items() if identity in ids}
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        if len(found) < len(ids):
+            transport.rest(left)
+    return found

@@ -39,7 +39,7 @@ def load_own(folder: Path, trust_code: bool = False) -> TrainedModel:
 
 
 def _known(store: NodeStore) -> tuple[int, Experiment]:
-    run = store.told
+    run = store.assignment
     if run is None:
         raise DataError(f"{store.folder / EXPERIMENT} is damaged; the server will send the run to the node again.")
     if not 0 <= run.client < run.experiment.clients:

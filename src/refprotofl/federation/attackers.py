@@ -1,11 +1,10 @@
-"""What hostile clients train on: flipped labels, or images with a trigger.
+"""Hostile clients: clients of any method whose data or answers are altered.
 
-The update of the shared vector in a client's answer: found, altered, put back.
-
-A hostile client: any method's own, but its data or what leaves it are altered.
+Attacks on data flip labels or add a trigger to images. Others find the update of the shared vector in a client's
+answer, and replace it.
 
 Clients that collude (alie, ipm) know what their group would honestly send, no more: each trains on the data of every
-member from where it stands itself. The literature often lets them see all honest changes, which makes them stronger.
+member from its own state. The literature often lets them see all honest changes, which makes them stronger.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,12 +30,12 @@ POISONED = 0.5  # share of a backdoor client's samples that carry the trigger
 
 
 def flipped(samples: Samples, num_classes: int) -> Samples:
-    """The first class for the last, the second for the last but one, and so on."""
+    """Return the samples with the first class labelled as the last, the second as the last but one, and so on."""
     return samples.relabelled(num_classes - 1 - samples.own_labels)
 
 
 def stamped(images: Tensor) -> Tensor:
-    """Copies of images (N, channels, H, W) uint8 with a bright square in the lower right corner."""
+    """Return copies of images (N, channels, H, W) uint8 with a bright square in the lower right corner."""
     side = trigger_side(images)
     marked = images.clone()
     marked[..., -side:, -side:] = 255
@@ -44,12 +43,12 @@ def stamped(images: Tensor) -> Tensor:
 
 
 def trigger_side(images: Tensor) -> int:
-    """A seventh of the image: 4 of 28 pixels, 2 of 8."""
+    """Return the side of the trigger, a seventh of the image: 4 of 28 pixels, 2 of 8."""
     return max(2, min(images.shape[-2:]) // 7)
 
 
 def poisoned(samples: Samples, target: int, draw: np.random.Generator) -> Samples:
-    """A set of its own in which some of the samples carry the trigger and the target's label."""
+    """Return a copy in which some of the samples carry the trigger and the target's label."""
     images, labels = samples.own_images.clone(), samples.own_labels.clone()
     chosen = torch.from_numpy(np.sort(draw.permutation(len(labels))[: max(1, round(POISONED * len(labels)))]))
     images[chosen.to(images.device)] = stamped(images[chosen.to(images.device)])
@@ -62,31 +61,31 @@ WHOLE, MASKED = "shared", ("adapter", "change")  # the fields that an update is 
 
 @dataclass(frozen=True)
 class Update:
-    """How far a client's answer moves the shared vector: all of it, or some places."""
+    """The change of the shared vector in a client's answer: all of it, or some coordinates."""
 
     name: str  # of the field
-    change: Tensor  # (P,), or (sent,) at `places`
-    reference: Tensor | None  # (P,), what a sent value is measured from; None where the change itself is sent
+    change: Tensor  # (P,), or (sent,) at `indices`
+    reference: Tensor | None  # (P,), subtracted from sent values; None where the change itself is sent
     size: int
-    places: Tensor | None = None  # (sent,) ascending
+    indices: Tensor | None = None  # (sent,) ascending
 
     @property
     def whole(self) -> Tensor:
-        """(P,), 0 where nothing is sent."""
-        if self.places is None:
+        """The change (P,), 0 where nothing is sent."""
+        if self.indices is None:
             return self.change
-        return torch.zeros(self.size).index_copy(0, self.places, self.change)
+        return torch.zeros(self.size).index_copy(0, self.indices, self.change)
 
-    def written(self, change: Tensor, places: Tensor | None = None) -> Message:
-        """The field with another change, at other places if they are given."""
-        places = self.places if places is None else places
+    def written(self, change: Tensor, indices: Tensor | None = None) -> Message:
+        """Return the field with another change, at other coordinates if they are given."""
+        indices = self.indices if indices is None else indices
         if self.reference is not None:
-            change = change + (self.reference if places is None else self.reference[places])
-        return {self.name: change if places is None else Sparse(places, change, self.size)}
+            change = change + (self.reference if indices is None else self.reference[indices])
+        return {self.name: change if indices is None else Sparse(indices, change, self.size)}
 
 
 def find_update(request: Message, answer: Message, state: State) -> Update | None:
-    """`state` is the client's after its answer; there it keeps an adapter that it was sent before."""
+    """Return the update in an answer. `state`, the client's after it, has an adapter that it was sent before."""
     if isinstance(trained := answer.get(WHOLE), Tensor):
         reference = ValidatedMessage(request).tensor(WHOLE)
         return Update(WHOLE, trained - reference, reference, len(trained))
@@ -99,41 +98,41 @@ def find_update(request: Message, answer: Message, state: State) -> Update | Non
 
 
 def hidden(changes: Sequence[Tensor], deviations: float) -> Tensor:
-    """A little is enough: so many standard deviations below the mean of the group's changes (n, P)."""
+    """Return the mean of the group's changes (n, P) minus this many standard deviations: a little is enough."""
     group = torch.stack(list(changes))
     return group.mean(dim=0) - deviations * group.std(dim=0)
 
 
 def opposed(changes: Sequence[Tensor], factor: float) -> Tensor:
-    """Inner-product manipulation: against the mean of the group's changes (n, P)."""
+    """Return a change against the mean of the group's changes (n, P): inner-product manipulation."""
     return -factor * torch.stack(list(changes)).mean(dim=0)
 
 
 def squatted(update: Update, factor: float, draw: np.random.Generator) -> Message:
-    """As many coordinates as are due, but those of the draw, and large values there."""
+    """Return as many coordinates as are due, but drawn at random, with large values."""
     count = len(update.change)
-    places = torch.from_numpy(np.sort(draw.choice(update.size, count, replace=False)))
-    return update.written(torch.full((count,), factor * float(update.change.abs().max())), places)
+    indices = torch.from_numpy(np.sort(draw.choice(update.size, count, replace=False)))
+    return update.written(torch.full((count,), factor * float(update.change.abs().max())), indices)
 
 
 def noise(update: Update, factor: float, draw: np.random.Generator) -> Tensor:
-    """What a client sends that has not trained: small beside the vector, or beside its change where that is sent."""
+    """Return the change of a client that did not train: small next to the vector, or to its change if that is sent."""
     base = update.change if update.reference is None else update.reference
     scale = factor * float(base.square().mean().sqrt())
     return scale * torch.from_numpy(draw.standard_normal(len(update.change))).to(update.change.dtype)
 
 
 def shifted(prototypes: Tensor, factor: float, ways: Tensor) -> Tensor:
-    """Rows (n, m), each moved along its direction (n, m) by `factor` times the rows' mean length."""
+    """Return rows (n, m), each moved along its direction (n, m) by `factor` times the rows' mean length."""
     return prototypes + factor * float(prototypes.norm(dim=1).mean()) * ways
 
 
-SPARED = ("join", "evaluate")  # what hostile clients answer as others do
+SPARED = ("join", "evaluate")  # verbs that hostile clients answer as others do
 Make = Callable[[ClientContext, State], Client]
 
 
 def check_reach(experiment: Experiment, messages: MessageSchemas) -> None:
-    """Whether the method's clients send what the attack alters."""
+    """Refuse an attack that alters something which the method's clients do not send."""
     kind, table = experiment.attack.kind, experiment.attack
     if kind == "none":
         return
@@ -160,7 +159,7 @@ def check_reach(experiment: Experiment, messages: MessageSchemas) -> None:
 def recruited(
     experiment: Experiment, honest: Make, samples: Callable[[int], Samples]
 ) -> "Callable[[ClientContext, State], Client | HostileClient]":
-    """Makes clients: hostile ones where the draw says so. `samples` are those that a client holds."""
+    """Return a function that makes clients, hostile ones where the draw says so. `samples` returns a client's own."""
     group = hostile_clients(experiment)
 
     def make(context: ClientContext, state: State) -> "Client | HostileClient":
@@ -199,7 +198,7 @@ class HostileClient:
         return answer if update is None else answer | self.altered(update, verb, round, message)
 
     def altered(self, update: Update, verb: str, round: int, message: Message) -> Message:
-        """The field of the update as this kind of attack has it; data attacks leave it."""
+        """Return the field of the update as the attack alters it; data attacks do not."""
         kind, strength = self._kind, self._strength
         if kind == "squat":
             return squatted(update, strength, self.draw("squat"))
@@ -207,14 +206,14 @@ class HostileClient:
             common = (hidden if kind == "alie" else opposed)(
                 [self.sent_with(member, update, verb, round, message) for member in self._group], strength
             )
-            return update.written(common if update.places is None else common[update.places])
+            return update.written(common if update.indices is None else common[update.indices])
         if kind == "freerider":
             return update.written(noise(update, strength, self.draw("freerider", round)))
         factors = {"signflip": -strength, "scaling": strength}
         return update.written(factors[kind] * update.change) if kind in factors else {}
 
     def sent_with(self, member: int, own: Update, verb: str, round: int, message: Message) -> Tensor:
-        """The whole change (P,) that this client would honestly send if it had another's data."""
+        """Return the whole change (P,) that this client would honestly send if it had another's data."""
         if member == self._context.client_id:
             return own.whole
         client = self._honest(replace(self._context, samples=self._samples(member)), dict(self._before))
@@ -222,7 +221,7 @@ class HostileClient:
         return own.whole if found is None else found.whole
 
     def shifted(self, verb: str, answer: Message) -> Message:
-        """All prototypes of the answer, those of a class in a direction that all hostile clients have in common."""
+        """Return the answer's prototypes, each moved in the direction that hostile clients share for its class."""
         fields = self._context.messages[verb].up if verb in self._context.messages else {}
         rows = {name: answer.get(name) for name, field in fields.items() if field.kind == "prototype_values"}
         experiment = self._context.experiment
@@ -240,13 +239,13 @@ class HostileClient:
 
 
 def classes_of(name: str, answer: Message, rows: int) -> Tensor:
-    """The class of each row of prototypes, (rows,); where the answer does not name them they are in order."""
+    """Return the class of each row of prototypes, (rows,); where the answer does not name them they are in order."""
     named = answer.get("classes") if name in ("prototypes", "local_prototypes") else None
     return named.long() if isinstance(named, Tensor) else torch.arange(rows)
 
 
 def poison(context: ClientContext) -> Samples:
-    """What a hostile client trains on: its own samples, unless the attack is one on data."""
+    """Return the samples that a hostile client trains on: its own, altered if the attack is on data."""
     experiment, (samples, noise) = context.experiment, open_samples(context.samples)
     if experiment.attack.kind == "labelflip":
         samples = flipped(samples, experiment.known_input.num_classes)

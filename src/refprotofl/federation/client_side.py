@@ -1,4 +1,4 @@
-"""A client's side: all that it needs to answer, built where its data are and nobody else's."""
+"""The client side: all that a client needs to answer, built where its data are."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from refprotofl.privacy.mechanisms import create_mechanism
 
 @dataclass(frozen=True)
 class ClientData:
-    """What one client has: its own samples, and what it is scored on."""
+    """A client's data: its own samples, and the test set that it is scored on."""
 
     samples: Samples
     test: TestSet
@@ -38,11 +38,11 @@ def build_client_side(
     blobs: Callable[[Path], DiskBlobStore] = DiskBlobStore,
     make: Callable[[ClientContext, State], Answering] | None = None,
 ) -> ClientHost:
-    """A place for one client or for many, whose private states lie in `folder`.
+    """Return a host for one client or many, whose private states are kept in `folder`.
 
-    `experiment` is resolved; `data` gives what a client of this place has, `models` those that they need. `store` and
-    `shelf` keep the clients' states and the messages that they were given. `make` makes who plays a client, if it is
-    not the method's own.
+    `experiment` is resolved; `data` returns a client's data, `models` are those that the clients need. `store` and
+    `blobs` keep the clients' states and the messages that they got to keep. `make` makes a client, if it is not the
+    method's own.
     """
     method, names = find_method(experiment.method), experiment.backbones
     parts, options, feedback = method.shared(experiment), options_of(experiment), method.feedback(experiment)

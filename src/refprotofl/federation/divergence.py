@@ -1,19 +1,24 @@
-"""The check before a commit: a server's state that is not finite, or moved too far, is not kept.
+"""The check before a commit: a round whose result is not finite, or moved too far, is not kept.
 
 Clients' answers are compared before they count, phase by phase (methods/base/screening.py); the norms here are those of
-answers that a method did not ask for through `Server.ask`. A state moved too far if one of its tensors moved `max-step`
-times as far as it usually does, and as it is large.
+answers that a method did not ask for through `Server.ask`. A state moved too far if one of its tensors moved more than
+`max-step` times its usual distance and its norm.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import torch
 from torch import Tensor
 
+from refprotofl.core.errors import ClientsFailed, GuardError, RunError
 from refprotofl.core.state import State
-from refprotofl.federation.cohort import Norms
+from refprotofl.federation.callbacks import Event
+from refprotofl.methods.base.cohort import Cohort, Norms
+from refprotofl.methods.base.screening import SUSPECT, Standing
+from refprotofl.methods.base.server import Server
+from refprotofl.methods.base.training import Diverged
 
 RECENT = 9  # rounds that the usual move is the median of
 FEWEST = 3  # values that it takes to call something usual
@@ -23,7 +28,7 @@ Moves = dict[str, list[float]]  # how far each tensor of the server's state move
 
 @dataclass(frozen=True)
 class RoundCheck:
-    """What is wrong with a round, if anything, and whose answers stand out in it."""
+    """The reason why a round is not kept, empty if it is, and the clients whose answers are outliers in it."""
 
     reason: str = ""
     clients: tuple[int, ...] = ()
@@ -31,7 +36,7 @@ class RoundCheck:
 
 
 def check_divergence(before: State, after: State, moves: Moves, norms: Norms, max_step: float) -> RoundCheck:
-    """`norms` are those of the clients' answers. With max-step = 0 a state need only be finite."""
+    """Return the check of a state. `norms` are those of the answers. With max-step = 0 it need only be finite."""
     broken = next((name for name, value in after.items() if not _is_finite(value)), None)
     moved = {name: _distance(before[name], after[name]) for name in after if _is_comparable(before, after, name)}
     outliers = outliers_of(norms, max_step)
@@ -47,7 +52,7 @@ def check_divergence(before: State, after: State, moves: Moves, norms: Norms, ma
 
 
 def outliers_of(norms: Norms, max_step: float) -> tuple[int, ...]:
-    """The clients whose answers stand out."""
+    """Return the clients whose answers are outliers."""
     found: set[int] = set()
     for by_client in norms.values() if max_step else ():
         usual = _usual(by_client.values())
@@ -57,7 +62,7 @@ def outliers_of(norms: Norms, max_step: float) -> tuple[int, ...]:
 
 
 def _usual(values: Iterable[float]) -> float | None:
-    """The median, where there are enough; what is 0 says nothing of how large others may be."""
+    """Return the median of enough values; a 0 says nothing about how large others may be."""
     known = [value for value in values if value > 0]
     return median(known) if len(known) >= FEWEST else None
 
@@ -82,3 +87,113 @@ def _distance(before: object, after: object) -> float:
 def _norm(value: object) -> float:
     assert isinstance(value, Tensor)
     return float(torch.linalg.vector_norm(value.double()))
+
+
+Suspects = Mapping[str, Mapping[str, float]]  # by client: the round and the ratio of its last large answer
+
+
+class RoundAttempt:
+    """One attempt at a round: the server runs it, and it is checked before it may be kept.
+
+    A round that fails is repeated without the client that most likely made it fail: the one whose answers are
+    farthest from the usual size.
+    """
+
+    def __init__(self, server: Server, cohort: Cohort, moves: Moves, earlier: Suspects) -> None:
+        """`earlier`: the suspects of the last committed rounds."""
+        self.server = server
+        self.cohort = cohort
+        self.max_step = server.experiment.max_step
+        self._moves = moves
+        self._earlier = earlier
+
+    @property
+    def standings(self) -> Mapping[int, Standing]:
+        return self.server.screening.standings
+
+    def run(self) -> RoundCheck:
+        """Run the round, and return whether it may be kept."""
+        before = dict(self.server.state)
+        try:
+            self.server.round(self.cohort)
+            self.server.privacy.check_round(self.server.named_aggregator, self.cohort.round)
+        except Diverged as problem:  # the server's own training; that of a client is no more than its failure
+            reason = f"at the server {problem}"
+            return RoundCheck(reason, outliers_of(self.uncompared(), self.max_step) or self.suspects())
+        except (GuardError, ClientsFailed) as problem:
+            return self._failed(problem)
+        check = check_divergence(before, self.server.state, self._moves, self.uncompared(), self.max_step)
+        if check.reason and not check.clients:
+            return replace(check, clients=self.suspects())
+        return check if check.reason else self._diverged() or check
+
+    def uncompared(self) -> Norms:
+        """Return the sizes of answers that the server did not compare after decoding, when they came."""
+        if not self.server.privacy.compares_answers:  # there each is shortened to a fixed norm
+            return {}
+        return {key: norms for key, norms in self.cohort.norms.items() if key[0] not in self.server.screening.compared}
+
+    def suspects(self) -> tuple[int, ...]:
+        """Return the client of the round whose answers are farthest from the usual size, if any is far enough."""
+        least = SUSPECT * self.max_step
+        far = {
+            client: standing.ratio
+            for client, standing in self.standings.items()
+            if client in self.cohort.clients and standing.ratio > least
+        }
+        return (max(far, key=far.__getitem__),) if far else ()
+
+    def _failed(self, problem: RunError) -> RoundCheck:
+        """Return the check of a round that its clients could not finish; raise the error if no client is suspected."""
+        suspects = self.suspects()
+        if not suspects:
+            earlier = self.earlier_suspects()
+            raise type(problem)(f"{problem} {earlier}".rstrip()) if earlier else problem
+        return RoundCheck(str(problem).rstrip("."), suspects)
+
+    def _diverged(self) -> RoundCheck | None:
+        """Return a failed check if half of the clients or more diverged: not by themselves, if another is suspected."""
+        lost = [one["client"] for one in self.cohort.failures if one["code"] in ("diverged", "guard")]
+        if not lost or 2 * len(lost) < len(lost) + len(self.cohort.clients):
+            return None
+        suspects = self.suspects()
+        check = RoundCheck(f"training failed at {len(lost)} clients", suspects)
+        return check if suspects or self.earlier_suspects() else None
+
+    def dropped(self, clients: Sequence[int], reason: str) -> list[Event]:
+        """Return the events of clients that the round is repeated without."""
+        return [self._dropped(client, reason) for client in clients]
+
+    def _dropped(self, client: int, why: str) -> Event:
+        known = self.standings.get(client)
+        ratio = f"over {self.max_step:g}" if known is None else f"{known.ratio:.3g}"
+        reason = f"its answers are {ratio} times as large as is usual, and the round failed with them: {why}"[:500]
+        round = self.cohort.round
+        return {"event": "client-failed", "round": round, "client": client, "code": "outlier", "reason": reason}
+
+    def named(self, clients: Sequence[int]) -> str:
+        """Return a sentence for each of these clients whose answers were compared."""
+        return "".join(
+            f"The answers of client {client} are {self.standings[client].ratio:.3g} times as large as is usual. "
+            for client in clients
+            if client in self.standings
+        )
+
+    def earlier_suspects(self) -> str:
+        """Return a sentence for each suspect of earlier rounds: its answers are in the shared state by now."""
+        return "".join(
+            f"In round {seen['round']} the answers of client {client} were {seen['ratio']:.3g} times as large as is "
+            f'usual, within max-step = {self.max_step:g}; aggregate = "clipped" would have bounded them. '
+            for client, seen in self._earlier.items()
+        )
+
+
+def remembered_suspects(server: Server, earlier: Suspects, round: int) -> dict[str, dict[str, float]]:
+    """Return the suspects of the last rounds, with those of this one."""
+    recent = {client: dict(one) for client, one in earlier.items() if one["round"] > round - RECENT}
+    least = SUSPECT * server.experiment.max_step
+    return recent | {
+        str(client): {"round": round, "ratio": standing.ratio}
+        for client, standing in sorted(server.screening.standings.items())
+        if least and standing.ratio > least
+    }

@@ -1,4 +1,4 @@
-"""The models of an experiment, and what the clients start from."""
+"""The models of an experiment, and the clients' initial states."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ CODE_OF_MODELS = ("method", "model.name")  # the keys whose code a model is buil
 
 @dataclass(frozen=True)
 class Models:
-    """Both by the backbone's name, so that any number of clients shares them."""
+    """Models and initial states by the backbone's name, so that any number of clients shares them."""
 
     by_name: Mapping[str, SplitModel]  # to compute with, on the device
-    initial: Mapping[str, State]  # what a client with that backbone starts from
+    initial: Mapping[str, State]  # of a client with that backbone
 
 
 def prepare_models(experiment: Experiment, device: torch.device = CPU, clients: Iterable[int] | None = None) -> Models:
-    """The models of these clients, or of all."""
+    """Return the models of these clients, or of all."""
     models = build_models(experiment, clients)
     initial = initial_states(experiment, models)
     return Models({name: model.to(device) for name, model in models.items()}, initial)
 
 
 def model_of(experiment: Experiment, client: int) -> SplitModel:
-    """The model that the experiment's method works with at this client, with its initial weights."""
+    """Return the model of this client, with its initial weights."""
     return build_model(experiment, find_method(experiment.method).extra_outputs(experiment), client)
 
 
 def build_models(experiment: Experiment, clients: Iterable[int] | None = None) -> dict[str, SplitModel]:
-    """A model for each backbone's name; a shared feature layer must fit them all."""
+    """Return a model for each backbone's name; a shared feature layer must fit them all."""
     firsts: dict[str, int] = {}
     for client in range(experiment.clients) if clients is None else clients:
         firsts.setdefault(experiment.backbones[client], client)
@@ -62,9 +62,9 @@ def initial_states(experiment: Experiment, models: Mapping[str, SplitModel]) -> 
 
 
 def known_digests(experiment: Experiment, recorded: Mapping[str, str] | None) -> list[str] | None:
-    """Each client's digest before it ever trained, by its backbone as on record; else of models of our own.
+    """Return the digest of each client's initial state, as recorded for its backbone; else of models of our own.
 
-    The user's are not built, as that would run their code: None.
+    None for a user's models: to build them would run the user's code.
     """
     if recorded is not None:
         return [recorded[name] for name in experiment.backbones] if {*experiment.backbones} <= recorded.keys() else None
@@ -74,6 +74,6 @@ def known_digests(experiment: Experiment, recorded: Mapping[str, str] | None) ->
 
 
 def initial_digests(experiment: Experiment, initial: Mapping[str, State]) -> list[str]:
-    """Each client's digest before it ever trained."""
+    """Return the digest of each client's initial state."""
     digests = {name: digest_state(state) for name, state in initial.items()}
     return [digests[name] for name in experiment.backbones]

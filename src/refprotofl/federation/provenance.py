@@ -1,4 +1,4 @@
-"""What a run's numbers come from beside its experiment, and whether that is still the same."""
+"""The origin of a run's numbers next to its experiment (data, code, numerics), compared with the present one."""
 
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,7 @@ def origin_of(
 
 
 def _digest_all(experiment: Experiment, data_dir: Path | None, seen_from: Path | None) -> str | None:
-    """Of the data set; with a public set or a test set of its own, of all of them together."""
+    """Return the digest of the data set, together with those of a public set and a test set of their own."""
     names = [experiment.dataset, *filter(None, (experiment.public.dataset, experiment.test.dataset))]
     digests = [digest_data(name, data_dir, seen_from) for name in names]
     known = [digest for digest in digests if digest is not None]
@@ -45,7 +45,7 @@ def _digest_all(experiment: Experiment, data_dir: Path | None, seen_from: Path |
 
 
 def changes(stored: Origin, now: Origin, experiment: Experiment) -> list[str]:
-    """What is another than it was; what was not known then, or is not known now, does not count."""
+    """Return what changed; what was unknown then, or is unknown now, does not count."""
     found = []
     if None not in (stored["data"], now["data"]) and stored["data"] != now["data"]:
         found.append(f"the data of dataset = {experiment.dataset!r}")
@@ -63,7 +63,7 @@ def changes(stored: Origin, now: Origin, experiment: Experiment) -> list[str]:
 def changed_since(
     folder: Path, experiment: Experiment, data_dir: Path | None, mode: numerics.Mode | None = None
 ) -> list[str]:
-    """What has changed since the run in this folder, of this experiment; nothing where that is not on record."""
+    """Return what changed since the run in this folder; nothing where its origin is not recorded."""
     stored = readable_manifest(folder / CHECKPOINT).get("origin")
     if stored is None:
         return []
@@ -82,7 +82,7 @@ def refuse_changed(
 
 
 def current_folder(folder: Path, experiment: Experiment, data_dir: Path | None) -> Path:
-    """The folder, or the first of those numbered after it, whose run comes from what is here now; else a free one."""
+    """Return the folder, or the first of those numbered after it, that is free or whose run has the present origin."""
     for number in count(1):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         if not changed_since(candidate, experiment, data_dir, experiment.numerics):

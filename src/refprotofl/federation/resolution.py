@@ -1,4 +1,4 @@
-"""What an experiment is in full: with the method's own defaults, and with what the data decide."""
+"""Resolving an experiment: filling in the method's own defaults, and what the data decide."""
 
 from refprotofl.core.errors import InputError
 from refprotofl.data import FederatedData
@@ -14,7 +14,7 @@ SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few c
 
 
 def prepare(experiment: Experiment) -> Experiment:
-    """All that can be filled in and checked before there are data."""
+    """Return the experiment with all that can be filled in and checked before there are data."""
     experiment = with_options(experiment)
     check_backbones(experiment)
     check_compressor(experiment)
@@ -26,7 +26,7 @@ def prepare(experiment: Experiment) -> Experiment:
 
 
 def check_backbones(experiment: Experiment) -> None:
-    """Whoever shares the backbone has one and the same."""
+    """Refuse different backbones where the method shares the backbone."""
     named = experiment.model.name
     names = (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
     if len(names) > 1 and "backbone" in find_method(experiment.method).shared(experiment):
@@ -46,7 +46,7 @@ def check_compressor(experiment: Experiment) -> None:
 
 
 def check_aggregate(experiment: Experiment) -> None:
-    """Whoever chooses how to aggregate, or has clients lost or hostile, gets that, or is told why not."""
+    """Refuse an aggregator, dropout or hostile clients that would have no effect."""
     method, compressor = find_method(experiment.method), experiment.compress.name
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
@@ -63,12 +63,12 @@ def check_aggregate(experiment: Experiment) -> None:
         raise InputError(f"attack.kind = {experiment.attack.kind!r}: {experiment.method!r} asks no clients.")
     if experiment.dropout and method.pooled:
         raise InputError(
-            f"dropout = {experiment.dropout:g} loses nobody: method = {experiment.method!r} asks no clients."
+            f"dropout = {experiment.dropout:g} has no effect: method = {experiment.method!r} asks no clients."
         )
 
 
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
-    """The experiment with everything filled in that the data decide."""
+    """Return the experiment with everything filled in that the data decide."""
     dataset, covered = data.dataset, data.public_classes
     mean, std = normalisation(experiment, data)
     seen = Input(
@@ -83,7 +83,7 @@ def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
 
 
 def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, which all models use.
+    """Return the mean and standard deviation of each channel, which all models use.
 
     Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
     under [privacy] the public images' take their place, or without any the middle of the range.
@@ -97,7 +97,7 @@ def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[fl
 
 
 def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
-    """The experiment as the data of `other`, which is resolved, would fill it in; they need not be loaded for that."""
+    """Return the experiment as the data of `other`, which is resolved, would fill it in, without loading them."""
     seen, public = other.known_input, experiment.public
     if public.dataset and public.dataset == other.public.dataset:
         public = _as_drawn(public, other.public)
@@ -109,15 +109,15 @@ def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
 
 
 def resolve_apart(experiment: Experiment, other: Experiment) -> Experiment:
-    """The same in a deployment: nothing can be held out of the clients' data, and the keys may say what images are."""
+    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe images."""
     if experiment.public.dataset:
         return resolve_alike(experiment, other)
-    told = None if experiment.test.dataset else experiment.input
-    return fill_in(experiment, told or other.known_input, (), 0)
+    stated = None if experiment.test.dataset else experiment.input
+    return fill_in(experiment, stated or other.known_input, (), 0)
 
 
 def _as_drawn(public: Public, other: Public) -> Public:
-    """What a public set of the user's own decides, where the keys leave it open; classes that it lacks have no say."""
+    """Return the keys, with those that are open as a public set of the user's own decides them."""
     update: dict[str, object] = {}
     if public.per_class is None:
         update["per_class"] = other.per_class
@@ -129,7 +129,7 @@ def _as_drawn(public: Public, other: Public) -> Public:
 
 
 def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
-    """The experiment with what images look like, and what the public set has `per_class` of."""
+    """Return the experiment with the format of its images, and the classes and size of its public set."""
     public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
     if experiment.partition != "natural":
         seen = seen.model_copy(update={"client_names": ()})

@@ -1,4 +1,4 @@
-"""The server's side: no client's data, and no client's state."""
+"""The server side: the method's server with what it needs; no client's data or state."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,17 +25,17 @@ class ServerSide:
     build: Callable[[], Server]
 
     def renewed(self) -> "ServerSide":
-        """With a server that has not seen anything yet."""
+        """Return the same with a new server."""
         return replace(self, server=self.build())
 
     @cached_property
     def initial_digests(self) -> list[str]:
-        """Each client's digest before it ever trained."""
+        """The digest of each client's initial state."""
         return initial_digests(self.experiment, self.models.initial)
 
     @property
     def full_size(self) -> int:
-        """Parameters of the whole model, the mean over clients."""
+        """The number of parameters of the whole model, the mean over clients."""
         sizes = {name: sum(model.sizes(ALL)) for name, model in self.models.by_name.items()}
         return round(sum(sizes[name] for name in self.experiment.backbones) / self.experiment.clients)
 
@@ -57,7 +57,7 @@ def build_server_side(
     most_samples: int | None = None,
     own_tested: Sequence[int] | None = None,
 ) -> ServerSide:
-    """`experiment` is resolved; `pooled` is for a method that trains on all data in one place.
+    """Return the server side. `experiment` is resolved; `pooled` is for a method that trains on all data in one place.
 
     `most_samples` are those of the largest client, `own_tested` each client's own test samples, where they are known.
     """
@@ -77,7 +77,7 @@ def build_server_side(
     untouched = {name: value.clone() for name, value in context.model.state_dict().items()}
 
     def build() -> Server:
-        context.model.load_state_dict(untouched)  # whoever computes in this process has written into it since
+        context.model.load_state_dict(untouched)  # others in this process have written into it since
         return method.server(context)
 
     server = build()

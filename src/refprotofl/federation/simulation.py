@@ -1,13 +1,7 @@
-"""A simulated federation: all data in one place, and the two sides that are built from them.
+"""A simulated federation: all data in one place, and the server side and the client side that are built from them."""
 
-The engine of a simulation: the one process or the workers in which its clients run.
-"""
-
-import json
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,29 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core import numerics
-from refprotofl.core.devices import CPU, assign_devices, make_repeatable
-from refprotofl.core.process import keep_freed_memory
+from refprotofl.core.devices import CPU
 from refprotofl.core.state import State
 from refprotofl.data import FederatedData, load_federated
-from refprotofl.engines.engine import Engine, Record
-from refprotofl.engines.local.engine import LocalEngine
-from refprotofl.engines.local.host import ClientHost, InProcess
+from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore
-from refprotofl.engines.local.workers import WorkerProcesses
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.attackers import check_reach, recruited
 from refprotofl.federation.client_side import ClientData, build_client_side
 from refprotofl.federation.models import Models, prepare_models
+from refprotofl.federation.participation import count_spent, count_steps
 from refprotofl.federation.resolution import prepare, resolve
-from refprotofl.federation.sampling import draw_cohort
 from refprotofl.federation.server_side import ServerSide, build_server_side
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounting import Spent
-from refprotofl.privacy.mechanisms import create_mechanism
 
 
 @dataclass(frozen=True)
@@ -52,12 +40,12 @@ class Federation:
 
     @property
     def model(self) -> SplitModel:
-        """The server's: that of client 0."""
+        """The server's model: that of client 0."""
         return self.models.by_name[self.experiment.backbones[0]]
 
     @cached_property
     def train_images(self) -> Tensor:
-        """Of the whole set, (N, channels, H, W) uint8 on the device."""
+        """Images of the whole set, (N, channels, H, W) uint8 on the device."""
         return torch.from_numpy(self.data.dataset.train_images).to(self.device)
 
     @cached_property
@@ -66,7 +54,7 @@ class Federation:
 
     @cached_property
     def test_images(self) -> Tensor:
-        """Those that are evaluated, (T, channels, H, W) uint8 on the device."""
+        """Images that models are scored on, (T, channels, H, W) uint8 on the device."""
         return torch.from_numpy(self.data.test_images).to(self.device)
 
     @cached_property
@@ -74,7 +62,7 @@ class Federation:
         return torch.from_numpy(self.data.test_labels)
 
     def client(self, number: int) -> ClientData:
-        """Rows of the whole set, which is never copied."""
+        """Return a client's data: rows of the whole set, which is never copied."""
         rows = torch.from_numpy(self.data.client_indices[number])
         own = np.searchsorted(self.data.test_indices, self.data.own_test_indices[number])
         test = TestSet(self.test_images, self.test_labels, torch.from_numpy(own))
@@ -113,7 +101,7 @@ def client_side(
     store: Callable[[Path, Callable[[int], State]], ClientStore] = ClientStore,
     blobs: Callable[[Path], DiskBlobStore] = DiskBlobStore,
 ) -> ClientHost:
-    """A place for all clients, whose private states lie in `folder`."""
+    """Return a host for all clients, whose private states are kept in `folder`."""
     experiment, models = federation.experiment, federation.models
     make = None
     if experiment.attack.kind != "none":
@@ -122,32 +110,28 @@ def client_side(
 
 
 def training_sizes(federation: Federation) -> list[int]:
-    """How many samples each client trains on."""
+    """Return the number of samples that each client trains on."""
     data = federation.data
     public = data.public_size if federation.experiment.public.train_on else 0
     return [len(own) + public for own in data.client_indices]
 
 
 def steps_of_round(federation: Federation, clients: Sequence[int], closing: Sequence[int]) -> int:
-    """Of the optimisers of these clients in one round, and of some after the last; without federation of the one."""
-    experiment = federation.experiment
-    method, batch = find_method(experiment.method), experiment.train.batch_size
-    if method.pooled:
-        sizes = [len(pooled_samples(federation))]
-    else:
-        of_all = training_sizes(federation)
-        sizes = [of_all[client] for client in clients]
+    """Return the optimiser steps of a round of these clients, `closing` being those that train after the last one.
+
+    Without federation they are those of the one model.
+    """
+    experiment, sizes = federation.experiment, training_sizes(federation)
+    pooled = find_method(experiment.method).pooled
     own = [len(federation.data.client_indices[client]) for client in closing]
-    after = sum(map(create_mechanism(experiment).finetune_steps, own))
-    return method.local_epochs(experiment) * sum(math.ceil(size / batch) for size in sizes) + after
+    return count_steps(
+        experiment, [len(pooled_samples(federation))] if pooled else [sizes[client] for client in clients], own
+    )
 
 
 def spent_after(federation: Federation, rounds: int) -> Spent | None:
-    """What so many rounds have cost in privacy; who was asked in each follows from the seed."""
-    experiment = federation.experiment
-    asked = Counter(client for round in range(1, rounds + 1) for client in draw_cohort(experiment, round))
-    participations = [asked[client] for client in range(experiment.clients)]
-    return create_mechanism(experiment).spent(rounds, training_sizes(federation), participations)
+    """Return the privacy spent in the first rounds."""
+    return count_spent(federation.experiment, training_sizes(federation), rounds)
 
 
 def public_samples(data: FederatedData) -> Samples | None:
@@ -158,7 +142,7 @@ def public_samples(data: FederatedData) -> Samples | None:
 
 
 def pooled_samples(federation: Federation) -> Samples:
-    """What all clients train on, in one place."""
+    """Return the training samples of all clients together."""
     data, joins = federation.data, federation.experiment.public.train_on
     rows = np.sort(np.concatenate([*data.client_indices, *([data.public_indices] if joins else [])]))
     pooled = Samples(federation.train_images, federation.train_labels, torch.from_numpy(rows))
@@ -166,60 +150,3 @@ def pooled_samples(federation: Federation) -> Samples:
         images, labels = data.own_public
         return pooled.joined(torch.from_numpy(images), torch.from_numpy(labels))
     return pooled
-
-
-@dataclass(frozen=True)
-class Site:
-    """What an engine is opened with."""
-
-    federation: Federation
-    records: Mapping[int, Record]  # of the last committed round, as the engine gave them
-    folder: Path  # where it may keep its clients' states
-    data_dir: Path | None
-    workers: int
-    kept: Mapping[int, Mapping[int, Record]] = field(default_factory=dict)  # records of rounds that may be gone back to
-
-
-OpenEngine = Callable[[Site], Engine]
-
-
-def open_engine(site: Site, *, patient: bool = False) -> LocalEngine:
-    """One worker is this very process. A `patient` engine leaves all to its workers, however long they take to start.
-
-    Others answer here meanwhile.
-    """
-    here = client_side(site.federation, site.folder)
-    if site.workers == 1:
-        return LocalEngine(lambda: InProcess(here), site.folder, site.records, site.kept)
-    sizes = [len(indices) for indices in site.federation.data.client_indices]
-    meanwhile = None if patient else here
-
-    def start() -> WorkerProcesses:
-        return WorkerProcesses(build_worker_host, worker_specifications(site), sizes, meanwhile)
-
-    return LocalEngine(start, site.folder, site.records, site.kept)
-
-
-def worker_specifications(site: Site) -> list[bytes]:
-    """For every worker all that it needs to build its host."""
-    plain = {
-        "experiment": site.federation.experiment.plain(),
-        "numerics": site.federation.experiment.numerics,
-        "data": None if site.data_dir is None else str(site.data_dir),
-        "folder": str(site.folder.absolute()),
-        "seen_from": None if site.federation.seen_from is None else str(site.federation.seen_from),
-    }
-    devices = assign_devices(site.federation.device, site.workers)
-    return [json.dumps({**plain, "device": str(device)}).encode() for device in devices]
-
-
-def build_worker_host(specification: bytes) -> ClientHost:
-    plain = json.loads(specification)
-    numerics.apply(plain["numerics"])  # a worker of another framework may not inherit our environment
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    data_dir, seen_from = (None if plain[key] is None else Path(plain[key]) for key in ("data", "seen_from"))
-    device = torch.device(plain["device"])
-    make_repeatable(device)
-    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir, device, seen_from)
-    return client_side(federation, Path(plain["folder"]))

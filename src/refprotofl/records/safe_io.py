@@ -24,7 +24,7 @@ def check_run_folder(folder: Path) -> None:
     for name in FILES:
         check_file(folder / name)
     checkpoint = folder / CHECKPOINT
-    for level in [level for level in (checkpoint, checkpoint / "clients", checkpoint / "shelf") if check_folder(level)]:
+    for level in [level for level in (checkpoint, checkpoint / "clients", checkpoint / "blobs") if check_folder(level)]:
         with os.scandir(level) as entries:
             odd = [Path(entry.path) for entry in entries if _is_odd(entry)]
         for path in odd:

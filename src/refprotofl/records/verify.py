@@ -204,7 +204,7 @@ class _StateCheck:
 
     def sent_messages(self) -> None:
         """Check the messages that clients were sent when they joined: their files are named by digest."""
-        folder = self._checkpoint / "shelf"
+        folder = self._checkpoint / "blobs"
         if not check_folder(folder):
             return
         for path in sorted(folder.iterdir()):

@@ -14,8 +14,8 @@ from refprotofl.privacy.accounting import Spent
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, estimate, holm, paired, spread
-from refprotofl.studies.cells import Cell
 from refprotofl.studies.results import Point, Result
+from refprotofl.studies.trials import Trial
 
 _Run = TypeVar("_Run")
 _Told = TypeVar("_Told")
@@ -59,11 +59,11 @@ class OverSeeds:
     against: Against | None = None  # of the baseline itself, and where there is none: None
 
 
-def tabulate(results: Sequence[tuple[Cell, Result]], last: int = 3) -> list[OverSeeds]:
+def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[OverSeeds]:
     """A row for each name; `last` evaluations are averaged, or as many as all runs have."""
-    by_name: dict[str, list[tuple[Cell, Result]]] = {}
-    for cell, result in results:
-        by_name.setdefault(cell.name, []).append((cell, result))
+    by_name: dict[str, list[tuple[Trial, Result]]] = {}
+    for trial, result in results:
+        by_name.setdefault(trial.name, []).append((trial, result))
     evaluations = min([last, *(len(result["curve"]) for _, result in results)])
     return [_over_seeds(name, runs, evaluations) for name, runs in by_name.items()]
 
@@ -86,8 +86,8 @@ def headline(rows: Sequence[OverSeeds]) -> str:
     return "global" if all("global" in row.accuracy for row in rows) else "personal"
 
 
-def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) -> OverSeeds:
-    summaries = {cell.experiment.seed: result["summary"] for cell, result in runs}
+def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -> OverSeeds:
+    summaries = {trial.experiment.seed: result["summary"] for trial, result in runs}
     curves = [result["curve"] for _, result in runs]
     accuracies = _by_protocol(summaries.values(), lambda summary, protocol: summary["accuracy"].get(protocol))
     spreads = _by_protocol(summaries.values(), _spread)
@@ -115,7 +115,7 @@ def _over_seeds(name: str, runs: list[tuple[Cell, Result]], evaluations: int) ->
             for fact in facts
         },
         notes=(*method.notes, *ran.compress.notes),
-        runs=tuple(str(cell.folder) for cell, _ in runs),
+        runs=tuple(str(trial.folder) for trial, _ in runs),
         metrics=_metrics(summaries.values()),
         privacy=_privacy(summaries.values()),
     )

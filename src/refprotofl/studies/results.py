@@ -23,7 +23,7 @@ from refprotofl.records.events import Event, read_events, read_traffic
 from refprotofl.records.manifest import Origin, read_manifest
 from refprotofl.records.safe_io import CHECKPOINT, check_file, parse_json, read_file
 from refprotofl.records.summary import Summary, check_summary, read_summary
-from refprotofl.studies.cells import Cell
+from refprotofl.studies.trials import Trial
 
 CELLS = "cells.jsonl"  # the file's name in the folder of a study
 LEFT_OUT = ("confusion",)  # as large as all the rest with a hundred classes
@@ -143,21 +143,21 @@ class KeptResults:
     file: Path
     others: tuple[Path, ...] = ()
 
-    def find(self, cell: Cell, data: Path | None) -> Result | None:
+    def find(self, trial: Trial, data: Path | None) -> Result | None:
         """Return the result of this very experiment, if its data, code and numerics are still the same.
 
         A file may come from anyone: nothing that it names is looked up before it is what was asked for.
         """
         for file in (self.file, *self.others):
-            line = read_lines(file).get(cell.experiment.hash)
+            line = read_lines(file).get(trial.hash)
             result = None if line is None else _read_line(file, line)
-            if result is not None and _is_current(file, result, cell, data):
+            if result is not None and _is_current(file, result, trial, data):
                 return result
         return None
 
-    def address(self, cell: Cell) -> Path | None:
-        """Return where `find_result` finds the cell's result; None where there is none."""
-        asked = cell.experiment.hash
+    def address(self, trial: Trial) -> Path | None:
+        """Return where `find_result` finds the trial's result; None where there is none."""
+        asked = trial.hash
         return next((file / asked for file in (self.file, *self.others) if asked in read_lines(file)), None)
 
     def add(self, result: Result) -> None:
@@ -237,15 +237,15 @@ def _read_line(file: Path, line: str) -> Result:
     return result
 
 
-def _is_current(file: Path, result: Result, cell: Cell, data: Path | None) -> bool:
+def _is_current(file: Path, result: Result, trial: Trial, data: Path | None) -> bool:
     resolved = Experiment.parse(result["summary"]["experiment"])
-    wanted = resolve_alike(prepare(cell.experiment), resolved)
+    wanted = resolve_alike(prepare(trial.experiment), resolved)
     other = differences(resolved.plain(), wanted.plain())
     if other:
         where = f"the line of {result['asked'][:12]} in {file}"
         raise _no_result(where, f"its experiment is not the one it names: they differ in {', '.join(other)}")
     stored = result["origin"]
-    now = origin_of(resolved, data, mode=cell.experiment.numerics)
+    now = origin_of(resolved, data, mode=trial.experiment.numerics)
     return not (stored and changes(stored, now, resolved))
 
 

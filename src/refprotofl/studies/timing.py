@@ -1,7 +1,7 @@
-"""How long a grid will take in one process of this machine: from its runs that were done so, else from two rounds.
+"""The time that trials take in one process of this machine: learned from finished runs, else from two rounds.
 
-A run's training is in proportion to its passes over the clients' data, and its evaluations to their number; for what
-else it depends on there are kinds of runs.
+Training time is in proportion to the passes over the clients' data, evaluation time to the number of evaluations. All
+else that the time depends on is the kind of a run.
 """
 
 import math
@@ -19,12 +19,12 @@ from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.records.events import read_events
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.summary import Summary
-from refprotofl.studies.cells import Cell
+from refprotofl.studies.trials import Trial
 
 WORTH_WORKERS = 20.0  # seconds of a run below which starting workers costs more than they save
 WORTH_MEASURING = 40  # rounds of a kind for which two more are a small price
-_SPEED = ("platform", "processor", "cores", "torch")  # what tells machines apart that are not as fast
-SAMPLES = 10_000  # of a client, where only the proportion of its steps is asked for
+_SPEED = ("platform", "processor", "cores", "torch")  # machines that agree in these are taken to be equally fast
+SAMPLES = 10_000  # of a client, where only the proportion of its steps matters
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Pace:
 
 
 def passes(experiment: Experiment) -> float:
-    """Over all clients' data, in all rounds and after the last."""
+    """Return the passes over all clients' data in all rounds, and after the last one."""
     method, batch = find_method(experiment.method), experiment.train.batch_size
     closing = create_mechanism(experiment).finetune_steps(SAMPLES) / math.ceil(SAMPLES / batch)
     return experiment.fraction * (experiment.rounds * max(1, method.local_epochs(experiment)) + closing)
 
 
 def evaluations(experiment: Experiment) -> int:
-    """How often a run evaluates: every so many rounds, and at the end."""
+    """Return the number of evaluations of a run."""
     whole, rest = divmod(experiment.rounds, experiment.evaluate.every)
     return whole + (rest > 0)
 
@@ -59,7 +59,7 @@ def pace_of(summary: Summary) -> Pace:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the time of a pass and of an evaluation depends on most."""
+    """The settings that the time of a pass and of an evaluation depends on most."""
 
     ground: tuple[object, ...]  # data, model and device
     method: str
@@ -74,70 +74,72 @@ def kind_of(experiment: Experiment) -> Kind:
 
 
 class Clock:
-    """How long the cells of a grid take that are not finished; what is not known yet is measured.
+    """The paces of runs by their kinds."""
 
-    `finished` are summaries by the hash of what was asked for.
-    """
+    def __init__(self) -> None:
+        self._paces: dict[Kind, list[Pace]] = {}
 
-    def __init__(
-        self, cells: Sequence[Cell], finished: Mapping[str, Summary], data: Path | None, tell: Callable[[str], None]
-    ) -> None:
-        self._left = [cell for cell in cells if cell.experiment.hash not in finished]
-        self._data, self._tell = data, tell
+    def learn(self, experiment: Experiment, summary: Summary) -> None:
+        """Add a finished run of what `experiment` asked for."""
+        self._paces.setdefault(kind_of(experiment), []).append(pace_of(summary))
+
+    def seconds(self, experiment: Experiment) -> float:
+        """Return the time of a run; that of the slowest known kind if its own is unknown, infinite if none is known."""
+        known = self._paces.get(kind_of(experiment))
+        if known is not None:
+            pace = Pace(fmean(one.train for one in known), fmean(one.evaluate for one in known))
+            return pace.total(experiment)
+        paces = [pace for some in self._paces.values() for pace in some]
+        return max((pace.total(experiment) for pace in paces), default=math.inf)
+
+    def estimate(
+        self,
+        trials: Sequence[Trial],
+        finished: Mapping[str, Summary],
+        data: Path | None,
+        report: Callable[[str], None],
+    ) -> float:
+        """Return the seconds that unfinished trials take together; kinds of which no run is known are measured.
+
+        `finished` are summaries by the hash of the trial.
+        """
         left: dict[Kind, list[Experiment]] = {}
-        for cell in self._left:
-            left.setdefault(kind_of(cell.experiment), []).append(cell.experiment)
+        for trial in trials:
+            if trial.hash not in finished:
+                left.setdefault(kind_of(trial.experiment), []).append(trial.experiment)
         grounds = {kind.ground for kind in left}
-        done = [cell for cell in cells if cell.experiment.hash in finished]
-        asked = [cell for cell in done if kind_of(cell.experiment).ground in grounds and alone_here(cell.folder)]
-        self._paces = _means([(cell.experiment, finished[cell.experiment.hash]) for cell in asked])
+        for trial in trials:
+            summary = finished.get(trial.hash)
+            if summary and kind_of(trial.experiment).ground in grounds and ran_alone_here(trial.folder):
+                self.learn(trial.experiment, summary)
         for kind in sorted(left, key=lambda kind: -_rounds(left[kind])):
             if kind not in self._paces:
-                self._paces[kind] = self._found(kind, left[kind])
+                self._paces[kind] = [self._measured(kind, left[kind], data, report)]
+        return sum(self.seconds(experiment) for some in left.values() for experiment in some)
 
-    def _found(self, kind: Kind, experiments: Sequence[Experiment]) -> Pace:
-        """A kind of few rounds is taken to be like another on the same ground; and so is one whose rounds fail."""
-        near = next((pace for other, pace in self._paces.items() if other.ground == kind.ground), None)
+    def _measured(
+        self, kind: Kind, experiments: Sequence[Experiment], data: Path | None, report: Callable[[str], None]
+    ) -> Pace:
+        """Measure a kind; one of few rounds, or whose rounds fail, is taken to be like another on the same ground."""
+        near = next((paces[0] for other, paces in self._paces.items() if other.ground == kind.ground), None)
         if near is not None and _rounds(experiments) < WORTH_MEASURING:
             return near
         first = experiments[0]
-        self._tell(f"Measuring how long a round of {first.method} on {first.dataset} takes")
+        report(f"Measuring the time of a round of {first.method} on {first.dataset}")
         try:
-            return warm_up(first, self._data)
+            return warm_up(first, data)
         except MachineError:
             raise
-        except RunError:  # it is told when its turn comes
+        except RunError:  # reported when its turn comes
             return near or Pace(0.0, 0.0)
-
-    def seconds(self, cell: Cell) -> float:
-        """In one process."""
-        return self._paces[kind_of(cell.experiment)].total(cell.experiment)
-
-    @property
-    def total(self) -> float:
-        return sum(map(self.seconds, self._left))
-
-    def workers(self, cell: Cell, asked: Workers) -> Workers:
-        return workers_for(self.seconds(cell), asked)
 
 
 def _rounds(experiments: Sequence[Experiment]) -> int:
     return sum(experiment.rounds for experiment in experiments)
 
 
-def _means(done: Sequence[tuple[Experiment, Summary]]) -> dict[Kind, Pace]:
-    """Of finished runs, by what was asked for."""
-    found: dict[Kind, list[Pace]] = {}
-    for experiment, summary in done:
-        found.setdefault(kind_of(experiment), []).append(pace_of(summary))
-    return {
-        kind: Pace(fmean(one.train for one in paces), fmean(one.evaluate for one in paces))
-        for kind, paces in found.items()
-    }
-
-
-def alone_here(folder: Path) -> bool:
-    """Whether the run in a folder was done in one process of a machine like this one; nobody knows without it."""
+def ran_alone_here(folder: Path) -> bool:
+    """Return whether the run in a folder is known to have run in one process of a machine like this one."""
     try:
         starts = [event for event in read_events(folder) if event["event"] in ("start", "resume")]
     except RefProtoFLError:
@@ -146,17 +148,17 @@ def alone_here(folder: Path) -> bool:
     return bool(starts) and all(event.get("workers") == 1 and _is_like(here, event.get("machine")) for event in starts)
 
 
-def _is_like(here: Mapping[str, object], told: object) -> bool:
-    return isinstance(told, dict) and all(told.get(name) == here[name] for name in _SPEED)
+def _is_like(here: Mapping[str, object], recorded: object) -> bool:
+    return isinstance(recorded, dict) and all(recorded.get(name) == here[name] for name in _SPEED)
 
 
 def workers_for(seconds: float, asked: Workers) -> Workers:
-    """A run that is over before worker processes have started gets none, where the user leaves it to us."""
+    """Return one worker for a run that ends before worker processes have started, unless the user asks for more."""
     return 1 if asked == "auto" and seconds < WORTH_WORKERS else asked
 
 
 def warm_up(experiment: Experiment, data: Path | None) -> Pace:
-    """By a run of two rounds: the first has more to do than the others."""
+    """Measure two rounds: the first has more to do than the others."""
     short = experiment.model_copy(update={"rounds": 2})
     with TemporaryDirectory(prefix="refprotofl-") as folder:
         return pace_of(run(short, out=Path(folder) / "run", data=data).summary)

@@ -1,6 +1,6 @@
 """The front of accuracy against bytes, limits by hand, and who goes on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,22 +9,23 @@ import pytest
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import Link
 from refprotofl.experiment import Experiment
-from refprotofl.federation.session import Callback, run
-from refprotofl.studies.cells import Cell
-from refprotofl.studies.frontier import search as searching
-from refprotofl.studies.frontier.candidates import Candidate, Request, Schedule, our_choice, read_schedules
+from refprotofl.federation.session import run
+from refprotofl.studies.frontier import front as searching
+from refprotofl.studies.frontier.candidates import Candidate, Request, Schedule, default_methods, read_schedules
+from refprotofl.studies.frontier.front import CandidateResult, Frontier, check, front_of, frontier, plan, ranked
+from refprotofl.studies.frontier.front_table import table_of
 from refprotofl.studies.frontier.limits import Deadline, EachRound, Sent, Total, message_within, sent_by
-from refprotofl.studies.frontier.search import Found, Tried, check, front_of, plan, ranked
-from refprotofl.studies.frontier.summary import table_of
+from refprotofl.studies.planner import Outcomes
 from refprotofl.studies.results import result_of
+from refprotofl.studies.trials import Base, Trial
 
-METHODS = our_choice("personal", with_schedules=False)
+METHODS = default_methods("personal", with_schedules=False)
 SENT = Sent(rounds=10, participations=20, up=4000, down=6000, once=500, messages=40, joined=2, busiest=700)
 
 
-def tried(name: str, accuracy: float, total: float) -> Tried:
+def tried(name: str, accuracy: float, total: float) -> CandidateResult:
     sent = Sent(10, 20, total, 0, 0, 40, 2, 100)
-    return Tried(Candidate(name, name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
+    return CandidateResult(Candidate(name, name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
 
 
 def test_the_front_is_who_nobody_beats_both_ways() -> None:
@@ -85,7 +86,7 @@ def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
     """With a last message to who tunes for itself there are as many down as up, else fewer by those of one round."""
     fitted = "thin.uplink-budget=fit:thin.downlink-budget=fit"
     asked = request(methods=(f"thin:{fitted}", f"thin:thin.tune-epochs=0:{fitted}"), limit=Total(1_000_000))
-    clients, epochs = asked.base.clients, asked.base.train.local_epochs
+    clients, epochs = asked.experiment.clients, asked.experiment.train.local_epochs
     expected = []
     for name, fewer in (("thin", 0), ("thin:thin.tune-epochs=0", 1)):
         for rounds, each in ((20, epochs), (6, 3 * epochs)):
@@ -97,17 +98,17 @@ def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
 def test_what_is_to_fit_has_a_message_in_the_first_round_if_the_server_trained_before_it() -> None:
     fitted = "thin:thin.pretrain=1:thin.uplink-budget=fit:thin.downlink-budget=fit"
     asked = request(methods=(fitted,), limit=Total(1_000_000), schedules=(Schedule(20, 1),))
-    assert f"uplink-budget={990_000 // (41 * asked.base.clients)}:" in asked.candidates[0].method
+    assert f"uplink-budget={990_000 // (41 * asked.experiment.clients)}:" in asked.candidates[0].method
 
 
 def test_what_cannot_be_made_to_fit_is_refused_and_not_among_our_own_choice() -> None:
     both = "thin:thin.uplink-budget=fit:thin.downlink-budget=fit"
     with pytest.raises(InputError, match="both budgets must have it"):
         _ = request(methods=("thin:thin.uplink-budget=fit",)).candidates
-    with pytest.raises(InputError, match="does not know the bytes of what a client is sent"):
+    with pytest.raises(InputError, match="does not include the bytes that a client is sent"):
         _ = request(methods=(both,), settings=("public.train-on=true",)).candidates
     handed_out = request(methods=None, settings=("public.train-on=true",))
-    assert set(METHODS) - set(handed_out.tried) == {name for name in METHODS if "=fit" in name}
+    assert set(METHODS) - set(methods_of(handed_out)) == {name for name in METHODS if "=fit" in name}
 
 
 def test_more_rounds_are_like_the_last_one() -> None:
@@ -132,7 +133,7 @@ def test_a_run_that_was_cut_short_is_taken_to_go_on_as_in_a_usual_round(tmp_path
     for rounds in (3, 7):
         experiment = Experiment.parse({**keys, "rounds": rounds})
         finished = run(experiment, out=tmp_path / str(rounds))
-        cell = Cell("thin", experiment, finished.folder)
+        cell = Trial("thin", experiment, finished.folder)
         sent[rounds] = searching.projected(cell, result_of(finished.folder, experiment, finished.summary), 7)
     assert vars(sent[3]) == pytest.approx(vars(sent[7]), rel=0.001)
 
@@ -144,9 +145,15 @@ def test_schedules_are_rounds_times_epochs() -> None:
             read_schedules(wrong)
 
 
+def methods_of(asked: Request) -> tuple[str, ...]:
+    """Return the methods that are tried, as a user would type them."""
+    return tuple(row.asked if row.name == row.asked else f"{row.name} = {row.asked}" for row in asked.rows)
+
+
 def request(**over: object) -> Request:
     given: dict[str, object] = {
-        **{"file": None, "preset": "quick", "settings": ("rounds=20",), "methods": ("thin", "fedavg", "local")},
+        **{"base": Base(over.pop("file", None), "quick", over.pop("settings", ("rounds=20",)))},  # type: ignore[arg-type]
+        "methods": ("thin", "fedavg", "local"),
         **{"schedules": (), "limit": Total(1), "seeds": (0,), "protocol": "personal", "ends": 2, "out": Path("out")},
     }
     return Request(**{**given, **over})  # type: ignore[arg-type]
@@ -154,7 +161,7 @@ def request(**over: object) -> Request:
 
 def test_who_sends_nothing_has_one_schedule() -> None:
     found = [one.title for one in request().candidates]
-    epochs = request().base.train.local_epochs
+    epochs = request().experiment.train.local_epochs
     assert found == [
         *(f"{name} {one}" for name in ("thin", "fedavg") for one in (f"20x{epochs}", f"6x{3 * epochs}")),
         f"local 20x{epochs}",
@@ -169,11 +176,11 @@ def test_who_sends_nothing_has_the_first_of_the_schedules_that_were_named() -> N
 def test_of_our_own_choice_only_what_the_experiment_lets_is_tried() -> None:
     """Without public images nothing can be learnt from them; a method that was named is refused with a sentence."""
     usual = request(methods=None)
-    assert usual.tried == METHODS
+    assert methods_of(usual) == METHODS
     without = request(methods=None, settings=("public.per-class=0",))
-    assert set(METHODS) - set(without.tried) == {name for name in METHODS if "thin.distil=1" in name}
+    assert set(METHODS) - set(methods_of(without)) == {name for name in METHODS if "thin.distil=1" in name}
     with pytest.raises(InputError, match="public set: it must not be empty"):
-        _ = request(methods=("thin:thin.distil=1",), settings=("public.per-class=0",)).base
+        _ = request(methods=("thin:thin.distil=1",), settings=("public.per-class=0",)).experiment
 
 
 def test_schedules_that_were_named_are_those_of_all_methods_of_our_own_choice() -> None:
@@ -190,7 +197,7 @@ def test_schedules_that_were_named_are_those_of_all_methods_of_our_own_choice() 
 def test_of_our_own_choice_the_same_run_is_tried_once() -> None:
     """FedAvg in long rounds is FedAvg where the experiment has such rounds."""
     asked = request(methods=None, settings=("rounds=6", "train.local-epochs=6"))
-    hashes = [asked.cell(one, one.schedule.rounds, 0).experiment.hash for one in asked.candidates]
+    hashes = [asked.trial(one, one.schedule.rounds, 0).experiment.hash for one in asked.candidates]
     assert len({*hashes}) == len(hashes)
     assert [one.name for one in asked.candidates if one.method == "fedavg:share=full"] == ["FedAvg", "FedAvg"]
 
@@ -202,7 +209,7 @@ def test_by_own_accuracy_private_parts_are_tried_and_thin_is_tuned_for_oneself()
     }
     for asked, tuned in ((by_own, 3), (by_all, 0)):
         thin = [one for one in asked.candidates if one.method.startswith("thin")]
-        assert {asked.cell(one, 6, 0).experiment.thin.tune_epochs for one in thin} == {tuned}
+        assert {asked.trial(one, 6, 0).experiment.thin.tune_epochs for one in thin} == {tuned}
         assert {asked.epochs(one) for one in thin if str(one.schedule) == "6x6"} == {36 + tuned}
     fedrep = next(one for one in by_own.candidates if one.name == "fedrep")
     assert by_own.epochs(fedrep) > fedrep.schedule.rounds * fedrep.schedule.epochs  # its head has passes of its own
@@ -210,16 +217,16 @@ def test_by_own_accuracy_private_parts_are_tried_and_thin_is_tuned_for_oneself()
 
 def test_of_our_own_choice_nothing_is_tried_that_a_run_would_refuse() -> None:
     asked = request(methods=None, settings=("aggregate=median",))
-    assert "refprotofl" in asked.tried
-    assert not [name for name in asked.tried if "compress.name=stc" in name]
+    assert "refprotofl" in methods_of(asked)
+    assert not [name for name in methods_of(asked) if "compress.name=stc" in name]
     check(asked)
 
 
 def test_a_schedule_among_a_methods_switches_is_its_only_one() -> None:
     asked = request(methods=("thin:rounds=6:thin.cooling=0.7:train.local-epochs=6", "fedavg:rounds=9"))
-    epochs = request().base.train.local_epochs
+    epochs = request().experiment.train.local_epochs
     assert [one.title for one in asked.candidates] == ["thin:thin.cooling=0.7 6x6", f"fedavg 9x{epochs}"]
-    cut = asked.cell(asked.candidates[0], 2, 0).experiment
+    cut = asked.trial(asked.candidates[0], 2, 0).experiment
     assert (cut.rounds, cut.train.local_epochs) == (2, 6)
 
 
@@ -231,15 +238,15 @@ def test_a_candidate_is_called_by_its_name_and_the_table_says_what_that_is() -> 
         "local",
     )
     asked = request(methods=methods, limit=Total(1_000_000))
-    epochs = asked.base.train.local_epochs
+    epochs = asked.experiment.train.local_epochs
     whole, long, short, _ = asked.candidates
     names = [f"whole 9x{epochs}", f"fits 20x{epochs}", f"fits 6x{3 * epochs}", f"local 20x{epochs}"]
     assert [one.title for one in asked.candidates] == names
     assert whole.method == "fedavg:share=full"
     assert long.method != short.method
-    assert asked.cell(whole, 9, 0).name == names[0]
-    found = Tried(whole, 9, {0: 0.5}, SENT, 0.5)
-    table = table_of(asked, Found((found,), found))
+    assert asked.trial(whole, 9, 0).name == names[0]
+    found = CandidateResult(whole, 9, {0: 0.5}, SENT, 0.5)
+    table = table_of(asked, Frontier((found,), found))
     assert table.rows[0][0].text == "whole"
     assert {f"{one.name}: {one.method}" for one in (whole, long, short)} <= {*table.notes}
     assert not any(note.startswith("local:") for note in table.notes)
@@ -252,13 +259,13 @@ def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
     """Of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
     asked = request(seeds=(0, 1))
     sent = Sent(10, 20, 100, 0, 0, 40, 2, 100)
-    best = Tried(Candidate("fedavg", "fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
-    other = Tried(Candidate("thin", "thin", Schedule(10, 1)), 10, {0: 0.79, 1: 0.87}, sent, 0.5)
-    cut = Tried(Candidate("local", "local", Schedule(10, 1)), 2, {0: 0.1, 1: 0.1}, sent, 0.5)
-    table = table_of(asked, Found((best, other, cut), best))
-    place = table.headings.index("to the best")
+    best = CandidateResult(Candidate("fedavg", "fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
+    other = CandidateResult(Candidate("thin", "thin", Schedule(10, 1)), 10, {0: 0.79, 1: 0.87}, sent, 0.5)
+    cut = CandidateResult(Candidate("local", "local", Schedule(10, 1)), 2, {0: 0.1, 1: 0.1}, sent, 0.5)
+    table = table_of(asked, Frontier((best, other, cut), best))
+    place = table.headings.index("difference to the best")
     assert [row[place].text for row in table.rows] == ["-", "-2.00 ± 12.71", "-"]
-    assert "to the best" not in table_of(request(), Found((best,), best)).headings
+    assert "difference to the best" not in table_of(request(), Frontier((best,), best)).headings
 
 
 def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:
@@ -268,42 +275,59 @@ def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:
     assert [count for _, count in plan(request(schedules=schedules, methods=("thin", "fedavg"), ends=5))][:2] == [5, 5]
 
 
+Score = Callable[[Candidate, int], CandidateResult]
+
+
+def rungs_of(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, score: Score
+) -> tuple[list[list[tuple[str, int]]], Frontier]:
+    """Return the rounds of each candidate rung by rung, and what is found, without running anything."""
+    ran: list[list[tuple[str, int]]] = []
+
+    def scored(_: Request, one: Candidate, rounds: int, *others: object) -> CandidateResult:
+        ran[-1].append((one.name, rounds))
+        return score(one, rounds)
+
+    monkeypatch.setattr(searching, "candidate_result", scored)
+    study = frontier(asked)
+    next(study)
+    while True:
+        ran.append([])
+        try:
+            study.send(Outcomes({}, {}))
+        except StopIteration as ended:
+            return ran, ended.value
+
+
 def test_who_begins_anew_runs_in_rungs_that_decide_and_who_sends_too_much_is_out_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, ran = request(methods=("thin", "fedavg", "local"), schedules=(Schedule(18, 1),), ends=3), []
+    asked = request(methods=("thin", "fedavg", "local"), schedules=(Schedule(18, 1),), ends=3)
 
-    def run_rung(_: Request, pairs: Sequence[tuple[Candidate, int]], *others: object) -> Iterator[Tried]:
-        ran.append([(one.name, rounds) for one, rounds in pairs])
-        for one, rounds in pairs:
-            yield Tried(one, rounds, {0: 0.5}, SENT, 2.0 if one.name == "fedavg" else 0.5)
+    def score(one: Candidate, rounds: int) -> CandidateResult:
+        return CandidateResult(one, rounds, {0: 0.5}, SENT, 2.0 if one.name == "fedavg" else 0.5)
 
-    monkeypatch.setattr(searching, "_try", run_rung)
-    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Callback())
+    ran, found = rungs_of(asked, monkeypatch, score)
     assert ran == [[("fedavg", 6), ("local", 6)], [("thin", 18), ("local", 18)]]
     assert {one.candidate.name: one.rounds for one in found.tried} == {"thin": 18, "local": 18, "fedavg": 6}
-    ran.clear()
-    searching.search(replace(asked, ends=1), None, 1, lambda cells: lambda number, cell: Callback())
+    ran, _ = rungs_of(replace(asked, ends=1), monkeypatch, score)
     assert ran[0] == [("thin", 6), ("fedavg", 6), ("local", 6)]
 
 
 def test_who_keeps_within_what_is_allowed_goes_on_before_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, ran = request(methods=("fedavg", "fedproto", "fedgh"), schedules=(Schedule(18, 1),), ends=1), []
+    asked = request(methods=("fedavg", "fedproto", "fedgh"), schedules=(Schedule(18, 1),), ends=1)
 
-    def run_rung(_: Request, pairs: Sequence[tuple[Candidate, int]], *others: object) -> Iterator[Tried]:
-        ran.append([(one.name, rounds) for one, rounds in pairs])
-        for one, rounds in pairs:
-            beyond = one.name == "fedavg"
-            yield Tried(one, rounds, {0: 0.9 if beyond else 0.5}, SENT, 1.1 if beyond else 0.9)
+    def score(one: Candidate, rounds: int) -> CandidateResult:
+        beyond = one.name == "fedavg"
+        return CandidateResult(one, rounds, {0: 0.9 if beyond else 0.5}, SENT, 1.1 if beyond else 0.9)
 
-    monkeypatch.setattr(searching, "_try", run_rung)
-    found = searching.search(asked, None, 1, lambda cells: lambda number, cell: Callback())
+    ran, found = rungs_of(asked, monkeypatch, score)
     assert ran == [[("fedavg", 6), ("fedproto", 6), ("fedgh", 6)], [("fedproto", 18)]]
     assert found.winner is not None
 
 
 def test_candidates_that_would_be_called_alike_are_refused() -> None:
-    with pytest.raises(InputError, match=r"called alike, thin 6x"):
+    with pytest.raises(InputError, match=r"have the same name, thin 6x"):
         check(request(methods=("thin:rounds=6", "thin = fedavg:share=full:rounds=6")))
 
 
@@ -327,6 +351,6 @@ def test_the_winners_command_scores_the_test_set_whatever_the_file_holds_out(tmp
 
 def test_runs_that_go_on_share_a_folder_unless_the_method_minds() -> None:
     thin, fedavg = request().candidates[0], request().candidates[2]
-    assert request().cell(fedavg, 3, 0).folder == request().cell(fedavg, 20, 0).folder
-    assert request().cell(thin, 3, 0).folder != request().cell(thin, 20, 0).folder
-    assert request().cell(thin, 3, 0).experiment.validation == 0.1
+    assert request().trial(fedavg, 3, 0).folder == request().trial(fedavg, 20, 0).folder
+    assert request().trial(thin, 3, 0).folder != request().trial(thin, 20, 0).folder
+    assert request().trial(thin, 3, 0).experiment.validation == 0.1

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from refprotofl.studies.cells import Cell
 from refprotofl.studies.reproduce.studies import Grid, Results, Study
 from refprotofl.studies.results import Result
+from refprotofl.studies.trials import Trial
 
 Accuracy = Callable[[str, str, int], float | None]  # of the data set, the row's label and the seed
 
 
-def made_up(cell: Cell, accuracy: float, **changes: Any) -> Result:
+def made_up(cell: Trial, accuracy: float, **changes: Any) -> Result:
     """A finished run: `uplink` 10, `downlink` 20, `one_off` 5 bytes, a model of 100 parameters, 1 participation."""
     sent = {"parameters": 7, "prototype_values": 3, "payload_bytes": 10, "messages": 2}
     scores = dict.fromkeys(("personal", "personal_before"), accuracy)

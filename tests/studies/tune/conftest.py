@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.tiny import tiny_settings
 
-from refprotofl.federation.session import Callback
-from refprotofl.studies.cells import Cell
+from refprotofl.studies.trials import Base
 from refprotofl.studies.tune.search import Request
 from refprotofl.studies.tune.space import read_dimension
 
@@ -23,9 +22,7 @@ def ask(tmp_path: Path) -> Ask:
         methods: Sequence[str] = ("local",), search: Sequence[str] = ("train.lr=0.01,0.1",), **more: Any
     ) -> Request:
         asked: dict[str, Any] = {
-            "file": None,
-            "preset": "quick",
-            "settings": TINY,
+            "base": Base(None, "quick", tuple(more.pop("settings", TINY))),
             "strategy": "each",
             "trials": 3,
             "seeds": (7,),
@@ -36,7 +33,3 @@ def ask(tmp_path: Path) -> Ask:
         return Request(methods=tuple(methods), dimensions=dimensions, **{**asked, **more})
 
     return make
-
-
-def unwatched(cells: Sequence[Cell]) -> Callable[[int, Cell], Callback]:
-    return lambda number, cell: Callback()

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from tests.studies.tune.conftest import TINY, Ask
 
 from refprotofl.core.errors import InputError
+from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import as_toml, load_experiment, read_settings
-from refprotofl.studies.cells import cell_of
-from refprotofl.studies.tune.search import Tried, Tuned
-from refprotofl.studies.tune.strategies import Trial
-from refprotofl.studies.tune.trials import (
+from refprotofl.studies.rows import Row
+from refprotofl.studies.trials import Base
+from refprotofl.studies.tune.search import ConfigurationResult, SearchResult
+from refprotofl.studies.tune.settings import (
     Searched,
     plain,
     read_searched,
@@ -24,6 +26,7 @@ from refprotofl.studies.tune.trials import (
     write_search,
     write_settings,
 )
+from refprotofl.studies.tune.strategies import Configuration
 
 KEPT = Path(__file__).parents[3] / "results" / "tuning"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -39,9 +42,13 @@ def test_every_value_comes_back_from_its_toml(value: Any) -> None:
     assert read_settings([f"value={as_toml(value)}"])["value"] == value
 
 
-def tuned(name: str, *settings: tuple[str, str]) -> Tuned:
-    tried = Tried(Trial(settings, 3), {7: 0.5})
-    return Tuned(name, tried, (tried,), ())
+def experiment_of(method: str, settings: Sequence[str]) -> Experiment:
+    return Base(None, "quick", (*TINY, *settings)).experiment(Row(method, method), 0)
+
+
+def tuned(name: str, *settings: tuple[str, str]) -> SearchResult:
+    tried = ConfigurationResult(Configuration(settings, 3), {7: 0.5})
+    return SearchResult(name, tried, (tried,), ())
 
 
 CHOSEN = [
@@ -53,20 +60,20 @@ CHOSEN = [
 
 
 def test_settings_of_several_methods_give_the_same_experiments(ask: Ask, tmp_path: Path) -> None:
-    request = ask([one.name for one in CHOSEN])
+    request = ask([one.method for one in CHOSEN])
     path = tmp_path / "new" / "folder" / "tuned.toml"
     write_settings(path, request, CHOSEN)
     found = read_tuned(path)
-    assert list(found) == [one.name for one in CHOSEN]
+    assert list(found) == [one.method for one in CHOSEN]
     for one in CHOSEN:
-        typed = cell_of(None, "quick", [*TINY, *one.chosen.trial.typed], one.name, 0, tmp_path).experiment
-        read = cell_of(None, "quick", [*TINY, *found[one.name]], one.name, 0, tmp_path).experiment
+        typed = experiment_of(one.method, one.chosen.configuration.typed)
+        read = experiment_of(one.method, found[one.method])
         assert read == typed
 
 
 def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
-    write_settings(path, ask([one.name for one in CHOSEN], seeds=(7, 8), protocol="own"), CHOSEN)
+    write_settings(path, ask([one.method for one in CHOSEN], seeds=(7, 8), protocol="own"), CHOSEN)
     told = {
         "dataset": "digits",
         "partition": "dirichlet",
@@ -101,27 +108,27 @@ def test_a_file_of_before_has_no_table_of_the_search(tmp_path: Path) -> None:
     assert read_searched(tmp_path / "x.toml") is None
 
 
-@pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.name)
-def test_of_one_method_the_whole_experiment_is_written(ask: Ask, tmp_path: Path, one: Tuned) -> None:
+@pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.method)
+def test_of_one_method_the_whole_experiment_is_written(ask: Ask, tmp_path: Path, one: SearchResult) -> None:
     """Without the search's seeds, and on all data."""
     path = tmp_path / "one.toml"
-    write_settings(path, ask([one.name]), [one])
-    own = cell_of(None, "quick", [*TINY, *one.chosen.trial.typed], one.name, 0, tmp_path).experiment
+    write_settings(path, ask([one.method]), [one])
+    own = experiment_of(one.method, one.chosen.configuration.typed)
     assert load_experiment(path).hash == own.hash
-    for key, _ in one.chosen.trial.settings:
+    for key, _ in one.chosen.configuration.settings:
         assert f"\n{key} = " in path.read_text()  # also where the default was chosen
 
 
 def test_names_of_data_sets_write_no_keys_of_their_own(ask: Ask, tmp_path: Path) -> None:
     request = ask(settings=(*TINY, r'dataset="a\nrounds = 1\n.npz"'))
     write_settings(tmp_path / "tuned.toml", request, CHOSEN[:2])
-    assert list(read_tuned(tmp_path / "tuned.toml")) == [one.name for one in CHOSEN[:2]]
+    assert list(read_tuned(tmp_path / "tuned.toml")) == [one.method for one in CHOSEN[:2]]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("rounds = 3", "no result of a search for several methods: rounds is not a table"),
+        ("rounds = 3", "rounds is not a table"),
         ("[fedavg]\nday = 2024-01-01", "2024-01-01 is neither a number nor a text"),
         ("[fedavg", "is not valid TOML"),
     ],
@@ -141,19 +148,19 @@ def test_only_files_of_searches_are_written_over(ask: Ask, tmp_path: Path) -> No
     refuse_unwritable(new)
     assert not (tmp_path / "a").exists()
     for path in (mine, tmp_path):
-        with pytest.raises(InputError, match="it is there already, and not written by a search"):
+        with pytest.raises(InputError, match="it exists, and no search wrote it"):
             refuse_unwritable(path)
-    with pytest.raises(InputError, match=r"nothing can be written to .*mine\.toml"):
+    with pytest.raises(InputError, match=r".*mine\.toml is not writable"):
         refuse_unwritable(mine / "below.toml")
 
 
 def test_the_search_is_told_in_full(ask: Ask) -> None:
     tried = [
-        Tried(Trial((("train.lr", "0.1"),), 3), {7: 0.5, 8: 0.7}),
-        Tried(Trial((("train.lr", "9"),), 3), {7: 0.1}, "it diverged"),
+        ConfigurationResult(Configuration((("train.lr", "0.1"),), 3), {7: 0.5, 8: 0.7}),
+        ConfigurationResult(Configuration((("train.lr", "9"),), 3), {7: 0.1}, "it diverged"),
     ]
     request = ask(["local"], seeds=(7, 8))
-    found = [Tuned("local", tried[0], tuple(tried), ())]
+    found = [SearchResult("local", tried[0], tuple(tried), ())]
     record = json.loads(write_search(request, found).read_text())
     assert record == json.loads(json.dumps(plain(request, found)))
     assert record["experiment"]["validation"] == 0.1

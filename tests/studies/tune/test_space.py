@@ -43,7 +43,7 @@ def test_what_is_typed_is_understood(typed: str, method: str | None, key: str, v
         ("train.lr", "not of the form key=values"),
         ("=1,2", "not of the form key=values"),
         ("train.lr=", "not of the form key=values"),
-        ("train.lr=,", "there is no value"),
+        ("train.lr=,", "give at least one value"),
         ("train.lr=0.1..0.01", "a range is low..high with low < high"),
         ("train.lr=0.1..0.1", "a range is low..high with low < high"),
         ("train.lr=0..1:log", "with :log low > 0"),
@@ -116,10 +116,10 @@ def test_the_closest_word_on_a_method_holds() -> None:
         (["train.lr=1", "train.lr=2"], ["fedavg"], "names train.lr twice"),
         (["train.batch_size=1", "train.batch-size=2"], ["fedavg"], "names train.batch-size twice"),
         (["fedprox.mu=1", "fedprox@fedprox.mu=2"], ["fedprox"], "names fedprox.mu twice"),
-        (["train.lr=1"], ["fedavg:train.lr=0.1"], "fedavg:train.lr=0.1 says what train.lr is"),
-        (["train.batch-size=1"], ["fedavg:train.batch_size=2"], "says what train.batch-size is"),
-        (["train.lr=1"], ["fedavg:rounds=3"], "fedavg:rounds=3: a search needs rounds to be the same everywhere"),
-        (["validation=0.1,0.2"], ["fedavg"], "--search validation: a search needs validation to be the same"),
+        (["train.lr=1"], ["fedavg:train.lr=0.1"], "fedavg:train.lr=0.1 sets train.lr"),
+        (["train.batch-size=1"], ["fedavg:train.batch_size=2"], "sets train.batch-size"),
+        (["train.lr=1"], ["fedavg:rounds=3"], "fedavg:rounds=3: rounds must be the same in all trials"),
+        (["validation=0.1,0.2"], ["fedavg"], "--search validation: validation must be the same"),
     ],
 )
 def test_what_cannot_be_searched_is_told(typed: list[str], methods: list[str], sentence: str) -> None:
@@ -145,7 +145,7 @@ def test_what_cannot_be_searched_is_told(typed: list[str], methods: list[str], s
     ],
 )
 def test_what_scores_are_taken_of_stays_the_same(key: str) -> None:
-    with pytest.raises(InputError, match="to be the same everywhere"):
+    with pytest.raises(InputError, match="must be the same in all trials"):
         refuse_unusable(dimensions(f"{key}=1,2"), ["fedavg"])
 
 

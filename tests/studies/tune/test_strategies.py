@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from refprotofl.core.errors import InputError
 from refprotofl.studies.tune.space import read_dimension
-from refprotofl.studies.tune.strategies import STRATEGIES, Budget, Trial, halving, rungs
+from refprotofl.studies.tune.strategies import STRATEGIES, Budget, Configuration, halving, rungs
 
 FAILED = float("-inf")
 Score = Callable[[dict[str, str], int], float]  # of settings and rounds
 
 
-def play(name: str, typed: list[str], budget: Budget, score: Score) -> tuple[Trial, list[list[Trial]]]:
+def play(name: str, typed: list[str], budget: Budget, score: Score) -> tuple[Configuration, list[list[Configuration]]]:
     """The choice, and what was proposed on the way."""
     search, proposed = STRATEGIES[name]([read_dimension(one) for one in typed], budget), []
     trials = next(search)
@@ -28,7 +28,7 @@ def play(name: str, typed: list[str], budget: Budget, score: Score) -> tuple[Tri
             return ended.value, proposed
 
 
-def settings(trials: list[Trial]) -> list[str]:
+def settings(trials: list[Configuration]) -> list[str]:
     return [" ".join(trial.typed) for trial in trials]
 
 
@@ -36,7 +36,7 @@ def test_each_goes_from_key_to_key_with_the_best_so_far() -> None:
     scores = {("1", None): 0.5, ("2", None): 0.7, ("3", None): 0.6, ("2", "x"): 0.65, ("2", "y"): 0.8}
     chosen, proposed = play("each", ["a=1,2,3", "b=x,y"], Budget(5, 9), lambda one, _: scores[one["a"], one.get("b")])
     assert list(map(settings, proposed)) == [["a=1", "a=2", "a=3"], ["a=2 b=x", "a=2 b=y"]]
-    assert chosen == Trial((("a", "2"), ("b", "y")), 5)
+    assert chosen == Configuration((("a", "2"), ("b", "y")), 5)
 
 
 def test_grid_tries_all_combinations() -> None:
@@ -62,12 +62,12 @@ def test_of_equals_the_first_is_taken_and_never_one_that_failed(name: str) -> No
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_without_keys_there_is_one_trial(name: str) -> None:
-    assert play(name, [], Budget(4, 9), lambda one, _: 0.5)[0] == Trial((), 4)
+    assert play(name, [], Budget(4, 9), lambda one, _: 0.5)[0] == Configuration((), 4)
 
 
 @pytest.mark.parametrize("name", ["each", "grid"])
 def test_a_range_is_for_draws_alone(name: str) -> None:
-    with pytest.raises(InputError, match="use --strategy random or halving"):
+    with pytest.raises(InputError, match="a range needs --strategy random or halving"):
         play(name, ["a=1..2"], Budget(4, 9), lambda one, _: 0.5)
 
 

@@ -1,9 +1,8 @@
 """Envelopes over Flower's Grid, without the seconds that Flower's own waiting takes."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ from flwr.serverapp import Grid
 
 from refprotofl.core.errors import MachineError
 from refprotofl.core.escaping import for_terminal
-from refprotofl.deploy.transport import SLACK, Node, Reply, Sending, Unreadable
+from refprotofl.deploy.transport import Node, Reply, Sending, Unreadable
 from refprotofl.engines.flower.records import Packed, pack, unwrap, wrap
 from refprotofl.records.atomic_files import sha256
 
@@ -81,25 +80,6 @@ class FlowerTransport:
         pause = max(self._length, QUIET * self._calls)
         self._pause(pause if most is None else max(0.0, min(pause, most)))
         self._length = min(LONGEST, GROWTH * self._length)
-
-    def gather(self, sendings: Mapping[str, Sending], seconds: float) -> dict[str, Reply]:
-        pushed = self.push([replace(one, valid=seconds + SLACK) for one in sendings.values()])
-        names = dict(zip(pushed, sendings, strict=True))
-        names.pop("", None)
-        return {names[identity]: reply for identity, reply in self.collect(names, seconds).items()}
-
-    def collect(self, ids: Collection[str], seconds: float) -> dict[str, Reply]:
-        found: dict[str, Reply] = {}
-        until = time.monotonic() + seconds
-        while len(found) < len(ids):
-            pulled = self.pull([identity for identity in ids if identity not in found])
-            found |= {identity: reply for identity, reply in pulled.items() if identity in ids}
-            left = until - time.monotonic()
-            if left <= 0:
-                break
-            if len(found) < len(ids):
-                self.rest(left)
-        return found
 
 
 def _node(info: NodeInfo) -> Node:

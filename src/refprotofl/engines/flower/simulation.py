@@ -8,21 +8,32 @@ A federation under Flower's simulation: the run of this machine, with its nodes 
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from refprotofl.core.errors import InputError, MachineError, RefProtoFLError
 from refprotofl.deploy.run import Settings
 from refprotofl.deploy.transport import Envelope, Reply, Sending, Transport
+from refprotofl.engines.engine import start_ahead
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, too_late
 from refprotofl.engines.local.workers import pack_outcome, pack_task, unpack_outcome, unpack_task
 from refprotofl.federation.callbacks import Callback
+from refprotofl.federation.local_run import Site, build_worker_host, worker_specifications
 from refprotofl.federation.session import RunResult, run
-from refprotofl.federation.simulation import Site, build_worker_host, worker_specifications
 
 TASK = "task"
+
+
+@dataclass(eq=False)
+class _Job:
+    """A task, and its outcome once it is done."""
+
+    number: int
+    task: Task
+    outcome: Outcome | None = None
 
 
 class GridExecutor:
@@ -38,60 +49,62 @@ class GridExecutor:
         self._nodes = nodes
         self._specifications = [specification.decode() for specification in specifications]
         self._sizes = sizes
-        self._waiting: dict[int, Task] = {}  # by ticket
-        self._sent: dict[str, tuple[int, Task]] = {}  # by the message's id
-        self._outcomes: dict[int, Outcome] = {}
+        self._waiting: list[_Job] = []
+        self._sent: dict[str, _Job] = {}  # by the message's id
         self._issued = 0
         self._heard: float | None = None  # when the last reply came
 
-    def submit(self, task: Task) -> int:
-        self._issued += 1
-        self._waiting[self._issued] = task
-        return self._issued
+    def run(self, tasks: Iterable[Task], most: int | None, deadline: float | None) -> Iterator[tuple[Task, Outcome]]:
+        for job in start_ahead(tasks, self._queue, most):
+            yield job.task, self._finish(job, deadline)
 
-    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+    def _queue(self, task: Task) -> _Job:
+        self._issued += 1
+        self._waiting.append(_Job(self._issued, task))
+        return self._waiting[-1]
+
+    def _finish(self, job: _Job, deadline: float | None) -> Outcome:
         self._send()
-        while ticket not in self._outcomes:
+        while job.outcome is None:
             if not self._hear(deadline):
                 self._find_late(deadline)
                 self._transport.rest()
-        return self._outcomes.pop(ticket)
+        return job.outcome
 
-    def forget(self) -> None:
-        self._waiting.clear()
-        while self._sent:
+    def forget(self, client: int | None = None) -> None:
+        self._waiting = [job for job in self._waiting if client not in (None, job.task.client)]
+        while any(client in (None, job.task.client) for job in self._sent.values()):
             if not self._hear(None):
                 self._transport.rest()
-        self._outcomes.clear()
 
     def close(self) -> None:
         self._waiting.clear()
 
     def _send(self) -> None:
-        tickets = sorted(self._waiting, key=lambda ticket: (-self._sizes[self._waiting[ticket].client], ticket))
-        sendings = [self._sending(ticket % len(self._nodes), self._waiting[ticket]) for ticket in tickets]
-        for identity, ticket in zip(self._transport.push(sendings), tickets, strict=True):
+        jobs = sorted(self._waiting, key=lambda job: -self._sizes[job.task.client])
+        self._waiting = []
+        for identity, job in zip(self._transport.push([self._sending(job) for job in jobs]), jobs, strict=True):
             if not identity:
                 raise MachineError("Flower did not take a message; its log tells why. Go on with the same run folder.")
-            self._sent[identity] = ticket, self._waiting.pop(ticket)
+            self._sent[identity] = job
 
-    def _sending(self, place: int, task: Task) -> Sending:
+    def _sending(self, job: _Job) -> Sending:
+        place = job.number % len(self._nodes)
         header = {"specification": self._specifications[place]}
-        return Sending(self._nodes[place], TASK, Envelope(header, pack_task(task)), str(task.round))
+        return Sending(self._nodes[place], TASK, Envelope(header, pack_task(job.task)), str(job.task.round))
 
     def _hear(self, deadline: float | None) -> bool:
         replies = self._transport.pull(self._sent)
         for identity, reply in replies.items():
-            ticket, task = self._sent.pop(identity)
-            self._outcomes[ticket] = _read(task, reply, deadline)
+            job = self._sent.pop(identity)
+            job.outcome = _read(job.task, reply, deadline)
             self._heard = time.monotonic()
         return bool(replies)
 
     def _find_late(self, deadline: float | None) -> None:
         """Whoever waits for a free process is not late: somebody else's answer comes in time then."""
         if deadline is not None and self._heard is not None and time.monotonic() - self._heard > deadline:
-            _, task = next(iter(self._sent.values()))
-            raise too_late(task, deadline)
+            raise too_late(next(iter(self._sent.values())).task, deadline)
 
 
 def _read(task: Task, reply: Reply, deadline: float | None) -> Outcome:

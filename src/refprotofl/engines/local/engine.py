@@ -1,6 +1,6 @@
-"""The engine of this machine: tasks for whoever computes, and where every client's newest state lies."""
+"""The engine of this machine: it knows each client's newest state, and has an executor do the work."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from refprotofl.engines.local.store import Location, prepare_blobs, prepare_stat
 
 
 class LocalEngine:
-    """Knows committed states and those of the present round, so that any process can go on with any client.
+    """Names the file of a client's state in each task, so that any process can answer for any client.
 
-    `records` are those of the last committed round, `kept` by round those that may be gone back to. Files in `folder`
-    that none of them names are removed; then `start` is called for whoever computes.
+    `records` are those of the last committed round, `kept` by round those that a run may roll back to. Files in
+    `folder` that none of them names are removed; then `start` starts the executor.
     """
 
     info = EngineInfo()
@@ -34,7 +34,6 @@ class LocalEngine:
         self._newest = {client: Location.recorded(record) for client, record in records.items()}
         self._committed = dict(self._newest)
         self._moved: set[int] = set()
-        self._asked: dict[int, int] = {}  # the client of every ticket
         self._deadline: float | None = None
         self._logs = ClientLogs(folder.parent)
         prepare_states(folder)
@@ -42,28 +41,22 @@ class LocalEngine:
         remove_others(folder, self._named())
         self._executor = start()
 
-    def submit(self, request: Request) -> int:
-        location = self._newest.get(request.client, Location())
-        ticket = self._executor.submit(Task(request.client, request.round, location, request))
-        self._asked[ticket] = request.client
-        return ticket
-
-    def result(self, ticket: int, deadline: float | None) -> Result:
+    def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
         self._deadline = deadline
-        outcome = self._executor.outcome(ticket, deadline)
-        client = self._asked.pop(ticket)
-        if outcome.location is not None:
-            self._newest[client] = outcome.location
-            self._moved.add(client)
-        return outcome.result
+        tasks = (Task(one.client, one.round, self._newest.get(one.client, Location()), one) for one in requests)
+        for task, outcome in self._executor.run(tasks, self.info.max_in_flight, deadline):
+            if outcome.location is not None:
+                self._newest[task.client] = outcome.location
+                self._moved.add(task.client)
+            yield outcome.result
 
     def discard(self, client: int) -> None:
+        self._executor.forget(client)
         self._newest[client] = self._committed.get(client, Location())
         self._moved.discard(client)
 
     def settle(self, round: int) -> dict[int, Record]:
         self._executor.forget()
-        self._asked.clear()
         moved = sorted(self._moved)
         self._merge(round, [client for client in moved if self._newest[client].changes])
         records = {client: self._newest[client].record for client in moved}
@@ -80,7 +73,7 @@ class LocalEngine:
         remove_others(self._folder, self._named())
 
     def _named(self) -> Iterator[Record]:
-        """Of the last round, and of those that may be gone back to."""
+        """Yield the records of the last round, and of those that a run may roll back to."""
         return chain(self._records.values(), *(records.values() for records in self._kept.values()))
 
     def explain(self, client: int) -> str:
@@ -90,11 +83,10 @@ class LocalEngine:
         self._executor.close()
 
     def _merge(self, round: int, clients: list[int]) -> None:
-        """Brings every state with loose changes into one file."""
-        tickets = [self._executor.submit(Task(client, round, self._newest[client])) for client in clients]
-        for client, ticket in zip(clients, tickets, strict=True):
-            outcome = self._executor.outcome(ticket, self._deadline)
+        """Write each state that has loose changes into one file."""
+        tasks = (Task(client, round, self._newest[client]) for client in clients)
+        for task, outcome in self._executor.run(tasks, self.info.max_in_flight, self._deadline):
             if outcome.location is None:
-                kind, told = STOPS.get(outcome.result.kind, RunError), outcome.result.trouble or "its state was lost"
-                raise kind(f"Round {round}, client {client}: {told}")
-            self._newest[client] = outcome.location
+                error, trouble = STOPS.get(outcome.result.kind, RunError), outcome.result.trouble
+                raise error(f"Round {round}, client {task.client}: {trouble or 'its state was lost'}")
+            self._newest[task.client] = outcome.location

@@ -1,31 +1,29 @@
-"""The place where clients live: it decodes a request, lets the client answer and saves its private state.
+"""The host of clients: it decodes a request, lets the client answer and saves its private state.
 
-Who does the work of the clients on this machine, and how long it may take.
-
-Clients in this very process, one after the other.
+Executors give it its tasks: `InProcess` here, `WorkerProcesses` in workers.py.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from refprotofl.core.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 from refprotofl.core.state import State
-from refprotofl.engines.engine import STOPS, Code, Request, Result
+from refprotofl.engines.engine import STOPS, Code, Request, Result, start_ahead
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.methods.base.client import ClientContext
 from refprotofl.methods.base.schema import Refused
 from refprotofl.methods.base.training import Diverged
 from refprotofl.wire import Message, decode, encode
 
-Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, what happened
+Failed = Callable[[int, int, str, Exception], None]  # client, round, verb, error
 
 
 @dataclass(frozen=True)
 class Task:
-    """Work for a place: a request to a client; without one, the client's state is to be brought into one file."""
+    """Work for a host: a request to a client; without one, the client's state is written into one file."""
 
     client: int
     round: int
@@ -33,20 +31,25 @@ class Task:
     request: Request | None = None
 
     @property
-    def deed(self) -> str:
+    def payload(self) -> bytes:
+        return b"" if self.request is None else self.request.payload
+
+    @property
+    def work(self) -> str:
+        """What it is called in messages."""
         return "writing its state" if self.request is None else self.request.verb
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task, and where the client's state lies now, if it moved."""
+    """The result of a task, and the location of the client's state if it changed."""
 
     result: Result
     location: Location | None = None
 
 
 class Answering(Protocol):
-    """What lives in a place: a method's client, or who plays one."""
+    """A client as its host sees it: a method's client, or a replacement."""
 
     @property
     def state(self) -> State: ...
@@ -55,7 +58,7 @@ class Answering(Protocol):
 
 
 class ClientHost:
-    """`failed` is told of a client's failures; what they say stays on this machine."""
+    """Makes a client for each task and lets it answer. `failed` logs a client's failures on this machine."""
 
     def __init__(
         self,
@@ -99,13 +102,13 @@ class ClientHost:
         return Outcome(result, self.store.save(number, round, client.state, loaded, location))
 
     def _failure(self, task: Task, problem: Exception) -> Outcome:
-        with suppress(Exception):  # what it says of itself may be as broken as it is
-            self._failed(task.client, task.round, task.deed, problem)
+        with suppress(Exception):  # the error's own text may be broken, too
+            self._failed(task.client, task.round, task.work, problem)
         return Outcome(Result(code=code_of(problem)))
 
 
 def code_of(problem: Exception) -> Code:
-    """The first that fits."""
+    """Return the code of an error: the first that fits."""
     kinds: dict[type[Exception], Code] = {
         Diverged: "diverged",
         Refused: "refused",
@@ -117,49 +120,38 @@ def code_of(problem: Exception) -> Code:
 
 
 class Executor(Protocol):
-    """Does tasks in any order; outcomes wait until they are called for."""
+    """Does the tasks of a `LocalEngine`: in this process, in worker processes or elsewhere on this machine."""
 
-    def submit(self, task: Task) -> int:
-        """A ticket for the outcome."""
+    def run(self, tasks: Iterable[Task], most: int | None, deadline: float | None) -> Iterator[tuple[Task, Outcome]]:
+        """Yield each task with its outcome, in order; at most `most` are under way.
 
-    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
-        """MachineError if a client has been at its task for more than `deadline` seconds."""
+        MachineError if a client has been at its task for more than `deadline` seconds.
+        """
 
-    def forget(self) -> None:
-        """Nobody will call for the outcomes that were not called for yet; when this returns, nobody is at them."""
+    def forget(self, client: int | None = None) -> None:
+        """Forget the tasks of a client, or all; no process works on them any more when this returns."""
 
     def close(self) -> None: ...
 
 
-def too_late(task: Task, deadline: float) -> MachineError:
-    """It stops the run: if it cost the client its turn, the result would depend on how fast the machine is."""
-    return MachineError(
-        f"Round {task.round}, client {task.client}: {task.deed} took longer than deadline = {deadline:g} seconds. "
-        "Rounds committed so far are kept: go on with --resume."
-    )
-
-
 class InProcess:
-    """A deadline is looked at when the answer is there: nobody else could interrupt the client."""
+    """Clients in this process, one after the other.
+
+    The deadline is checked when the answer is there: nothing else could interrupt the client.
+    """
 
     def __init__(self, host: ClientHost) -> None:
         self._host = host
-        self._tasks: dict[int, Task] = {}
-        self._issued = 0
 
-    def submit(self, task: Task) -> int:
-        self._issued += 1
-        self._tasks[self._issued] = task
-        return self._issued
+    def run(self, tasks: Iterable[Task], most: int | None, deadline: float | None) -> Iterator[tuple[Task, Outcome]]:
+        for task in start_ahead(tasks, lambda task: task, most):
+            yield task, do_in_time(self._host, task, deadline)
 
-    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
-        return do_in_time(self._host, self._tasks.pop(ticket), deadline)
-
-    def forget(self) -> None:
-        self._tasks.clear()
+    def forget(self, client: int | None = None) -> None:
+        """Nothing: a task is done when its outcome is asked for."""
 
     def close(self) -> None:
-        self._tasks.clear()
+        """Nothing: no process was started."""
 
 
 def do_in_time(host: ClientHost, task: Task, deadline: float | None) -> Outcome:
@@ -168,3 +160,11 @@ def do_in_time(host: ClientHost, task: Task, deadline: float | None) -> Outcome:
     if deadline is not None and time.monotonic() - begin > deadline:
         raise too_late(task, deadline)
     return outcome
+
+
+def too_late(task: Task, deadline: float) -> MachineError:
+    """Return the error that stops the run: if it cost the turn, results would depend on how fast the machine is."""
+    return MachineError(
+        f"Round {task.round}, client {task.client}: {task.work} took longer than deadline = {deadline:g} seconds. "
+        "Committed rounds are kept: resume with --resume."
+    )

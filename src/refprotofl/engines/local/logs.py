@@ -1,4 +1,4 @@
-"""What went wrong at a client in full: for whoever has the machine, and never sent."""
+"""Clients' errors in full: for people at this machine, and never sent."""
 
 import re
 import traceback
@@ -26,7 +26,7 @@ class ClientLogs:
         return self.folder / f"client-{client}.log"
 
     def write(self, client: int, round: int, verb: str, problem: Exception) -> None:
-        head = f"{datetime.now():%Y-%m-%d %H:%M:%S} round {round}, {verb}: {for_terminal(told(problem))}"
+        head = f"{datetime.now():%Y-%m-%d %H:%M:%S} round {round}, {verb}: {for_terminal(in_a_line(problem))}"
         entry = f"{head}\n{''.join(traceback.format_exception(problem))}\n"
         try:
             ensure_folder(self.folder, private=True)
@@ -34,10 +34,10 @@ class ClientLogs:
                 if file.tell() < MOST:
                     file.write(entry.encode("utf-8", "backslashreplace"))
         except (OSError, DataError, MachineError):
-            return  # what cannot be told to people must not change what is computed
+            return  # a log that cannot be written must not change the result
 
     def last(self, client: int) -> str:
-        """The head of the last entry; nothing if there is none."""
+        """Return the first line of the last entry; empty if there is none."""
         try:
             lines = read_file(self.path(client)).decode("utf-8", "replace").splitlines()
         except (OSError, DataError):
@@ -46,8 +46,8 @@ class ClientLogs:
         return heads[-1] if heads else ""
 
 
-def told(problem: Exception) -> str:
-    """In a line: with the place in the user's own code, unless it was refused on purpose."""
+def in_a_line(problem: Exception) -> str:
+    """Return an error's text, with the place in the user's own code unless it was refused on purpose."""
     words = str(problem) or type(problem).__name__
-    theirs = None if isinstance(problem, RefProtoFLError) else blame(problem)
-    return words if theirs is None else f"{words} ({type(problem).__name__} in {theirs.filename}, line {theirs.lineno})"
+    frame = None if isinstance(problem, RefProtoFLError) else blame(problem)
+    return words if frame is None else f"{words} ({type(problem).__name__} in {frame.filename}, line {frame.lineno})"

@@ -1,7 +1,4 @@
-"""The clients' private states on this machine's disk: one file each, by client and round.
-
-The constant messages that the clients of this machine were given.
-"""
+"""The clients' private states on this machine's disk, one file each by client and round, and their public sets."""
 
 import json
 import re
@@ -27,7 +24,7 @@ _OURS = re.compile(rf"{_WHOLE.pattern}|\d{{6,9}}-\d{{1,9}}(-again)?\.changes|{PA
 
 @dataclass(frozen=True)
 class Location:
-    """Where a client's newest state lies: a file, none for the initial state, and maybe one of changes to it."""
+    """The files of a client's newest state: one, or none for the initial state, and maybe one of changes to it."""
 
     file: str = ""
     digest: str = ""
@@ -40,23 +37,23 @@ class Location:
 
     @property
     def record(self) -> Record:
-        """Of a state that lies in one file."""
+        """The record of a state that is in one file."""
         return {"file": self.file, "digest": self.digest}
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A client's state in the hands of whoever computes."""
+    """A client's state as it was loaded."""
 
     state: State
-    base: State  # what is in the file itself, changes apart
+    base: State  # the file's own content, without the changes
 
 
 class ClientStore:
     """States by client, each mapped from a file of its own, so that memory does not grow with the number of clients.
 
-    Any process may load and save any client: `Location` says where its state is. What training leaves is written as a
-    whole, smaller changes as such, until `merge` makes a whole of them. A client that never changed has no file.
+    Any process may load and save any client: `Location` names its files. What training leaves is written as a whole,
+    smaller changes as such, until `merge` writes a whole. A client that never changed has no file.
     """
 
     def __init__(self, folder: Path, initial: Callable[[int], State]) -> None:
@@ -77,7 +74,7 @@ class ClientStore:
         return map_state(path)[0] if location.checked else load_state(path, location.digest)
 
     def save(self, client: int, round: int, state: State, loaded: Loaded, location: Location) -> Location:
-        """Writes what became of a state that was loaded."""
+        """Write the new state of a client whose state was loaded."""
         unchanged = [name for name, value in state.items() if value is loaded.base.get(name)]
         changes = {name: value for name, value in state.items() if name not in set(unchanged)}
         if 2 * _bytes(changes) > _bytes(state):
@@ -87,44 +84,44 @@ class ClientStore:
         return replace(location, changes=file)
 
     def merge(self, client: int, round: int, location: Location) -> Location:
-        """The state in one file, as a record names it."""
+        """Write the state into one file, as a record names it."""
         if not location.changes:
             return location
         return self._write(client, round, self.load(client, location).state, location)
 
     def _write(self, client: int, round: int, state: State, location: Location) -> Location:
-        """The file is safe from a crash of this process; `sync_states` makes it safe from a power cut."""
+        """Write a file that is safe from a crash of this process; `sync_states` makes it safe from a power cut."""
         file = _file_beside(location.file, f"{client:06d}-{round}", "safetensors")
         save_state(self._folder / file, state, sync=False)
         return Location(file, digest_state(state))
 
 
 def prepare_states(folder: Path) -> None:
-    """A place for states that only its owner can look into."""
+    """Make the folder for states, which only its owner can read."""
     ensure_folder(folder / CLIENTS, private=True)
 
 
 def read_if_here(folder: Path, record: Record) -> State | None:
-    """The same as `read_state`; None if the state lies on a node of its own."""
+    """Return the state that a record names; None if it is on a node of its own."""
     return None if "node" in record and "file" not in record else read_state(folder, record)
 
 
 def read_state(folder: Path, record: Record) -> State:
-    """The state that a record names, which must have its digest."""
+    """Return the state that a record names, which must have its digest."""
     return load_state(folder / CLIENTS / _file_of(record), record["digest"])
 
 
 def check_state(folder: Path, record: Record) -> None:
-    """DataError if the state that a record names is damaged. What another engine keeps elsewhere is not looked for."""
+    """Raise DataError if the state that a record names is damaged. States that are kept elsewhere are not checked."""
     if "file" in record:
         read_state(folder, record)
 
 
 def _file_of(record: Record) -> str:
-    """A name of our own form: a record may come from anyone, and no other path is followed."""
+    """Return the file of a record, a name of our own form: a record may come from anyone, no other path is followed."""
     file = record.get("file")
     if file is None and "node" in record:
-        raise InputError("The clients' states of this run lie on the nodes of a deployment, not in its folder.")
+        raise InputError("The clients' states of this run are on the nodes of a deployment, not in its folder.")
     if not isinstance(file, str) or not _WHOLE.fullmatch(file):
         raise DataError(
             f"The checkpoint's manifest.json names {file!r} as a client's state; it must be a name such as "
@@ -138,12 +135,12 @@ def sync_states(folder: Path, records: Iterable[Record]) -> None:
 
 
 def remove_others(folder: Path, records: Iterable[Record]) -> None:
-    """The files that no record names: of earlier rounds, and of a round that never became one."""
+    """Remove the files that no record names: of earlier rounds, and of a round that was not committed."""
     remove_named(folder / CLIENTS, _OURS, {record["file"] for record in records})
 
 
 def _file_beside(mapped: str, name: str, ending: str) -> str:
-    """Another name than that of a file which may be mapped, as not every system lets such a file be replaced."""
+    """Return another name than that of a file that may be mapped: not every system lets such a file be replaced."""
     file = f"{name}.{ending}"
     return f"{name}-again.{ending}" if file == mapped else file
 
@@ -152,21 +149,21 @@ def _bytes(state: State) -> int:
     return sum(value.nbytes for value in state.values() if isinstance(value, Tensor))
 
 
-SHELF = "shelf"
+BLOBS = "blobs"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def prepare_blobs(folder: Path) -> None:
-    """What a process that was killed had begun to write goes."""
-    remove_parts(ensure_folder(folder / SHELF, private=True))
+    """Make the folder for messages, and remove unfinished files of a process that was killed."""
+    remove_parts(ensure_folder(folder / BLOBS, private=True))
 
 
 class DiskBlobStore:
     """Messages by the digest of their bytes; equal ones are kept once, in memory and on disk."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / SHELF
+        self.folder = folder / BLOBS
         self._messages: dict[str, Message] = {}
 
     def put(self, message: Message) -> str:
@@ -178,7 +175,7 @@ class DiskBlobStore:
         return digest
 
     def get(self, digest: str) -> Message | None:
-        """None if it is not there, or no longer what it was."""
+        """Return the message; None if it is missing or damaged."""
         if digest not in self._messages:
             if not _DIGEST.fullmatch(digest):
                 return None  # a client's state may come from anyone, and no other path is followed

@@ -1,11 +1,11 @@
-"""Tasks and outcomes as bytes: what crosses the pipe between this process and its workers.
+"""Clients in worker processes, one compute thread each.
 
-Clients in worker processes, one compute thread each.
-
-Any worker may answer for any client. An idle one takes, of the requests that wait, that of the client with most data:
+Any worker may answer for any client. An idle worker takes, of the tasks that wait, that of the client with most data:
 so all finish at about the same time, however unequal the clients and the cores are. A worker has one task at a time:
 the parent never waits to send while the worker waits to send, whatever the messages' size. Processes take seconds to
 start; until the first is ready, the parent answers by itself.
+
+Tasks and outcomes cross the pipe as a JSON header and a payload.
 """
 
 import json
@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
@@ -23,7 +23,7 @@ from typing import Any
 
 from refprotofl.core.errors import MachineError, RefProtoFLError
 from refprotofl.core.process import interrupts_ignored, live_with_parent
-from refprotofl.engines.engine import Request, Result
+from refprotofl.engines.engine import Request, Result, start_ahead
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, do_in_time, too_late
 from refprotofl.engines.local.store import Location
 
@@ -69,7 +69,7 @@ def _unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def limit_transfers(pipe: Connection, seconds: float | None) -> None:
-    """Lets a transfer that gets no further for so long fail; where pipes are no sockets, it may take for ever."""
+    """Let a transfer fail that makes no progress for `seconds`; where pipes are no sockets, it may take for ever."""
     if os.name == "nt":
         return
     whole, part = divmod(seconds or 0.0, 1)  # no time at all means no limit
@@ -80,20 +80,20 @@ def limit_transfers(pipe: Connection, seconds: float | None) -> None:
 
 
 BuildHost = Callable[[bytes], ClientHost]
-READY = b"ready"  # what a worker says first; anything else is why it cannot start
+READY = b"ready"  # a worker's first message; any other is the reason why it cannot start
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What a worker is at, and since when."""
+@dataclass(eq=False)
+class _Job:
+    """A task, and its outcome once it is done."""
 
-    ticket: int
     task: Task
-    begun: float
+    begun: float = 0.0  # when it was given to a worker
+    outcome: Outcome | None = None
 
 
 class WorkerProcesses:
-    """`sizes`: how much data each client has. `meanwhile` answers in this process until a worker is ready."""
+    """`sizes`: the number of samples of each client. `meanwhile` answers in this process until a worker is ready."""
 
     def __init__(
         self,
@@ -106,10 +106,8 @@ class WorkerProcesses:
         self._meanwhile = meanwhile
         self._deadline: float | None = None
         self._starting = set(range(len(specifications)))
-        self._waiting: dict[int, Task] = {}  # by ticket
-        self._busy: list[_Work | None] = [None] * len(specifications)  # what a worker is at
-        self._outcomes: dict[int, Outcome] = {}
-        self._issued = 0
+        self._waiting: list[_Job] = []
+        self._busy: list[_Job | None] = [None] * len(specifications)  # by worker
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes: list[SpawnProcess] = []
@@ -122,15 +120,18 @@ class WorkerProcesses:
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def submit(self, task: Task) -> int:
-        """The task starts when an outcome is called for: by then all that belong together are here to choose from."""
-        self._issued += 1
-        self._waiting[self._issued] = task
-        return self._issued
+    def run(self, tasks: Iterable[Task], most: int | None, deadline: float | None) -> Iterator[tuple[Task, Outcome]]:
+        for job in start_ahead(tasks, self._queue, most):
+            yield job.task, self._finish(job, deadline)
 
-    def outcome(self, ticket: int, deadline: float | None) -> Outcome:
+    def _queue(self, task: Task) -> _Job:
+        """Let a task wait until an outcome is asked for: by then all that belong together are here to choose from."""
+        self._waiting.append(_Job(task))
+        return self._waiting[-1]
+
+    def _finish(self, job: _Job, deadline: float | None) -> Outcome:
         self._limit(deadline)
-        while ticket not in self._outcomes:
+        while job.outcome is None:
             self._feed()
             alone = self._meanwhile is not None and len(self._starting) == len(self._pipes)
             talking = [pipe for worker, pipe in enumerate(self._pipes) if self._is_to_speak(worker)]
@@ -141,15 +142,14 @@ class WorkerProcesses:
                 self._do_here()
             elif not ready:
                 self._find_late()
-        self._feed()  # whoever asked may take its time with the answer
-        return self._outcomes.pop(ticket)
+        self._feed()  # the caller may take its time with the answer
+        return job.outcome
 
-    def forget(self) -> None:
-        self._waiting.clear()
-        for worker, busy in enumerate(self._busy):
-            if busy is not None:
-                self._hear(worker)  # lest it writes a state after the round's end
-        self._outcomes.clear()
+    def forget(self, client: int | None = None) -> None:
+        self._waiting = [job for job in self._waiting if client not in (None, job.task.client)]
+        for worker, job in enumerate(self._busy):
+            if job is not None and client in (None, job.task.client):
+                self._hear(worker)  # lest it writes a state later
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -164,49 +164,55 @@ class WorkerProcesses:
         return worker in self._starting or self._busy[worker] is not None
 
     def _limit(self, deadline: float | None) -> None:
-        """A worker that hangs in the middle of a message is found, too."""
+        """Set the deadline for transfers, too: a worker that hangs in the middle of a message is found."""
         if deadline != self._deadline:
             self._deadline = deadline
             for pipe in self._pipes:
                 limit_transfers(pipe, deadline)
 
     def _time_left(self) -> float | None:
-        """Until the first of the workers that are at a task is late."""
-        begun = [busy.begun for busy in self._busy if busy is not None]
+        """Return the seconds until the first of the busy workers is late."""
+        begun = [job.begun for job in self._busy if job is not None]
         if self._deadline is None or not begun:
             return None
         return max(0.0, min(begun) + self._deadline - time.monotonic())
 
     def _find_late(self) -> None:
-        for busy in self._busy:
-            if self._deadline is not None and busy is not None and time.monotonic() - busy.begun >= self._deadline:
-                raise too_late(busy.task, self._deadline)
+        for job in self._busy:
+            if self._deadline is not None and job is not None and time.monotonic() - job.begun >= self._deadline:
+                raise too_late(job.task, self._deadline)
 
     def _feed(self) -> None:
+        """Give each idle worker the longest of the tasks that wait; of equal ones the first."""
         for worker in range(len(self._pipes)):
             if self._waiting and not self._is_to_speak(worker):
-                ticket = max(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], -ticket))
-                task = self._waiting.pop(ticket)
-                self._busy[worker] = _Work(ticket, task, time.monotonic())
-                self._send(worker, task)
+                job = max(self._waiting, key=self._size_of)
+                self._waiting.remove(job)
+                job.begun = time.monotonic()
+                self._busy[worker] = job
+                self._send(worker, job.task)
+
+    def _size_of(self, job: _Job) -> int:
+        return self._sizes[job.task.client]
 
     def _do_here(self) -> None:
-        """For the client with least data, so that workers do not wait long for this process to come back."""
+        """Answer for the client with least data, so that workers do not wait long for this process to come back."""
         assert self._meanwhile is not None
-        ticket = min(self._waiting, key=lambda ticket: (self._sizes[self._waiting[ticket].client], ticket))
-        self._outcomes[ticket] = do_in_time(self._meanwhile, self._waiting.pop(ticket), self._deadline)
+        job = min(self._waiting, key=self._size_of)
+        self._waiting.remove(job)
+        job.outcome = do_in_time(self._meanwhile, job.task, self._deadline)
 
     def _hear(self, worker: int) -> None:
-        """Takes what a worker says: that it is ready, or the outcome of its task."""
-        said = self._receive(worker)
+        """Take a worker's message: that it is ready, or the outcome of its task."""
+        message = self._receive(worker)
         if worker in self._starting:
-            if said != READY:
-                raise MachineError(f"A worker could not start: {said.decode()}")
+            if message != READY:
+                raise MachineError(f"A worker could not start: {message.decode()}")
             self._starting.remove(worker)
             return
-        work, self._busy[worker] = self._busy[worker], None
-        assert work is not None
-        self._outcomes[work.ticket] = unpack_outcome(said)
+        job, self._busy[worker] = self._busy[worker], None
+        assert job is not None
+        job.outcome = unpack_outcome(message)
 
     def _send(self, worker: int, task: Task) -> None:
         try:
@@ -231,18 +237,18 @@ class WorkerProcesses:
         process.join(timeout=1)
         return MachineError(
             f"Worker process {process.pid} ended unexpectedly (exit code {process.exitcode}); "
-            "if memory ran out, use fewer --workers. Rounds committed so far are kept: go on with --resume."
+            "if memory ran out, use fewer --workers. Committed rounds are kept: resume with --resume."
         )
 
 
 def _work(pipe: Connection, build_host: BuildHost, specification: bytes) -> None:
-    """A worker's life: build the host, then answer until the parent closes the pipe or dies."""
+    """Run a worker: build the host, then answer until the parent closes the pipe or dies."""
     live_with_parent()
     try:
-        host, said = build_host(specification), READY
+        host, message = build_host(specification), READY
     except RefProtoFLError as problem:
-        host, said = None, str(problem).encode()
+        host, message = None, str(problem).encode()
     with suppress(EOFError, OSError):  # the parent may close the pipe at any time, while the host is built, too
-        pipe.send_bytes(said)
+        pipe.send_bytes(message)
         while host is not None:
             pipe.send_bytes(pack_outcome(host.do(unpack_task(pipe.recv_bytes()))))

@@ -1,13 +1,11 @@
-"""The check of a phase: decoded answers are compared with each other before anything is made of them.
+"""The check of a phase: decoded answers are compared with each other before a method sees any of them.
 
-What counts is the size of the numbers that a method will use (a change of the shared vector, class prototypes), not of
-the fields that carry them: a code of a few bytes may stand for any number. Each answer's size is set against the median
-of the phase, which fewer than half of the clients cannot move out of the others' range.
+The sizes compared are those of the numbers that a method will use (a change of the shared vector, class prototypes),
+not of the fields that carry them: a code of a few bytes may represent any number. Each answer's size is compared with
+the median of the phase, which fewer than half of the clients cannot move out of the others' range.
 
-The accepted answers of a phase, held until all are in: only together do they show which of them stands out.
-
-What was decoded is kept in memory up to a limit. Above that the answers themselves go to a temporary file, encoded, and
-are read once more when their turn comes: memory does not grow with the number of clients.
+Until all answers are in, decoded ones are held in memory up to a limit. Above that the answers go to a temporary file,
+encoded, and are decoded once more when their turn comes: memory does not grow with the number of clients.
 """
 
 import math
@@ -23,11 +21,13 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.errors import MachineError
+from refprotofl.methods.base.cohort import Cohort
+from refprotofl.methods.base.schema import LOST, Refused, is_lost
 from refprotofl.wire import Message, Sparse, decode, encode
 
 FEWEST = 3  # sizes that it takes to call one of them usual
-OUTWEIGHING = 0.3  # share of max-step that is left to a client which outweighs all others together
-LARGER = 10.0  # how many times as large a client's answer may be for its many steps: it says itself how many
+OUTWEIGHING = 0.3  # share of max-step for a client that outweighs all others together
+LARGER = 10.0  # the most that many steps may enlarge a client's answer: it states their number itself
 SUSPECT = 0.1  # share of max-step above which a client is suspected where a round fails
 
 Sizes = dict[str, dict[int, float]]  # by part of the content, then by client
@@ -35,7 +35,7 @@ Sizes = dict[str, dict[int, float]]  # by part of the content, then by client
 
 @runtime_checkable
 class Measured(Protocol):
-    """Decoded content that states the sizes to compare by itself."""
+    """Decoded content that knows the sizes to compare."""
 
     def sizes(self) -> dict[str, float]: ...
 
@@ -133,7 +133,7 @@ Content = TypeVar("Content")
 
 
 class Held(Generic[Content]):
-    """Decoded answers in the order in which they came. `read` decodes an answer once more."""
+    """Decoded answers in the order in which they came. `read` reads a decoded message once more."""
 
     def __init__(self, read: Callable[[int, Message], Content], in_memory: int | None = None) -> None:
         self._read = read
@@ -192,3 +192,92 @@ class Held(Generic[Content]):
         if isinstance(content, Mapping):
             return sum(self._size_of(part) for part in content.values())
         return sum(self._size_of(part) for part in content) if isinstance(content, tuple | list) else 0
+
+
+class Screening:
+    """The check of a round's answers, one phase after the other.
+
+    `compares`: clients' answers are compared with each other. Where a client's presence is protected they are not: if
+    another client's answer decided whether one counts, that would reveal more than the noised sum does. There each
+    answer is shortened to a fixed norm instead.
+    `steps`: of a client's epoch. `usual`: a size that is usual for these clients, whatever their answers are.
+    """
+
+    def __init__(
+        self, max_step: float, compares: bool, steps: Callable[[int], int], usual: Callable[[Iterable[int]], float]
+    ) -> None:
+        self.max_step = max_step
+        self.compares = compares
+        self.round = 0  # of the last request
+        self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
+        self.compared: set[str] = set()  # the verbs whose answers were compared in it
+        self._steps = steps
+        self._usual = usual
+
+    def begin(self, round: int) -> None:
+        """Forget the last round, if this is another."""
+        if round != self.round:
+            self.round, self.standings, self.compared = round, {}, set()
+
+    def screen(
+        self,
+        cohort: Cohort,
+        verb: str,
+        answers: Iterable[tuple[int, Message]],
+        read: Callable[[int, Message], Content],
+    ) -> Iterator[tuple[int, Content]]:
+        """Yield the content of the accepted answers, once all of the phase are in and no outlier is among them."""
+        if not self.compares:
+            for client, answer in answers:
+                yield from accepted(cohort, client, verb, answer, read)
+            return
+        found: Sizes = {}
+        held = Held[Content](read)
+        for client, answer in answers:
+            for _, content in accepted(cohort, client, verb, answer, read):
+                held.add(client, answer, content)
+                for part, size in sizes(content).items():
+                    found.setdefault(part, {})[client] = size
+        self._drop_outliers(cohort, verb, found)
+        yield from held.take(cohort.clients)
+
+    def _drop_outliers(self, cohort: Cohort, verb: str, found: Sizes) -> None:
+        if found:  # content of a form that has no sizes is left to the check before the commit
+            self.compared.add(verb)
+        usual = self._usual({client for by_client in found.values() for client in by_client})
+        for client, standing in compare(found, self.max_step, self._steps, usual).items():
+            if standing.is_outlier:
+                cohort.drop(client, f"{verb}: {self._outlying(standing)}", "outlier")
+            elif client not in self.standings or standing.ratio > self.standings[client].ratio:
+                self.standings[client] = standing
+
+    def _outlying(self, standing: Standing) -> str:
+        part = f"its {standing.part.rpartition('.')[2]}" if not standing.part[-1:].isdigit() else "its answer"
+        outweighs = standing.limit < self.max_step
+        return (
+            f"{part if standing.part else 'its answer'} is {standing.ratio:.3g} times as large as the median of the "
+            f"clients', above the limit of {standing.limit:g} (max-step = {self.max_step:g}"
+            + (", 30 % of it for an answer that outweighs all others)" if outweighs else ")")
+        )
+
+
+def accepted(
+    cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, Message], Content]
+) -> Iterator[tuple[int, Content]]:
+    """Yield the answer's content, or nothing: a client that sends something else than asked for is dropped."""
+    try:
+        if is_lost(answer):
+            raise Refused("its store is lost and did not come back")
+        if LOST in answer:
+            raise Refused("it says that its store is lost, and something else too")
+        content = read(client, answer)
+        if not all(map(math.isfinite, sizes(content).values())):
+            raise Refused("it has numbers that are not finite")
+    except KeyError as field:
+        cohort.drop(client, f"{verb}: the field {field} is missing")
+    except Refused as problem:
+        cohort.drop(client, f"{verb}: {problem}")
+    except Exception as problem:  # an unforeseen way to break the reader costs its sender the turn
+        cohort.drop(client, f"{verb}: it cannot be read ({type(problem).__name__})")
+    else:
+        yield client, content

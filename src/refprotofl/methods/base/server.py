@@ -1,6 +1,5 @@
 """A method's server: what it has, what outlives a round, and how it asks its clients."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from refprotofl.methods.base.broadcast import remember
 from refprotofl.methods.base.cohort import Answers, Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import (
-    LOST,
     MessageSchemas,
     Refused,
     Scope,
@@ -30,7 +28,7 @@ from refprotofl.methods.base.schema import (
     read_answer,
     read_scores,
 )
-from refprotofl.methods.base.screening import Held, Sizes, Standing, compare, norm, sizes
+from refprotofl.methods.base.screening import Screening, accepted, norm
 from refprotofl.methods.declaration import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -96,12 +94,13 @@ class Server(ABC):
         self.num_classes = context.experiment.known_input.num_classes
         self.messages = self.message_schemas(context.scope)
         self.samples = torch.zeros(context.experiment.clients, dtype=torch.int64)  # 0: has not joined yet
-        self._round = 0  # that was asked in last
-        self.standings: dict[int, Standing] = {}  # each client's farthest from the usual in that round
-        self.compared: set[str] = set()  # the verbs whose answers were compared in it
         self.privacy = create_mechanism(context.experiment)
+        compares = context.experiment.max_step > 0 and self.privacy.compares_answers
+        self.screening = Screening(context.experiment.max_step, compares, self.steps_in_epoch, self.usual_memory)
         named = choose_aggregator(context.experiment, self.normalise)
-        self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self._round)  # by the experiment
+        self.named_aggregator: Aggregator = self.privacy.aggregator(
+            named, lambda: self.screening.round
+        )  # by the experiment
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
         # Its tensors are part of the state.
         self.remembered = remember(context.experiment, context.feedback, context.scope.shared)
@@ -215,6 +214,22 @@ class Server(ABC):
         self.samples[client] = answer.whole("samples")
         self.remembered.forget(client)
 
+    def ask(
+        self,
+        cohort: Cohort,
+        verb: str,
+        message: Message | Callable[[int], Message],
+        read: Callable[[int, ValidatedMessage], Content],
+    ) -> Answers[Content]:
+        """Ask the clients of a round, and return what `read` made of each answer, in client order.
+
+        A client that lost its store joins anew and is asked once more. No answer is returned before all were compared
+        (`Screening`). `read` must not change anything: the caller decides what becomes of the answers, and iterates
+        over them once.
+        """
+        self.screening.begin(cohort.round)
+        return Answers(verb, self._screened(cohort, verb, self._answers(cohort, verb, message), read))
+
     def ask_once(
         self,
         cohort: Cohort,
@@ -223,28 +238,9 @@ class Server(ABC):
         clients: Iterable[int],
         read: Callable[[int, ValidatedMessage], Content],
     ) -> Answers[Content]:
-        """Asks some clients for what does not recur every round."""
-        self._enter(cohort.round)
-        answers = cohort.ask(verb, message, to=clients, once=True)
-        return Answers(verb, self._compared(cohort, verb, answers, read))
-
-    def ask(
-        self,
-        cohort: Cohort,
-        verb: str,
-        message: Message | Callable[[int], Message],
-        read: Callable[[int, ValidatedMessage], Content],
-    ) -> Answers[Content]:
-        """`cohort.ask` with each answer read; who lost its store joins anew and is asked once more.
-
-        `read` changes nothing: what is made of the answers is up to whoever goes through them, once.
-        """
-        self._enter(cohort.round)
-        return Answers(verb, self._compared(cohort, verb, self._answers(cohort, verb, message), read))
-
-    def _enter(self, round: int) -> None:
-        if round != self._round:
-            self._round, self.standings, self.compared = round, {}, set()
+        """Ask some clients for something that does not recur every round."""
+        self.screening.begin(cohort.round)
+        return Answers(verb, self._screened(cohort, verb, cohort.ask(verb, message, to=clients, once=True), read))
 
     def _answers(
         self, cohort: Cohort, verb: str, message: Message | Callable[[int], Message]
@@ -257,91 +253,32 @@ class Server(ABC):
             if answer is not None:
                 yield client, answer
 
-    def _compared(
+    def _screened(
         self,
         cohort: Cohort,
         verb: str,
         answers: Iterable[tuple[int, Message]],
         read: Callable[[int, ValidatedMessage], Content],
     ) -> Iterator[tuple[int, Content]]:
-        """Yield what was accepted, once all answers of the phase are in and no outlier is among them."""
-        if not self.compares:
-            for client, answer in answers:
-                yield from self.accepted(cohort, client, verb, answer, read)
-            return
-        found: Sizes = {}
-        held = Held[Content](lambda client, answer: read(client, self.checked(verb, answer)))
-        for client, answer in answers:
-            for _, content in self.accepted(cohort, client, verb, answer, read):
-                held.add(client, answer, content)
-                for part, size in sizes(content).items():
-                    found.setdefault(part, {})[client] = size
-        self._drop_outliers(cohort, verb, found)
-        yield from held.take(cohort.clients)
+        return self.screening.screen(cohort, verb, answers, lambda client, one: read(client, self.checked(verb, one)))
 
-    @property
-    def compares(self) -> bool:
-        """Whether clients' answers are compared with each other.
-
-        Where a client's presence is protected, nobody else's answer may decide whether it counts: that would reveal
-        more than the noised sum does. There each answer is shortened to a fixed norm instead.
-        """
-        return self.experiment.max_step > 0 and self.privacy.compares_answers
-
-    def _drop_outliers(self, cohort: Cohort, verb: str, found: Sizes) -> None:
-        if found:  # content of a form that has no sizes is left to the check before the commit
-            self.compared.add(verb)
-        standings = compare(found, self.experiment.max_step, self._steps, self._usual_memory(found))
-        for client, standing in standings.items():
-            if standing.is_outlier:
-                cohort.drop(client, f"{verb}: {self._outlying(standing)}", "outlier")
-            elif client not in self.standings or standing.ratio > self.standings[client].ratio:
-                self.standings[client] = standing
-
-    def _outlying(self, standing: Standing) -> str:
-        part = f"its {standing.part.rpartition('.')[2]}" if not standing.part[-1:].isdigit() else "its answer"
-        outweighs = standing.limit < self.experiment.max_step
-        return (
-            f"{part if standing.part else 'its answer'} is {standing.ratio:.3g} times as large as the median of the "
-            f"clients', above the limit of {standing.limit:g} (max-step = {self.experiment.max_step:g}"
-            + (", 30 % of it for an answer that outweighs all others)" if outweighs else ")")
-        )
-
-    def _steps(self, client: int) -> int:
-        """Steps of a client's training in an epoch, by the number of samples it joined with; 1 if that is unknown."""
+    def steps_in_epoch(self, client: int) -> int:
+        """Return the steps of a client's epoch, by the number of samples it joined with; 1 if that is unknown."""
         return max(1, -(-int(self.samples[client]) // self.experiment.train.batch_size))
 
-    def _usual_memory(self, found: Sizes) -> float:
-        """The usual size of changes under EF21, in which old clients send little and new ones the whole change."""
-        clients = {client for by_client in found.values() for client in by_client}
+    def usual_memory(self, clients: Iterable[int]) -> float:
+        """Return the usual size of changes under EF21, in which old clients send little and new ones all of it."""
         known = [norm(self.remembered.memory[client]) for client in clients if len(self.remembered.memory)]
         return sorted(known)[len(known) // 2] if known else 0.0
 
-    def accepted(
-        self, cohort: Cohort, client: int, verb: str, answer: Message, read: Callable[[int, ValidatedMessage], Content]
-    ) -> Iterator[tuple[int, Content]]:
-        """The answer's content, or nothing: whoever sends what was not asked for is out of the round."""
-        try:
-            if is_lost(answer):
-                raise Refused("its store is lost and did not come back")
-            if LOST in answer:
-                raise Refused("it says that its store is lost, and something else too")
-            content = read(client, self.checked(verb, answer))
-            if not all(map(math.isfinite, sizes(content).values())):
-                raise Refused("it has numbers that are not finite")
-        except KeyError as field:
-            cohort.drop(client, f"{verb}: the field {field} is missing")
-        except Refused as problem:
-            cohort.drop(client, f"{verb}: {problem}")
-        except Exception as problem:  # a way to break the reader that nobody thought of costs its sender the turn
-            cohort.drop(client, f"{verb}: it cannot be read ({type(problem).__name__})")
-        else:
-            yield client, content
-
     def scores(self, cohort: Cohort) -> Iterator[tuple[int, ValidatedMessage]]:
-        """What clients count of their predictions with the newest shared part."""
+        """Yield each client's counts of its predictions with the newest shared part."""
+
+        def read(client: int, answer: Message) -> ValidatedMessage:
+            return self._read_scores(client, self.checked("evaluate", answer))
+
         for client, answer in cohort.ask("evaluate", self.evaluation()):
-            yield from self.accepted(cohort, client, "evaluate", answer, self._read_scores)
+            yield from accepted(cohort, client, "evaluate", answer, read)
 
     def _read_scores(self, client: int, counts: ValidatedMessage) -> ValidatedMessage:
         """Refuse scores on more samples than the client can have been tested on."""
@@ -365,5 +302,5 @@ class Server(ABC):
         return most
 
     def checked(self, verb: str, answer: Message) -> ValidatedMessage:
-        """The answer as the verb declares it."""
+        """Return the answer, checked against the fields that the verb declares."""
         return read_answer(self.messages, verb, answer)

@@ -15,8 +15,8 @@ from refprotofl.report.formats import accuracies, efforts, footnotes, legend, me
 from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve
 from refprotofl.report.page.elements import Cell, Column, Figure, Page, Part, Section, Table, Tile, words
 from refprotofl.report.statistics import estimate
-from refprotofl.studies.cells import Cell as GridCell
 from refprotofl.studies.results import Result
+from refprotofl.studies.trials import Trial
 
 NEGLIGIBLE = 1e-4  # share of the most bytes below which a method has no place on their axis
 WIDE = 20  # most bytes over least, from which their axis is logarithmic
@@ -108,7 +108,7 @@ def _same_colours(section: Section, names: Iterable[str]) -> Section:
 
 def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
     """The rows of the table with their paired differences, as far as runs are finished."""
-    done = [(GridCell(one.name, one.experiment, one.folder), one.result) for one in members if one.result is not None]
+    done = [(Trial(one.name, one.experiment, one.folder), one.result) for one in members if one.result is not None]
     rows = tabulate(done) if done else []
     names = [row.name for row in rows]
     first = next((name for name in names if name.partition(":")[0] == "refprotofl"), names[0]) if names else ""

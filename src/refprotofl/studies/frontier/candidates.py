@@ -1,11 +1,11 @@
-"""What a frontier is searched among: methods with their switches, each with several schedules of rounds and epochs.
+"""The candidates of a frontier: methods with their switches, each with schedules of rounds and local epochs.
 
-A switch that is `fit` becomes the bytes that one message may have, so that the whole keeps within the limit.
+The value `fit` of a switch becomes the bytes of one message with which the whole run keeps within the limit.
 """
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +15,9 @@ from refprotofl.core.units import read_whole
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods.catalogue import find_method
-from refprotofl.studies.cells import Cell, cell_name, cell_of, read_name, read_switches
 from refprotofl.studies.frontier.limits import Limit, message_within
-from refprotofl.studies.tune.search import SHARE
+from refprotofl.studies.rows import Row, read_row, read_switches
+from refprotofl.studies.trials import VALIDATION, Base, Trial, rung
 from refprotofl.studies.tune.space import spelt_key
 
 _FULL = "fedavg:share=full"
@@ -32,14 +32,14 @@ _WHOLE = (
     f"FedAvg + top-k-ef 5 % = {_FULL}:compress.name=top-k-ef:compress.keep=0.05",
     f"FedAvg + EF21 5 % = {_FULL}:compress.name=ef21:compress.keep=0.05",
 )
-_PERSONAL = ("fedper", "fedrep", "fedpac")  # whose private part is for a client's own mix of classes
+_PERSONAL = ("fedper", "fedrep", "fedpac")  # methods with a private part for a client's own class mix
 
 
-def our_choice(protocol: str, with_schedules: bool) -> tuple[str, ...]:
-    """The methods that are tried where the user names none.
+def default_methods(protocol: str, with_schedules: bool) -> tuple[str, ...]:
+    """Return the methods to try if the user names none.
 
-    Tuned for oneself thin is another model, good for `own` alone. Long rounds, which are recommended for it, are tried
-    with FedAvg, too; not so where the user says which schedules.
+    thin is fine-tuned on the clients only for `own`, the one accuracy that this improves. Long rounds, which are
+    recommended for thin, are tried with FedAvg, too, unless the user gives the schedules.
     """
     own = protocol.startswith("own")
     thin = f"thin:{'thin.tune-rate=0.1' if own else 'thin.tune-epochs=0'}"
@@ -59,22 +59,24 @@ def our_choice(protocol: str, with_schedules: bool) -> tuple[str, ...]:
     )
 
 
-_ANY_LENGTH = 1_000_000  # stands for bytes that are not computed yet
+_ANY_LENGTH = 1_000_000  # bytes in place of `fit`, before they are computed
 _SCHEDULED = ("rounds", "train.local-epochs")
 _FIT = re.compile(r"=\s*fit(?=:|$)")
 
 
 @dataclass(frozen=True)
 class Schedule:
+    """A number of rounds, and the local epochs of each."""
+
     rounds: int
-    epochs: int  # local ones, in each round
+    epochs: int
 
     def __str__(self) -> str:
         return f"{self.rounds}x{self.epochs}"
 
 
 def read_schedules(text: str) -> tuple[Schedule, ...]:
-    """`20x1,6x3`: rounds and the local epochs of each."""
+    """Read schedules such as `20x1,6x3`."""
     found = []
     for one in text.split(","):
         rounds, epochs = (read_whole(word.strip()) for word in one.partition("x")[::2])
@@ -86,7 +88,9 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
 
 @dataclass(frozen=True)
 class Candidate:
-    name: str  # what it is called
+    """A method with one schedule."""
+
+    name: str
     method: str  # with its switches
     schedule: Schedule
 
@@ -97,29 +101,26 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """What is searched, on which experiment, within which limit."""
+    """The candidates of a search, the experiment that it starts from, and its limit."""
 
-    file: Path | None
-    preset: str | None
-    settings: tuple[str, ...]
-    methods: tuple[str, ...] | None  # None: all of ours that the experiment lets
-    schedules: tuple[Schedule, ...]  # none: those that follow from the experiment
+    base: Base
+    methods: tuple[str, ...] | None  # None: the default methods that can run the experiment
+    schedules: tuple[Schedule, ...]  # none: two that follow from the experiment
     limit: Limit
     seeds: tuple[int, ...]
     protocol: str
-    ends: int  # how many candidates are run to their end, at least
+    ends: int  # least number of candidates that run all their rounds
     out: Path
 
     @cached_property
-    def tried(self) -> tuple[str, ...]:
-        """Methods with their switches. Where none is left, the first one tells what is wrong."""
+    def rows(self) -> tuple[Row, ...]:
+        """Methods with their switches. If no default method can run the experiment, the first one's error says why."""
         if self.methods is not None:
-            return self.methods
-        ours = our_choice(self.protocol, with_schedules=bool(self.schedules))
-        return tuple(filter(self._lets, ours)) or ours
+            return tuple(map(read_row, self.methods))
+        ours = tuple(map(read_row, default_methods(self.protocol, with_schedules=bool(self.schedules))))
+        return tuple(row for row in ours if self._can_run(row.asked)) or ours
 
-    def _lets(self, asked: str) -> bool:
-        method = read_name(asked)[1]
+    def _can_run(self, method: str) -> bool:
         try:
             _check_fit(method, prepare(self._load(method)))
         except InputError:
@@ -127,22 +128,23 @@ class Request:
         return True
 
     @cached_property
-    def base(self) -> Experiment:
-        return self._load(read_name(self.tried[0])[1])
+    def experiment(self) -> Experiment:
+        """The experiment of the first method, as the user gave it."""
+        return self._load(self.rows[0].asked)
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """One that never sends has no use for another schedule; one whose switches name a schedule has that alone."""
-        rounds, epochs = self.base.rounds, self.base.train.local_epochs
+        """A method that never sends runs one schedule; so does one whose switches set it."""
+        rounds, epochs = self.experiment.rounds, self.experiment.train.local_epochs
         usual = (Schedule(rounds, epochs), Schedule(max(1, math.ceil(0.3 * rounds)), 3 * epochs))
         schedules = self.schedules or usual
         first, found = schedules[0], []
-        for name, asked in map(read_name, self.tried):
-            method, named = _own_schedule(asked)
+        for row in self.rows:
+            method, named = _own_schedule(row.asked)
             own = (Schedule(named.get("rounds", first.rounds), named.get("train.local-epochs", first.epochs)),)
             own_or_all = own if named or not _sends(method) else schedules
             fitted = [self._fitted(method, one) for one in own_or_all]
-            names = fitted if name == asked else [name] * len(fitted)
+            names = fitted if row.name == row.asked else [row.name] * len(fitted)
             found += list(map(Candidate, names, fitted, own_or_all))
         return tuple(dict.fromkeys(found) if self.methods is not None else _each_run_once(found))
 
@@ -157,56 +159,52 @@ class Request:
         length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing, free, late)
         return _FIT.sub(f"={length}", method)
 
-    def cell(self, candidate: Candidate, rounds: int, seed: int) -> Cell:
-        """A run of its first rounds. More of them go on in the same folder, if the method lets them."""
+    def trial(self, candidate: Candidate, rounds: int, seed: int) -> Trial:
+        """Return a trial of the candidate's first rounds; more rounds resume it, if the method allows that."""
         schedule = candidate.schedule
-        own = [*self._settings, f"rounds={rounds}", f"train.local-epochs={schedule.epochs}"]
-        cell = cell_of(self.file, self.preset, own, candidate.method, seed, self.out / "runs")
-        named = replace(cell, name=candidate.title)
-        if find_method(cell.experiment.method).depends_on_rounds:
-            return named
-        whole = cell.experiment.model_copy(update={"rounds": schedule.rounds})
-        return replace(named, folder=self.out / "runs" / cell_name(whole))
+        own = (f"rounds={rounds}", f"train.local-epochs={schedule.epochs}")
+        row = Row(candidate.title, candidate.method, own)
+        return rung(self._validated.trial(row, seed, self.out / "runs"), schedule.rounds)
 
     def epochs(self, candidate: Candidate) -> int:
-        """Passes over its samples of a client that takes part in every round, with those after the last one."""
-        whole = self.cell(candidate, candidate.schedule.rounds, self.seeds[0]).experiment
+        """Return the local epochs of a client that takes part in every round, with those after the last round."""
+        whole = self.trial(candidate, candidate.schedule.rounds, self.seeds[0]).experiment
         method = find_method(whole.method)
         return whole.rounds * method.local_epochs(whole) + method.finetune_epochs(whole)
 
     def command(self, candidate: Candidate, data: Path | None) -> list[str]:
-        """How the candidate is run by itself, on the test set of what lies in `data`."""
+        """Return the command that runs the candidate by itself and scores it on the test set."""
         method, switches = read_switches(candidate.method)
         schedule = candidate.schedule
         own = [f"method={method}", *switches]
         own += [f"rounds={schedule.rounds}", f"train.local-epochs={schedule.epochs}"]
         named = {_key(one) for one in own} | {"validation", "seed"}
-        keys = [*(one for one in self.settings if _key(one) not in named), *own]
-        if cell_of(self.file, self.preset, keys, method, self.seeds[0], self.out).experiment.validation:
+        base = self.base
+        keys = [*(one for one in base.settings if _key(one) not in named), *own]
+        if replace(base, settings=tuple(keys)).experiment(Row(method, method), self.seeds[0]).validation:
             keys.append("validation=0")
-        words = ["refprotofl", "run", *([str(self.file)] if self.file else [])]
-        words += ["--preset", self.preset] if self.preset else []
+        words = ["refprotofl", "run", *([str(base.file)] if base.file else [])]
+        words += ["--preset", base.preset] if base.preset else []
         words += ["--data", str(data)] if data else []
         return [*words, *(word for one in keys for word in ("--set", one))]
 
     @property
     def searched(self) -> Experiment:
-        """That of the first candidate, with data held out."""
-        return self.cell(self.candidates[0], self.candidates[0].schedule.rounds, self.seeds[0]).experiment
+        """The experiment of the first candidate, with validation data held out."""
+        return self.trial(self.candidates[0], self.candidates[0].schedule.rounds, self.seeds[0]).experiment
 
     @cached_property
-    def _settings(self) -> Sequence[str]:
-        """Those that were asked for, always with data held out: the test set is never scored."""
-        return [*self.settings, *([] if self.base.validation else [f"validation={SHARE}"])]
+    def _validated(self) -> Base:
+        return self.base if self.experiment.validation else self.base.under(f"validation={VALIDATION}")
 
     def _load(self, method: str) -> Experiment:
-        """What was asked for with this method, whatever its schedule and what fits."""
+        """Load the experiment of a method, without its own schedule and with any bytes for `fit`."""
         any_length = _FIT.sub(f"={_ANY_LENGTH}", _own_schedule(method)[0])
-        return cell_of(self.file, self.preset, self.settings, any_length, self.seeds[0], self.out).experiment
+        return self.base.experiment(Row(method, any_length), self.seeds[0])
 
 
 def _each_run_once(found: Iterable[Candidate]) -> Iterable[Candidate]:
-    """Under the first of its names: long rounds may be those of the experiment."""
+    """Drop repeated runs: the schedule of long rounds may be the experiment's own."""
     once: dict[tuple[str, Schedule], Candidate] = {}
     for one in found:
         once.setdefault((one.method, one.schedule), one)
@@ -218,7 +216,7 @@ def _key(setting: str) -> str:
 
 
 def _own_schedule(asked: str) -> tuple[str, dict[str, int]]:
-    """The method without the rounds and epochs among its switches, and these by key."""
+    """Return the method without the switches of its schedule, and these by key."""
     method, switches = read_switches(asked)
     named: dict[str, int] = {}
     for one in switches:
@@ -226,19 +224,19 @@ def _own_schedule(asked: str) -> tuple[str, dict[str, int]]:
         if key in _SCHEDULED:
             named[key] = read_whole(value) or 0
             if not named[key]:
-                raise InputError(f"{asked}: {key} = {value} is no whole number of 1 or more.")
+                raise InputError(f"{asked}: {key} = {value} is not a whole number of at least 1.")
     others = [one for one in switches if _key(one) not in _SCHEDULED]
     return ":".join([method, *others]), named
 
 
 def _check_fit(method: str, experiment: Experiment) -> None:
-    """What is not a message of that length would go beyond what is allowed."""
+    """Refuse `fit` where the bytes of other messages would exceed the limit."""
     if len(_FIT.findall(method)) == 1:
-        raise InputError(f"{method}: fit stands for the bytes of a message either way, so both budgets must have it.")
+        raise InputError(f"{method}: fit is the bytes of a message in either direction, so both budgets must have it.")
     if _FIT.search(method) and find_method(experiment.method).join_payload(experiment):
         raise InputError(
-            f"{method}: fit does not know the bytes of what a client is sent when it joins, such as the public set "
-            "with public.train-on; say bytes."
+            f"{method}: fit does not include the bytes that a client is sent when it joins, such as the public set "
+            "with public.train-on; give bytes instead."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a link allows: bytes in all, bytes of a client's round, or seconds over a link; and what a run takes of it."""
+"""Limits of a run's traffic: total bytes, bytes of a client's round, or seconds on a link; and the traffic of a run."""
 
 import math
 from collections import Counter
@@ -12,31 +12,31 @@ from refprotofl.core.units import size
 from refprotofl.records.events import Event, read_events, read_traffic
 from refprotofl.records.summary import Summary
 
-SPARED = 0.01  # of a limit, for what joining takes and what messages say beside their code
-JOINING = 32  # bytes of who is handed out nothing when it joins, at most
+SPARED = 0.01  # share of a limit, for joining and the headers of messages
+JOINING = 32  # most bytes of joining without a join payload
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a run sends, up to its last round; of a run that was cut short, what it would."""
+    """The traffic of a run, or the projected traffic of a longer one."""
 
     rounds: int
-    participations: float  # clients' rounds
+    participations: float  # sum over rounds of the clients that took part
     up: float  # bytes of all clients
     down: float
-    once: float
-    messages: float  # both ways, without those that come once
-    joined: float  # clients that what comes once went to
-    busiest: float  # bytes of a client's largest round, both ways, with what it is sent when it joins
+    once: float  # one-time traffic
+    messages: float  # both ways, without one-time traffic
+    joined: float  # clients that had one-time traffic
+    busiest: float  # bytes of a client's largest round, both ways, with joining
 
     @property
     def total(self) -> float:
         return self.up + self.down + self.once
 
     def longer(self, rounds: int, like: "Sent | None" = None, joined: float = 0) -> "Sent":
-        """With so many rounds: those to come are like that one, or like those that were run on average.
+        """Project to `rounds` rounds: further ones are like `like`, or like the average so far.
 
-        `joined` clients will have joined by then, if more than so far.
+        `joined` clients will have joined by then, if these are more than so far.
         """
         like = like or self
         more = (rounds - self.rounds) / like.rounds
@@ -54,10 +54,10 @@ class Sent:
 
 
 def sent_by(summary: Summary, folder: Path) -> Sent:
-    """Where the run's events are gone, its largest round is taken for a usual one in which a client joins."""
-    told = summary["communication"]
-    up, down, participations = told["uplink"], told["downlink"], summary["full_model"]["participations"]
-    once, joined = told["one_off"]["payload_bytes"], told["one_off"]["messages"] / 2  # a request and its answer
+    """Return the traffic of a finished run; without its events, its largest round is an average one plus joining."""
+    sent = summary["communication"]
+    up, down, participations = sent["uplink"], sent["downlink"], summary["full_model"]["participations"]
+    once, joined = sent["one_off"]["payload_bytes"], sent["one_off"]["messages"] / 2  # a request and its answer
     usual = (up["payload_bytes"] + down["payload_bytes"]) / max(participations, 1)
     every = (_sent_in(event) for event in _rounds_of(folder))
     return Sent(
@@ -73,7 +73,7 @@ def sent_by(summary: Summary, folder: Path) -> Sent:
 
 
 def sent_in(folder: Path, round: int) -> Sent | None:
-    """What crossed in one round of a run; None where its events are not there."""
+    """Return the traffic of one round; None without the run's events."""
     return next((_sent_in(event) for event in _rounds_of(folder) if event["round"] == round), None)
 
 
@@ -106,12 +106,12 @@ class Limit(Protocol):
     def words(self) -> str: ...
 
     def share(self, sent: Sent) -> float:
-        """What of the allowance is taken; above 1 is too much."""
+        """Return the share of the limit that the traffic takes; above 1 it is exceeded."""
 
 
 @dataclass(frozen=True)
 class Total:
-    """Bytes of all clients, both ways and once."""
+    """A limit of the bytes of all clients: uplink, downlink and one-time traffic."""
 
     bytes: int
 
@@ -125,7 +125,7 @@ class Total:
 
 @dataclass(frozen=True)
 class EachRound:
-    """Bytes of one client in any round, both ways, with what it is sent when it joins."""
+    """A limit of the bytes of one client in any round, both ways, with joining."""
 
     bytes: int
 
@@ -139,7 +139,7 @@ class EachRound:
 
 @dataclass(frozen=True)
 class Deadline:
-    """Seconds on the link of a client that takes part in every round; what it computes meanwhile is not in them."""
+    """A limit of the seconds on the link of a client that takes part in every round, without its computing time."""
 
     link: Link
     name: str
@@ -158,9 +158,9 @@ class Deadline:
 
 
 def message_within(limit: Limit, rounds: int, participants: int, closing: int, free: bool, late: bool = False) -> int:
-    """The bytes that each message may have: one up and one down in each round, and one to who closes.
+    """Return the bytes that each message may have: one each way in every round, and one per closing client.
 
-    `free`: the first round has none down. `late`: some clients join later, in rounds that do.
+    `free`: the first round has no message down. `late`: some clients join in later rounds.
     """
     up = rounds * participants
     down = up - free * participants + closing
@@ -171,5 +171,5 @@ def message_within(limit: Limit, rounds: int, participants: int, closing: int, f
 
     none, each = share(0), share(1) - share(0)
     if each <= 0 or not math.isfinite(none):
-        return 1  # a link beside whose waiting no byte counts
+        return 1  # a link whose latency makes bytes negligible
     return max(1, math.floor((1 - SPARED - none) / each))

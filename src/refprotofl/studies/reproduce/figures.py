@@ -13,10 +13,10 @@ from refprotofl.report.pictures.accuracy import Stop, draw_curves, draw_sweep
 from refprotofl.report.pictures.embedding import draw_embeddings, embed_run
 from refprotofl.report.pictures.partition import draw_partitions, partition_panel
 from refprotofl.report.statistics import estimate
-from refprotofl.studies.cells import Cell
 from refprotofl.studies.reproduce.cells import read_study
 from refprotofl.studies.reproduce.studies import Grid, Results, Row, Scope
 from refprotofl.studies.results import Point, Result
+from refprotofl.studies.trials import Trial
 
 SUFFIXES = (".png", ".pdf")
 
@@ -34,10 +34,10 @@ def partition_figure(grid: Grid, scope: Scope, data: Path | None, folder: Path) 
     return told
 
 
-def finished_runs(grid: Grid, data: Path | None) -> tuple[list[Cell], list[Cell]]:
+def finished_runs(grid: Grid, data: Path | None) -> tuple[list[Trial], list[Trial]]:
     """Cells whose run folder holds a finished run, and the others; under the labels of their rows."""
-    found: list[Cell] = []
-    lacking: list[Cell] = []
+    found: list[Trial] = []
+    lacking: list[Trial] = []
     for study, block, row in grid.rows():
         cell = grid.cell(study, block, row, grid.seeds[0])
         cell = replace(cell, folder=current_folder(cell.folder, cell.experiment, data))
@@ -45,7 +45,7 @@ def finished_runs(grid: Grid, data: Path | None) -> tuple[list[Cell], list[Cell]
     return found, lacking
 
 
-def tsne_figure(grid: Grid, runs: Sequence[Cell], data: Path | None, folder: Path) -> list[str]:
+def tsne_figure(grid: Grid, runs: Sequence[Trial], data: Path | None, folder: Path) -> list[str]:
     """Figure 2: a panel for each of these finished runs, by name."""
     panels = {cell.name: embed_run(cell.folder, data) for cell in runs}
     samples = grid.studies[0].blocks[0].label if grid.studies else ""

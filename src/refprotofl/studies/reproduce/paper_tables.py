@@ -13,7 +13,6 @@ from refprotofl.experiment import Experiment
 from refprotofl.report.formats import difference, points, with_interval
 from refprotofl.report.statistics import Estimate, Standing, estimate, standings
 from refprotofl.report.tables import Entry, Table
-from refprotofl.studies.cells import key_of
 from refprotofl.studies.reproduce.cells import Read, read_study, record
 from refprotofl.studies.reproduce.statistics import (
     ENOUGH,
@@ -26,6 +25,7 @@ from refprotofl.studies.reproduce.statistics import (
 )
 from refprotofl.studies.reproduce.studies import Grid, Results, Row, Study
 from refprotofl.studies.reproduce.verdicts import RULE, Setting, verdict
+from refprotofl.studies.rows import key_of
 
 MISSING = "missing"
 _MARKED = "Bold: the best mean; †: within noise of it by the paired interval"

@@ -9,11 +9,11 @@ from refprotofl.core.user_code import is_reference
 from refprotofl.data.loading import NAMES, load_dataset, locate
 from refprotofl.experiment.presets import PRESETS, load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method
-from refprotofl.studies.cells import read_switches
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies
 from refprotofl.studies.reproduce.studies import Grid, Scope, Tuned, Variant, scored_by, studies_of
-from refprotofl.studies.tune.trials import read_searched, read_tuned
+from refprotofl.studies.rows import read_switches
+from refprotofl.studies.tune.settings import read_searched, read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
 WHATS = (

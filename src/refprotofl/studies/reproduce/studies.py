@@ -21,10 +21,11 @@ from refprotofl.core.escaping import for_file_name
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment.presets import load_experiment, set_keys
 from refprotofl.report.comparable import check_settings
-from refprotofl.studies.cells import Cell, cell_of, key_of, read_switches
 from refprotofl.studies.reproduce.verdicts import PRESET, Setting
 from refprotofl.studies.results import Result
-from refprotofl.studies.runner import Done
+from refprotofl.studies.rows import Row as StudyRow
+from refprotofl.studies.rows import key_of, read_switches
+from refprotofl.studies.trials import Base, Trial, unique
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "cifar100")
 ALPHAS = (0.5, 100.0)
@@ -345,14 +346,13 @@ class Grid:
         hashes = {load_experiment(None, self.preset, settings).hash for settings in ((), self.settings)}
         return "paper's" if len(hashes) == 1 else "changed"
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[Trial]:
         """Seed by seed, so that an interrupted grid is complete for its first seeds."""
-        found: dict[str, Cell] = {}
-        for seed in self.seeds:
-            for study, block, row in self.rows():
-                cell = self.cell(study, block, row, seed)
-                found.setdefault(cell.experiment.hash, replace(cell, name=f"{block.label}: {row.label}"))
-        return list(found.values())
+        return unique(
+            replace(self.cell(study, block, row, seed), name=f"{block.label}: {row.label}")
+            for seed in self.seeds
+            for study, block, row in self.rows()
+        )
 
     def rows(self) -> Iterator[tuple[Study, Block, Row]]:
         for study in self.studies:
@@ -360,14 +360,14 @@ class Grid:
                 for row in block.rows:
                     yield study, block, row
 
-    def cell(self, study: Study, block: Block, row: Row, seed: int) -> Cell:
+    def cell(self, study: Study, block: Block, row: Row, seed: int) -> Trial:
         """Under the row's label."""
         own = [f"dataset={json.dumps(block.dataset)}", f"alpha={block.alpha:g}", *block.settings]
         tuned = self.tuned_of(study, block, row)
         said = set_keys(self.settings) & row.searched  # a rate that gives way to a search does to the user, too
         asked = row.without(said | {key_of(one) for one in tuned})
-        settings = [*tuned, *self.settings, *own]
-        return replace(cell_of(None, self.preset, settings, asked, seed, self.out / "runs"), name=row.label)
+        base = Base(None, self.preset, (*tuned, *self.settings, *own))
+        return base.trial(StudyRow(row.label, asked), seed, self.out / "runs")
 
     def tuned_of(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
         """What a search chose for the method: the entry that has most of the row's switches and no others.
@@ -397,7 +397,7 @@ class Grid:
                 cells = [self.cell(study, block, row, self.seeds[0]) for row in block.rows]
                 check_settings([cell.experiment.plain() for cell in cells], self.may_differ(study, block))
 
-    def done(self, study: Study, block: Block, results: Results) -> Iterator[Done]:
+    def done(self, study: Study, block: Block, results: Results) -> Iterator[tuple[Trial, Result]]:
         """The finished runs of a block, under their rows' labels."""
         for row in block.rows:
             for seed in self.seeds:

@@ -1,9 +1,9 @@
 """A search for each of several methods, on the same data and with the same budget."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -12,75 +12,61 @@ from refprotofl.core.units import counted
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.session import Callback, Workers
-from refprotofl.methods.catalogue import find_method
-from refprotofl.studies.cells import Cell, cell_name, cell_of, read_name
-from refprotofl.studies.results import CELLS, KeptResults
-from refprotofl.studies.runner import Done, Failed, beside_longer, run_cells
-from refprotofl.studies.timing import Pace, pace_of, workers_for
+from refprotofl.studies.planner import Study
+from refprotofl.studies.rows import Row, check_rows, read_row
+from refprotofl.studies.trials import VALIDATION, Base, Trial, rung
 from refprotofl.studies.tune.space import Dimension, dimensions_of, refuse_unusable
-from refprotofl.studies.tune.strategies import STRATEGIES, Budget, Search, Trial
-
-SHARE = 0.1  # of their training samples that clients hold out, unless the experiment says otherwise
-
-Watch = Callable[[Sequence[Cell]], Callable[[int, Cell], Callback]]
+from refprotofl.studies.tune.strategies import STRATEGIES, Budget, Configuration, Search
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is searched, and on which experiment."""
+    """The methods, keys and values of a search, and the experiment that it starts from."""
 
-    file: Path | None
-    preset: str | None
-    settings: tuple[str, ...]
-    methods: tuple[str, ...]
+    base: Base
+    methods: tuple[str, ...]  # with their switches
     dimensions: tuple[Dimension, ...]
     strategy: str
-    trials: int  # for strategies that draw
+    trials: int  # of strategies that draw
     seeds: tuple[int, ...]
     protocol: str
     out: Path
 
-    def cell(self, name: str, trial: Trial, seed: int) -> Cell:
-        """A run of a trial. One that goes on with more rounds does so in the same folder, if its method lets it."""
-        own = [*self._settings, f"rounds={trial.rounds}", *trial.typed]
-        cell = cell_of(self.file, self.preset, own, name, seed, self.out / "runs")
-        named = replace(cell, name=":".join([name, *trial.typed]))
-        if find_method(cell.experiment.method).depends_on_rounds:
-            return named
-        whole = cell.experiment.model_copy(update={"rounds": self.rounds})
-        return replace(named, folder=self.out / "runs" / cell_name(whole))
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment of the first method and seed, without anything that is searched."""
+        return self._validated.experiment(_row(self.methods[0]), self.seeds[0])
 
     @cached_property
-    def base(self) -> Experiment:
-        """Without anything that is searched: what all trials have in common, but for the method."""
-        return self._without_trial(self._settings)
+    def _validated(self) -> Base:
+        """The base with validation data held out: a search never scores the test set."""
+        first = self.base.experiment(_row(self.methods[0]), self.seeds[0])
+        return self.base if first.validation else self.base.under(f"validation={VALIDATION}")
 
-    @cached_property
-    def _settings(self) -> list[str]:
-        """Those that were asked for, always with data held out: the test set is never scored."""
-        asked = self._without_trial(self.settings).validation
-        return [*self.settings, *([] if asked else [f"validation={SHARE}"])]
+    def search(self, method: str) -> Search:
+        budget = Budget(self.experiment.rounds, self.trials)
+        return STRATEGIES[self.strategy](dimensions_of(method, self.dimensions), budget)
 
-    def _without_trial(self, settings: Sequence[str]) -> Experiment:
-        return cell_of(self.file, self.preset, settings, self.methods[0], self.seeds[0], self.out).experiment
+    def trial(self, method: str, configuration: Configuration, seed: int) -> Trial:
+        base = self._validated.under(f"rounds={configuration.rounds}")
+        trial = base.trial(_row(method, configuration.typed), seed, self.out / "runs")
+        return rung(trial, self.experiment.rounds)
 
-    @property
-    def rounds(self) -> int:
-        return self.base.rounds
+    def over_seeds(self, method: str, configuration: Configuration) -> list[Trial]:
+        return [self.trial(method, configuration, seed) for seed in self.seeds]
 
-    def search(self, name: str) -> Search:
-        budget = Budget(self.rounds, self.trials)
-        return STRATEGIES[self.strategy](dimensions_of(name, self.dimensions), budget)
+
+def _row(method: str, settings: Sequence[str] = ()) -> Row:
+    return Row(":".join([method, *settings]), method, tuple(settings))
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A trial and how it did."""
+class ConfigurationResult:
+    """The scores of a configuration."""
 
-    trial: Trial
+    configuration: Configuration
     values: dict[int, float]  # by seed
-    failed: str = ""  # why it came to nothing
+    failed: str = ""  # the reason, if a run failed
 
     @property
     def score(self) -> float:
@@ -88,142 +74,94 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """One method's search."""
+class SearchResult:
+    """The search of one method."""
 
-    name: str
-    chosen: Tried
-    tried: tuple[Tried, ...]
-    at_an_end: tuple[str, ...]  # keys whose chosen value is the last of those that were allowed
+    method: str
+    chosen: ConfigurationResult
+    tried: tuple[ConfigurationResult, ...]  # each experiment once
+    at_an_end: tuple[str, ...]  # keys whose chosen value is the first or last of those allowed
 
 
 def check(request: Request) -> int:
-    """Refuses a search that cannot be done, or that is not the same for all; gives the number of a method's trials."""
-    if not request.methods or not request.seeds or not request.dimensions:
-        raise InputError("A search needs a method, a seed, and a key with --search.")
+    """Refuse a search that cannot be done, or not with the same budget for all; return the trials of each method."""
+    if not request.dimensions:
+        raise InputError("A search needs a key and its values: --search train.lr=0.01,0.1.")
     for one in request.methods:
-        if read_name(one)[0] != one:
-            raise InputError(f"{one}: a search writes what it finds by method, so leave the name out.")
-    for what, named in (("method", request.methods), ("seed", request.seeds)):
-        if len({*named}) < len(named):
-            raise InputError(f"A {what} is named twice: {', '.join(map(str, named))}.")
+        if read_row(one).name != one:
+            raise InputError(f"{one}: remove the name; a search writes its results by method.")
+    check_rows([Row(one, one) for one in request.methods], request.seeds)
     check_protocol(request.protocol)
     refuse_unusable(request.dimensions, request.methods)
-    counts = {name: len(_trials_ahead(request, name)) for name in request.methods}
+    counts = {method: len(_planned(request, method)) for method in request.methods}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
         raise InputError(
-            f"Every method gets the same budget, but the trials that are not the same in other words would be: {told}. "
-            "Give a method another key or more values with --search METHOD@key=values; draws that repeat themselves "
-            "get fewer in a range than in a short list of values."
+            f"Every method gets the same budget, but the numbers of different trials would be: {listed}. "
+            "Give a method another key or more values with --search METHOD@key=values; repeated draws are more "
+            "frequent in a short list of values than in a range."
         )
     return next(iter(counts.values()))
 
 
-def _trials_ahead(request: Request, name: str) -> set[str]:
-    """Different experiments that the search would come to, whatever their scores, by their hashes."""
+def _planned(request: Request, method: str) -> set[str]:
+    """Return the hashes of the experiments that the search runs if all scores are equal."""
     found: set[str] = set()
-    search = request.search(name)
+    search = request.search(method)
     proposed = next(search)
     while True:
-        for trial in proposed:
-            experiment = request.cell(name, trial, request.seeds[0]).experiment
-            prepare(experiment)  # a method of the user's own checks its options here
-            found.add(experiment.hash)
+        for configuration in proposed:
+            trial = request.trial(method, configuration, request.seeds[0])
+            prepare(trial.experiment)  # a user's method checks its options here
+            found.add(trial.hash)
         try:
             proposed = search.send(dict.fromkeys(proposed, 0.0))
         except StopIteration:
             return found
 
 
-def tune(request: Request, data: Path | None, workers: Workers, watch: Watch) -> Iterator[Tuned]:
-    """Method by method. What was tried before is read, so a search that was interrupted goes on."""
-    paces = _run_first(request, partial(_run, request, data, workers, watch))
-
-    def workers_of(cell: Cell) -> Workers:
-        return workers_for(max((pace.total(cell.experiment) for pace in paces), default=math.inf), workers)
-
-    run = partial(_run, request, data, workers_of, watch)
-    for name in request.methods:
-        tried: dict[Trial, Tried] = {}
-        search = request.search(name)
-        proposed = next(search)
-        while True:
-            new = [trial for trial in dict.fromkeys(proposed) if trial not in tried]
-            tried |= _try(request, name, new, run)
-            try:
-                proposed = search.send({trial: tried[trial].score for trial in dict.fromkeys(proposed)})
-            except StopIteration as ended:
-                yield _tuned(request, name, tried[ended.value], list(tried.values()))
-                break
-
-
-Run = Callable[[Sequence[Cell], Callable[[Failed], None]], Iterator[Done]]
-
-
-def _run(
-    request: Request,
-    data: Path | None,
-    workers: Workers | Callable[[Cell], Workers],
-    watch: Watch,
-    cells: Sequence[Cell],
-    failed: Callable[[Failed], None],
-) -> Iterator[Done]:
-    placed = [beside_longer(cell, request.out / "runs", data) for cell in cells]
-    yield from run_cells(placed, data, workers, watch(placed), kept=KeptResults(request.out / CELLS), failed=failed)
-
-
-def _run_first(request: Request, run: Run) -> list[Pace]:
-    """The first run of each method, before there are hours of others': it tells whether the method has the protocol.
-
-    And how long runs take.
-    """
-    paces = []
-    first = [request.cell(name, next(request.search(name))[0], request.seeds[0]) for name in request.methods]
-    for cell, result in run(first, lambda failed: None):
+def first_runs(request: Request) -> Study[None]:
+    """Run each method once, before hours are spent on the others: InputError if one lacks the protocol."""
+    trials = [request.trial(method, next(request.search(method))[0], request.seeds[0]) for method in request.methods]
+    outcomes = yield trials
+    for trial, result in outcomes.of(trials):
         scored = [name for name, value in result["summary"]["accuracy"].items() if value is not None]
         if scored and request.protocol not in scored:
             raise InputError(
-                f"--protocol {request.protocol}: method = {cell.experiment.method!r} has no such accuracy here, only "
+                f"--protocol {request.protocol}: method = {trial.experiment.method!r} has no such accuracy here, only "
                 f"{', '.join(scored)}."
             )
-        paces.append(pace_of(result["summary"]))
-    return paces
 
 
-def _try(request: Request, name: str, trials: Sequence[Trial], run: Run) -> dict[Trial, Tried]:
-    found = {trial: Tried(trial, {}) for trial in trials}
-    cells: dict[str, Cell] = {}
-    trials_of: dict[str, list[Trial]] = {}  # several may be the same experiment, in other words
-    for trial in trials:
-        for seed in request.seeds:
-            cell = request.cell(name, trial, seed)
-            cells[cell.experiment.hash] = cell
-            trials_of.setdefault(cell.experiment.hash, []).append(trial)
-
-    def fail(cell: Cell, reason: str) -> None:
-        for trial in trials_of[cell.experiment.hash]:
-            found[trial] = replace(found[trial], failed=reason)
-
-    for cell, result in run(list(cells.values()), lambda failed: fail(failed.cell, str(failed.problem))):
-        score = result["summary"]["accuracy"].get(request.protocol)
-        if score is None:
-            fail(cell, f"no client could be scored by {request.protocol}")
-            continue
-        for trial in trials_of[cell.experiment.hash]:
-            found[trial] = replace(found[trial], values={**found[trial].values, cell.experiment.seed: score})
-    return found
+def tune(request: Request, method: str) -> Study[SearchResult]:
+    """Search one method. Finished trials are read, so an interrupted search resumes."""
+    tried: dict[Configuration, ConfigurationResult] = {}
+    search = request.search(method)
+    proposed = next(search)
+    while True:
+        new = [one for one in dict.fromkeys(proposed) if one not in tried]
+        trials = {one: request.over_seeds(method, one) for one in new}
+        outcomes = yield [trial for some in trials.values() for trial in some]
+        tried |= {
+            one: ConfigurationResult(one, *outcomes.scores(some, request.protocol)) for one, some in trials.items()
+        }
+        try:
+            proposed = search.send({one: tried[one].score for one in dict.fromkeys(proposed)})
+        except StopIteration as ended:
+            return _search_result(request, method, tried[ended.value], list(tried.values()))
 
 
-def _tuned(request: Request, name: str, chosen: Tried, tried: list[Tried]) -> Tuned:
-    """What the same experiment was tried as in other words is told once, by the words that were chosen."""
+def _search_result(
+    request: Request, method: str, chosen: ConfigurationResult, tried: list[ConfigurationResult]
+) -> SearchResult:
+    """Configurations that are the same experiment are listed once, as the chosen one if it is among them."""
     if chosen.failed:
-        raise RunError(f"{name}: none of {counted(len(tried), 'trial')} came to a result: {chosen.failed}")
-    once = {_hash(request, name, one): one for one in tried} | {_hash(request, name, chosen): chosen}
-    values = dict(chosen.trial.settings)
-    ends = [one.key for one in dimensions_of(name, request.dimensions) if one.values.is_end(values[one.key])]
-    return Tuned(name, chosen, tuple(once.values()), tuple(ends))
+        raise RunError(f"{method}: none of {counted(len(tried), 'trial')} finished: {chosen.failed}")
+    once = {_hash(request, method, one): one for one in tried} | {_hash(request, method, chosen): chosen}
+    values = dict(chosen.configuration.settings)
+    ends = [one.key for one in dimensions_of(method, request.dimensions) if one.values.is_end(values[one.key])]
+    return SearchResult(method, chosen, tuple(once.values()), tuple(ends))
 
 
-def _hash(request: Request, name: str, tried: Tried) -> str:
-    return request.cell(name, tried.trial, request.seeds[0]).experiment.hash
+def _hash(request: Request, method: str, one: ConfigurationResult) -> str:
+    return request.trial(method, one.configuration, request.seeds[0]).hash

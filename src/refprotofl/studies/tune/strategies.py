@@ -1,13 +1,13 @@
-"""Which settings a search tries next: a strategy proposes trials, is told their scores, and ends with its choice.
+"""Search strategies: a strategy yields configurations, receives their scores, and returns the one that it chooses.
 
-- `each` tries the values of one key after another, the other keys at what is best so far.
+- `each` tries the values of one key after another, with the best values so far of the other keys.
 - `grid` tries all combinations.
 - `random` draws from a scrambled Halton sequence (scipy's), which covers the space more evenly than independent draws.
-- `halving` begins with as many draws at a fraction of the rounds, and lets the best third go on with three times the
+- `halving` starts with the same draws at a fraction of the rounds; the best third continues with three times the
   rounds, until the last have all of them (successive halving, Jamieson and Talwalkar 2016). Numbers that do not divide
-  are rounded: trials down, rounds up. With fewer than 3 trials or rounds it is `random`.
+  are rounded: configurations down, rounds up. With fewer than 3 configurations or rounds it is `random`.
 
-Of equals the first is taken, in the order in which they are proposed.
+Ties go to the configuration that was proposed first.
 """
 
 import math
@@ -22,77 +22,84 @@ from refprotofl.core import streams
 from refprotofl.core.errors import InputError
 from refprotofl.studies.tune.space import Dimension, Range
 
-KEPT = 3  # of so many trials of a rung one goes on, with so many times the rounds
+REDUCTION = 3  # one of 3 configurations of a rung continues, with 3 times the rounds
 
 
 @dataclass(frozen=True)
-class Trial:
+class Configuration:
+    """Values of the searched keys, and a number of rounds."""
+
     settings: tuple[tuple[str, str], ...]  # keys with their values
     rounds: int
 
     @property
     def typed(self) -> list[str]:
-        """As `--set` takes them."""
+        """The settings as `--set` takes them."""
         return [f"{key}={value}" for key, value in self.settings]
 
 
-Scores = Mapping[Trial, float]  # -inf for one that failed
-Search = Generator[list[Trial], Scores, Trial]
+Scores = Mapping[Configuration, float]  # -inf for one that failed
+Search = Generator[list[Configuration], Scores, Configuration]
 
 
 @dataclass(frozen=True)
 class Budget:
+    """The size of a search."""
+
     rounds: int  # of a whole run
     trials: int  # that are drawn
     seed: int = 0  # of the draws
 
 
-def _best(scores: Scores) -> Trial:
-    """The first of the best."""
+def _best(scores: Scores) -> Configuration:
+    """Return the first of the best."""
     return max(scores, key=lambda trial: scores[trial])
 
 
 def grid(dimensions: Sequence[Dimension], budget: Budget) -> Search:
     pairs = [[(one.key, value) for value in _listed(one)] for one in dimensions]
-    scores = yield [Trial(settings, budget.rounds) for settings in product(*pairs)]
+    scores = yield [Configuration(settings, budget.rounds) for settings in product(*pairs)]
     return _best(scores)
 
 
 def each(dimensions: Sequence[Dimension], budget: Budget) -> Search:
     chosen: dict[str, str] = {}
-    best = Trial((), budget.rounds)
+    best = Configuration((), budget.rounds)
     if not dimensions:
         yield [best]
     for one in dimensions:
         tried = [{**chosen, one.key: value} for value in _listed(one)]
-        best = _best((yield [Trial(tuple(settings.items()), budget.rounds) for settings in tried]))
+        best = _best((yield [Configuration(tuple(settings.items()), budget.rounds) for settings in tried]))
         chosen = dict(best.settings)
     return best
 
 
 def random(dimensions: Sequence[Dimension], budget: Budget) -> Search:
-    scores = yield [Trial(settings, budget.rounds) for settings in _drawn(dimensions, budget)]
+    scores = yield [Configuration(settings, budget.rounds) for settings in _drawn(dimensions, budget)]
     return _best(scores)
 
 
 def halving(dimensions: Sequence[Dimension], budget: Budget) -> Search:
-    left = [Trial(settings, budget.rounds) for settings in _drawn(dimensions, budget)]
+    left = [Configuration(settings, budget.rounds) for settings in _drawn(dimensions, budget)]
     for rounds, count in rungs(budget):
-        scores = yield [Trial(one.settings, rounds) for one in left[:count]]
+        scores = yield [Configuration(one.settings, rounds) for one in left[:count]]
         left = sorted(scores, key=lambda trial: -scores[trial])
     return left[0]
 
 
 def rungs(budget: Budget) -> list[tuple[int, int]]:
-    """The rounds of each rung, and how many trials have them; as many rungs as both allow."""
+    """Return the rounds of each rung and its number of configurations; there are as many rungs as both allow."""
     last = 0
-    while KEPT ** (last + 1) <= min(budget.trials, budget.rounds):
+    while REDUCTION ** (last + 1) <= min(budget.trials, budget.rounds):
         last += 1
-    return [(math.ceil(budget.rounds / KEPT ** (last - rung)), budget.trials // KEPT**rung) for rung in range(last + 1)]
+    return [
+        (math.ceil(budget.rounds / REDUCTION ** (last - rung)), budget.trials // REDUCTION**rung)
+        for rung in range(last + 1)
+    ]
 
 
 def _drawn(dimensions: Sequence[Dimension], budget: Budget) -> list[tuple[tuple[str, str], ...]]:
-    """More trials begin with those that fewer would be, so that a search can be extended."""
+    """Draw configurations; more draws begin with the same ones, so that a search can be extended."""
     if not dimensions:
         return [()]
     from scipy.stats import qmc
@@ -109,7 +116,7 @@ def _drawn(dimensions: Sequence[Dimension], budget: Budget) -> list[tuple[tuple[
 
 def _listed(one: Dimension) -> tuple[str, ...]:
     if isinstance(one.values, Range):
-        raise InputError(f"--search {one.key}: a range can only be drawn from: use --strategy random or halving.")
+        raise InputError(f"--search {one.key}: a range needs --strategy random or halving.")
     return one.values.listed
 
 

@@ -1,4 +1,4 @@
-"""A front as a table, as a page with its figure, and as a record for programs."""
+"""The results of a frontier search: its table, its report page and frontier.json."""
 
 import json
 import shlex
@@ -11,27 +11,29 @@ from refprotofl.report.page.collect import Blocks
 from refprotofl.report.statistics import estimate, paired
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.frontier.candidates import Request
-from refprotofl.studies.frontier.search import Found, Tried
+from refprotofl.studies.frontier.front import CandidateResult, Frontier
 
 
-def table_of(request: Request, found: Found) -> Table:
-    """Finished candidates first, then those that were left behind, with how far they came."""
-    title = f"{request.base.dataset}: {request.protocol} accuracy on validation data, within {request.limit.words}"
+def table_of(request: Request, found: Frontier) -> Table:
+    """Return a table of the finished candidates, then of the eliminated ones with the rounds that they ran."""
+    title = (
+        f"{request.experiment.dataset}: {request.protocol} accuracy on validation data, within {request.limit.words}"
+    )
     headings = (
         "method",
         "rounds x epochs",
-        "on the front",
+        "Pareto front",
         request.protocol,
-        *(("to the best",) if _is_paired(request, found) else ()),
+        *(("difference to the best",) if _is_paired(request, found) else ()),
         "bytes",
-        "of what is allowed",
+        "of the limit",
         "epochs",
         "rounds run",
     )
     notes = (
-        "On the front: beaten by no other both in accuracy and in bytes. Bold: the best within what is allowed.",
-        "Bytes are those of all clients, both ways and once; of who was left behind, what all its rounds would take.",
-        "Epochs are those of a client that takes part in every round, with all its rounds: who has more trains more.",
+        "Pareto front: no other candidate has both a better accuracy and fewer bytes. Bold: the best within the limit.",
+        "Bytes: uplink, downlink and one-time traffic of all clients; those of eliminated candidates are projected.",
+        "Epochs: local epochs, in all rounds, of a client that takes part in every round.",
         *(f"{name}: {method}" for name, method in _named(request)),
     )
     rows = tuple(_row(request, one, found.winner, _is_paired(request, found)) for one in found.tried)
@@ -40,18 +42,20 @@ def table_of(request: Request, found: Found) -> Table:
 
 
 def _named(request: Request) -> dict[tuple[str, str], None]:
-    """What names of their own stand for; one that fits has other bytes in each schedule."""
+    """Return the methods that names stand for; with `fit`, the bytes differ from schedule to schedule."""
     every = ((one.name, one.method) for one in request.candidates)
     return dict.fromkeys(pair for pair in every if pair[0] != pair[1])
 
 
-def _is_paired(request: Request, found: Found) -> bool:
+def _is_paired(request: Request, found: Frontier) -> bool:
     return found.winner is not None and len(request.seeds) > 1
 
 
-def _row(request: Request, one: Tried, best: Tried | None, with_difference: bool) -> tuple[Entry, ...]:
+def _row(
+    request: Request, one: CandidateResult, best: CandidateResult | None, with_difference: bool
+) -> tuple[Entry, ...]:
     schedule = one.candidate.schedule
-    front = "-" if one.failed else "yes" if one.front else "no" if one.finished else "left behind"
+    front = "-" if one.failed else "yes" if one.front else "no" if one.finished else "eliminated"
     sent = ("-", "-") if one.failed else (size(one.sent.total), f"{100 * one.share:.0f} %")
     words = (
         *(one.candidate.name, str(schedule), front, "failed" if one.failed else _accuracy(one)),
@@ -61,20 +65,20 @@ def _row(request: Request, one: Tried, best: Tried | None, with_difference: bool
     return tuple(Entry(text, "best" if one is best and place == 3 else "behind") for place, text in enumerate(words))
 
 
-def _to_best(one: Tried, best: Tried | None) -> str:
-    """Paired by seed; of who was left behind nothing is said, as it had fewer rounds."""
+def _to_best(one: CandidateResult, best: CandidateResult | None) -> str:
+    """Return the difference paired by seed; eliminated candidates, which had fewer rounds, have none."""
     pair = paired(one.values, best.values) if best and one is not best and one.finished else None
     return "-" if pair is None or pair.half_width is None else f"{100 * pair.mean:+z.2f} ± {100 * pair.half_width:.2f}"
 
 
-def _accuracy(one: Tried) -> str:
+def _accuracy(one: CandidateResult) -> str:
     found = estimate(list(one.values.values()))
     spread = "" if found.half_width is None else f" ± {100 * found.half_width:.2f}"
     return percent(found.mean) + spread
 
 
-def _record(request: Request, one: Tried) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _record(request: Request, one: CandidateResult) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "name": one.candidate.name,
         "method": one.candidate.method,
         "rounds": one.candidate.schedule.rounds,
@@ -83,13 +87,14 @@ def _record(request: Request, one: Tried) -> dict[str, Any]:
         "rounds_run": one.rounds,
     }
     if one.failed:
-        return {**told, "failed": one.failed}
+        return {**found, "failed": one.failed}
     sent = {"uplink": one.sent.up, "downlink": one.sent.down, "one_off": one.sent.once, "bytes": one.sent.total}
     values = {f"seed_{seed}": value for seed, value in one.values.items()}
-    return {**told, "accuracy": one.accuracy, **sent, "share": one.share, "front": one.front, **values}
+    return {**found, "accuracy": one.accuracy, **sent, "share": one.share, "front": one.front, **values}
 
 
-def plain(request: Request, found: Found, data: Path | None) -> dict[str, Any]:
+def plain(request: Request, found: Frontier, data: Path | None) -> dict[str, Any]:
+    """Return the whole search as plain values."""
     return {
         "schema": 1,
         "protocol": request.protocol,
@@ -102,25 +107,26 @@ def plain(request: Request, found: Found, data: Path | None) -> dict[str, Any]:
     }
 
 
-def command(request: Request, found: Found, data: Path | None) -> str | None:
-    """That runs the winner."""
+def command(request: Request, found: Frontier, data: Path | None) -> str | None:
+    """Return the command that runs the winner."""
     return None if found.winner is None else shlex.join(request.command(found.winner.candidate, data))
 
 
-def write_record(request: Request, found: Found, data: Path | None) -> Path:
+def write_record(request: Request, found: Frontier, data: Path | None) -> Path:
     path = request.out / "frontier.json"
     make_folders(path.parent)
     write_whole(path, (json.dumps(plain(request, found, data), indent=2) + "\n").encode())
     return path
 
 
-def blocks_of(found: Found) -> Blocks:
-    """The finished runs under one heading: they differ in their schedules, too."""
+def blocks_of(found: Frontier) -> Blocks:
+    """Return the finished runs as one block of the report, although their schedules differ."""
     called = {folder: one.candidate.title for one in found.tried if one.finished for folder in one.folders}
     return [("", called)]
 
 
 def effort(request: Request) -> str:
+    """Return the size of the search in words."""
     count = len(request.candidates)
-    to_their_end = "all" if request.ends >= count else f"{request.ends} or more"
-    return f"{counted(count, 'candidate')} with {counted(len(request.seeds), 'seed')}; to their end: {to_their_end}"
+    whole = "all" if request.ends >= count else f"at least {request.ends}"
+    return f"{counted(count, 'candidate')} with {counted(len(request.seeds), 'seed')}; {whole} of them run all rounds"

@@ -1,4 +1,4 @@
-"""What a search found, for programs and for people: tune.json, and settings as TOML."""
+"""The files of a search: tune.json with all trials, and the chosen settings as TOML."""
 
 import json
 import os
@@ -14,37 +14,38 @@ from refprotofl.experiment import Experiment, differences
 from refprotofl.experiment.presets import as_toml, flat_items, read_settings, read_toml
 from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.statistics import estimate
-from refprotofl.studies.tune.search import Request, Tried, Tuned
+from refprotofl.studies.tune.search import ConfigurationResult, Request, SearchResult
 
-_MARK = "# Chosen by refprotofl tune"  # how a file of settings begins
-_SEARCH = "search"  # its table of what was searched on; methods have the others
+_MARK = "# Chosen by refprotofl tune"  # first words of a file of settings
+_SEARCH = "search"  # its table about the search; the others are by method
 
 
-def plain(request: Request, found: Sequence[Tuned]) -> dict[str, Any]:
-    """The whole search: what was tried, on what, with which scores."""
+def plain(request: Request, found: Sequence[SearchResult]) -> dict[str, Any]:
+    """Return the whole search as plain values: its settings, all trials and their scores."""
     return {
         "schema": 1,
         "strategy": request.strategy,
         "protocol": request.protocol,
         "seeds": list(request.seeds),
-        "rounds": request.rounds,
-        "experiment": request.base.plain(),  # with the first method and seed, and nothing that was searched
+        "rounds": request.experiment.rounds,
+        "experiment": request.experiment.plain(),
         "methods": [
-            {"name": one.name, "chosen": _plain(one.chosen), "trials": [_plain(tried) for tried in one.tried]}
+            {"name": one.method, "chosen": _plain(one.chosen), "trials": [_plain(tried) for tried in one.tried]}
             for one in found
         ],
     }
 
 
-def _plain(tried: Tried) -> dict[str, Any]:
-    told = {"settings": dict(tried.trial.settings), "rounds": tried.trial.rounds, "values": tried.values}
+def _plain(tried: ConfigurationResult) -> dict[str, Any]:
+    configuration = tried.configuration
+    found = {"settings": dict(configuration.settings), "rounds": configuration.rounds, "values": tried.values}
     if tried.failed:
-        return {**told, "failed": tried.failed}
+        return {**found, "failed": tried.failed}
     over = estimate(list(tried.values.values()))
-    return {**told, "mean": over.mean, "half_width": over.half_width}
+    return {**found, "mean": over.mean, "half_width": over.half_width}
 
 
-def write_search(request: Request, found: Sequence[Tuned]) -> Path:
+def write_search(request: Request, found: Sequence[SearchResult]) -> Path:
     path = request.out / "tune.json"
     make_folders(path.parent)
     write_whole(path, (json.dumps(plain(request, found), indent=2) + "\n").encode())
@@ -52,75 +53,77 @@ def write_search(request: Request, found: Sequence[Tuned]) -> Path:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Before hours of work: whether the settings can be written there, over nothing that somebody else wrote."""
+    """InputError if the settings cannot be written to the path, or would replace a file that no search wrote."""
     if path.exists() and not (path.is_file() and path.read_bytes().startswith(_MARK.encode())):
-        raise InputError(f"--write {path}: it is there already, and not written by a search; name another file.")
+        raise InputError(f"--write {path}: it exists, and no search wrote it; name another file.")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"--write {path}: nothing can be written to {folder}.")
+        raise InputError(f"--write {path}: {folder} is not writable.")
 
 
-def write_settings(path: Path, request: Request, found: Sequence[Tuned]) -> None:
-    """Of one method an experiment, of several a table each and one of the search, which `reproduce --tuned` takes."""
+def write_settings(path: Path, request: Request, found: Sequence[SearchResult]) -> None:
+    """Write the choice: an experiment for one method; for several a table each, for `reproduce --tuned`."""
     make_folders(path.parent)
-    base = request.base
+    base = request.experiment
     spread = f"{base.partition} {base.alpha:g}" if base.partition == "dirichlet" else base.partition
     head = (
         f"{_MARK} --strategy {request.strategy}: the best {request.protocol} on validation data of {base.dataset}, "
-        f"{spread}, {counted(request.rounds, 'round')}, seeds {', '.join(map(str, request.seeds))}."
+        f"{spread}, {counted(base.rounds, 'round')}, seeds {', '.join(map(str, request.seeds))}."
     )
     if len(found) == 1:
         lines = _experiment_lines(request, found[0])
     else:
         lines = ["", f"[{_SEARCH}]", *(f"{key} = {as_toml(value)}" for key, value in _searched(request).items())]
         for one in found:
-            lines += ["", f"[{as_toml(one.name)}]  # {percent(one.chosen.score)}"]
-            lines += [f"{key} = {as_toml(value)}" for key, value in flat_items(read_settings(one.chosen.trial.typed))]
+            lines += ["", f"[{as_toml(one.method)}]  # {percent(one.chosen.score)}"]
+            lines += [
+                f"{key} = {as_toml(value)}" for key, value in flat_items(read_settings(one.chosen.configuration.typed))
+            ]
     write_whole(path, ("\n".join([for_terminal(head), *lines]) + "\n").encode())
 
 
 def _searched(request: Request) -> dict[str, Any]:
-    """The same for programs: on what, by what."""
-    base = request.base
+    """Return the table [search]: the data, seeds and protocol."""
+    base = request.experiment
     return {
         "dataset": base.dataset,
         "partition": base.partition,
         **({"alpha": base.alpha} if base.partition == "dirichlet" else {}),
-        "rounds": request.rounds,
+        "rounds": base.rounds,
         "seeds": list(request.seeds),
         "protocol": request.protocol,
     }
 
 
-def _experiment_lines(request: Request, one: Tuned) -> list[str]:
-    """What was chosen, and what else is not the default; the seeds of a search and its validation end with it."""
-    experiment = request.cell(one.name, one.chosen.trial, request.seeds[0]).experiment
+def _experiment_lines(request: Request, one: SearchResult) -> list[str]:
+    """Return the chosen settings and what else differs from the defaults, except the search's seed and validation."""
+    experiment = request.trial(one.method, one.chosen.configuration, request.seeds[0]).experiment
     plain = experiment.plain()
-    told = {*differences(plain, Experiment(method=experiment.method).plain())} - {"seed", "validation"}
-    told |= dict(one.chosen.trial.settings).keys()
-    lines = [f"{key} = {as_toml(value)}" for key, value in flat_items(plain) if key in told]
+    written = {*differences(plain, Experiment(method=experiment.method).plain())} - {"seed", "validation"}
+    written |= dict(one.chosen.configuration.settings).keys()
+    lines = [f"{key} = {as_toml(value)}" for key, value in flat_items(plain) if key in written]
     return [f"method = {as_toml(experiment.method)}", *lines]
 
 
 def read_tuned(path: Path) -> dict[str, list[str]]:
-    """The settings of several methods by their names, each as `--set` takes it."""
+    """Read the settings of several methods: by name, each setting as `--set` takes it."""
     tables = {name: table for name, table in read_toml(path).items() if name != _SEARCH}
     wrong = [name for name, table in tables.items() if not isinstance(table, dict)]
     if wrong:
-        raise InputError(f"{path} is no result of a search for several methods: {wrong[0]} is not a table.")
+        raise InputError(f"{path}: {wrong[0]} is not a table; a search of several methods writes one for each.")
     return {name: [f"{key}={as_toml(value)}" for key, value in flat_items(table)] for name, table in tables.items()}
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What settings were chosen on, which results had better not be of."""
+    """The data set and seeds that settings were chosen on. Results with the same seeds are too optimistic."""
 
     dataset: str
     seeds: tuple[int, ...]
 
 
 def read_searched(path: Path) -> Searched | None:
-    """As the file of several methods' settings has it; None in one of an older version, or by hand."""
+    """Read the table [search] of a file of settings; None if it has none, as one written by hand."""
     table = read_toml(path).get(_SEARCH)
     if table is None:
         return None

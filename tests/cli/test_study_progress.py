@@ -9,27 +9,29 @@ import pytest
 from rich.console import Console
 from tests.studies.conftest import TINY
 
-from refprotofl.cli.progress import GridWatcher
-from refprotofl.studies.cells import Cell, plan
+from refprotofl.cli.progress import StudyProgress
+from refprotofl.studies.pool import run_trials
 from refprotofl.studies.results import KeptResults
-from refprotofl.studies.runner import run_cells
+from refprotofl.studies.rows import Row
+from refprotofl.studies.trials import Base, Trial, seed_by_seed
 
 
 @pytest.fixture
-def cells(tmp_path: Path) -> list[Cell]:
-    return plan(None, "quick", TINY, ["local", "fedavg:share=full"], [0], tmp_path / "runs")
+def cells(tmp_path: Path) -> list[Trial]:
+    rows = [Row(name, name) for name in ("local", "fedavg:share=full")]
+    return seed_by_seed(Base(None, "quick", tuple(TINY)), rows, [0], tmp_path / "runs")
 
 
-def shown(cells: list[Cell], kept: KeptResults | None = None, terminal: bool = False) -> str:
+def shown(cells: list[Trial], kept: KeptResults | None = None, terminal: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
-    callback = GridWatcher(console, [cell.experiment.rounds for cell in cells])
-    list(run_cells(cells, None, 1, callback.watch, kept=kept))
+    callback = StudyProgress(console, cells)
+    list(run_trials(cells, None, 1, callback.watch, kept))
     callback.on_close()
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 @pytest.fixture
-def first_is_busy(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+def first_is_busy(cells: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
     """As another process that is at the first run for three looks."""
     cells[0].folder.mkdir(parents=True)
     lock, looks = filelock.FileLock(cells[0].folder / ".lock"), []
@@ -40,11 +42,11 @@ def first_is_busy(cells: list[Cell], monkeypatch: pytest.MonkeyPatch) -> None:
         if len(looks) == 3:
             lock.release()
 
-    monkeypatch.setattr("refprotofl.studies.runner.time.sleep", sleep)
+    monkeypatch.setattr("refprotofl.studies.pool.time.sleep", sleep)
 
 
 @pytest.mark.usefixtures("first_is_busy")
-def test_a_run_is_told_when_it_begins_and_when_it_ends_and_not_while_it_is_waited_for(cells: list[Cell]) -> None:
+def test_a_run_is_told_when_it_begins_and_when_it_ends_and_not_while_it_is_waited_for(cells: list[Trial]) -> None:
     lines = shown(cells).splitlines()
     assert lines[::2] == ["fedavg:share=full, seed 0 (2/2)", "local, seed 0 (1/2)"]
     for begun, ended, protocol in zip(lines[::2], lines[1::2], ("global", "personal"), strict=True):
@@ -52,11 +54,11 @@ def test_a_run_is_told_when_it_begins_and_when_it_ends_and_not_while_it_is_waite
 
 
 @pytest.mark.usefixtures("first_is_busy")
-def test_the_bar_counts_rounds_in_whatever_order_they_are_done(cells: list[Cell]) -> None:
+def test_the_bar_counts_rounds_in_whatever_order_they_are_done(cells: list[Trial]) -> None:
     assert "4/4" in shown(cells, terminal=True)
 
 
-def test_the_bar_counts_what_was_done_before(cells: list[Cell], tmp_path: Path) -> None:
+def test_the_bar_counts_what_was_done_before(cells: list[Trial], tmp_path: Path) -> None:
     kept = KeptResults(tmp_path / "cells.jsonl")
     shown(cells[1:], kept)
     shown(cells[:1])

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.studies.conftest import MakeCell
+from tests.studies.conftest import MakeTrial
 
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.session import Callback, run
 from refprotofl.studies import pool
-from refprotofl.studies.cells import Cell
-from refprotofl.studies.pool import WorkerPool, hands_for
+from refprotofl.studies.pool import TrialFailure, TrialResult, WorkerPool, processes_for, run_trials
 from refprotofl.studies.results import KeptResults
-from refprotofl.studies.runner import Failed, run_cells
+from refprotofl.studies.trials import Trial
 
-Watch = Callable[[int, Cell], Callback]
+Watch = Callable[[Trial], Callback]
 
 
 def wait_for(path: Path) -> None:
@@ -28,37 +27,36 @@ def wait_for(path: Path) -> None:
 
 
 def test_a_hand_does_the_last_runs_and_this_process_reads_them(
-    tiny: MakeCell, unwatched: Watch, tmp_path: Path
+    tiny: MakeTrial, unwatched: Watch, tmp_path: Path
 ) -> None:
     cells, kept = [tiny("local", seed) for seed in range(3)], KeptResults(tmp_path / "cells.jsonl")
     alone = run(cells[2].experiment, out=tmp_path / "alone").summary["state_digest"]
     with WorkerPool(1, cells, None, kept):
         wait_for(cells[2].folder / "summary.json")
-        done = list(run_cells(cells, None, 1, unwatched, kept=kept))
-    assert {cell.experiment.seed: cell.reused for cell, _ in done}[2]
-    by_seed = {cell.experiment.seed: result for cell, result in done}
+        done = [one for one in run_trials(cells, None, 1, unwatched, kept) if isinstance(one, TrialResult)]
+    assert {one.trial.experiment.seed: one.reused for one in done}[2]
+    by_seed = {one.trial.experiment.seed: one.result for one in done}
     assert by_seed[2]["summary"]["state_digest"] == alone
     for cell in cells:
         events = [json.loads(line)["event"] for line in (cell.folder / "events.jsonl").read_text().splitlines()]
         assert events.count("start") == events.count("end") == 1
 
 
-def test_what_fails_in_a_hand_is_told_by_this_process(tiny: MakeCell, unwatched: Watch) -> None:
+def test_what_fails_in_a_hand_is_told_by_this_process(tiny: MakeTrial, unwatched: Watch) -> None:
     cells = [tiny("local", 0), tiny("local", 1, "train.lr=1e30")]
-    failures: list[Failed] = []
     with WorkerPool(1, cells, None, None):
         wait_for(cells[1].folder / "experiment.json")
-        done = list(run_cells(cells, None, 1, unwatched, failed=failures.append))
-    assert [cell.experiment.seed for cell, _ in done] == [0]
-    assert [failed.cell.experiment.seed for failed in failures] == [1]
+        done = list(run_trials(cells, None, 1, unwatched))
+    failed = {one.trial.experiment.seed: isinstance(one, TrialFailure) for one in done}
+    assert failed == {0: False, 1: True}
 
 
-def test_there_are_as_many_hands_as_cores_to_spare(tiny: MakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_as_many_hands_as_cores_to_spare(tiny: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "places", lambda device: 4)
     cells = [tiny("local", seed) for seed in range(10)]
-    assert hands_for(cells, 100.0) == 3
-    assert hands_for(cells[:2], 100.0) == 1
-    assert hands_for(cells, 5.0) == 0
+    assert processes_for(cells, 100.0) == 3
+    assert processes_for(cells[:2], 100.0) == 1
+    assert processes_for(cells, 5.0) == 0
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import torch
 from refprotofl import Experiment, run
 from refprotofl.models import SplitModel
 from refprotofl.report.tables import as_markdown
+from refprotofl.studies.audit.audit import audit, tabulated
 from refprotofl.studies.audit.inversion import correlation, search
 from refprotofl.studies.audit.membership import Scores, Told, auc, calibrated, confidence, found_at, over_clients
-from refprotofl.studies.audit.study import audit, tabulated
 
 
 def scores(*values: float) -> Scores:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.core.errors import InputError
-from refprotofl.studies.cells import read_name, read_switches, split_list
+from refprotofl.studies.rows import Row, read_row, read_switches, split_list
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_what_was_joined_comes_apart_again(wanted: list[tuple[str, list[tuple[st
 def test_a_row_may_have_a_name(name: str, wanted: tuple[str, list[tuple[str, str]]]) -> None:
     method, switches = wanted
     asked = ":".join([method, *(f"{key}={value}" for key, value in switches)])
-    assert read_name(asked) == (asked, asked)
+    assert read_row(asked) == Row(asked, asked)
     (named,) = split_list(f'"{name}" = {asked}')
-    assert read_name(named) == (name.strip(), asked)
+    assert read_row(named) == Row(name.strip(), asked)
     if "," not in name:
-        assert read_name(f"{name}={asked}") == (name.strip(), asked)
+        assert read_row(f"{name}={asked}") == Row(name.strip(), asked)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_a_row_may_have_a_name(name: str, wanted: tuple[str, list[tuple[str, str
     ],
 )
 def test_quotes_around_a_whole_name_are_no_part_of_it(asked: str, name: str) -> None:
-    assert read_name(asked) == (name, "fedavg")
+    assert read_row(asked) == Row(name, "fedavg")
 
 
 @pytest.mark.parametrize("wrong", ["=fedavg", " = fedavg:share=full", "whole =", '"" = fedavg'])
 def test_a_name_or_method_that_is_not_there_is_refused(wrong: str) -> None:
-    with pytest.raises(InputError, match="a name stands before ="):
-        read_name(wrong)
+    with pytest.raises(InputError, match="write a name, = and a method"):
+        read_row(wrong)

@@ -1,0 +1,57 @@
+"""The clients that take part in each round, and what they spend: optimiser steps and privacy."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from refprotofl.core.streams import stream
+from refprotofl.experiment import Experiment
+from refprotofl.methods.catalogue import find_method
+from refprotofl.privacy.accounting import Spent
+from refprotofl.privacy.mechanisms import create_mechanism
+
+
+def draw_cohort(experiment: Experiment, round: int) -> list[int]:
+    """Return the clients of a round, drawn from the seed and the round alone, so that every method sees the same."""
+    chosen = stream(experiment.seed, "cohort", round=round).choice(
+        experiment.clients, experiment.cohort_size, replace=False
+    )
+    return sorted(chosen.tolist())
+
+
+def draw_evaluated(experiment: Experiment) -> list[int]:
+    """Return the clients whose models are scored: the same throughout a run."""
+    if experiment.evaluate.clients == "all":
+        return list(range(experiment.clients))
+    chosen = stream(experiment.seed, "evaluated").choice(experiment.clients, experiment.evaluate.clients, replace=False)
+    return sorted(chosen.tolist())
+
+
+def draw_lost(experiment: Experiment, round: int, phase: str, clients: Sequence[int]) -> list[int]:
+    """Return the clients that are lost in a phase, each drawn by itself, whichever others are asked.
+
+    A round is never left empty: if all would be lost, the one with the lowest draw is not.
+    """
+    draws = {
+        client: float(stream(experiment.seed, f"dropout/{phase}", client=client, round=round).random())
+        for client in clients
+    }
+    lost = [client for client in clients if draws[client] >= 1 - experiment.dropout]
+    return sorted(lost, key=draws.__getitem__)[1:] if len(lost) == len(clients) else lost
+
+
+def count_steps(experiment: Experiment, sizes: Iterable[int], closing: Iterable[int]) -> int:
+    """Return the optimiser steps of clients with these numbers of samples in a round.
+
+    `closing`: the numbers of own samples of the clients that train once more after the last round.
+    """
+    epochs, batch = find_method(experiment.method).local_epochs(experiment), experiment.train.batch_size
+    after = sum(map(create_mechanism(experiment).finetune_steps, closing))
+    return epochs * sum(math.ceil(size / batch) for size in sizes) + after
+
+
+def count_spent(experiment: Experiment, sizes: Sequence[int], rounds: int) -> Spent | None:
+    """Return the privacy that clients of these sizes spent in the first rounds, whose cohorts follow from the seed."""
+    asked = Counter(client for round in range(1, rounds + 1) for client in draw_cohort(experiment, round))
+    participations = [asked[client] for client in range(experiment.clients)]
+    return create_mechanism(experiment).spent(rounds, sizes, participations)
