@@ -97,7 +97,7 @@ def test_the_overhead_is_what_is_neither_training_nor_forward_passes(monkeypatch
 
 
 def test_another_methods_overhead_is_refused() -> None:
-    with pytest.raises(InputError, match="refprotofl alone"):
+    with pytest.raises(InputError, match="only measured for refprotofl"):
         overhead.measure_overhead(tiny(method="fedavg"), None, 1)
 
 

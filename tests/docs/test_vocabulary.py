@@ -23,7 +23,7 @@ CLEAN = (  # packages that are held to it; in the end all of them
 )
 
 OPENING = re.compile(r"(What|Who|Whose|Whether|Of|That|Where|How|As|With)\b")
-WORDS = re.compile(r"\b(told|tells?|telling|whoever|thereof|beside|somebody|desk|seat|courier|stones)\b", re.IGNORECASE)
+WORDS = re.compile(r"\b(told|tells?|telling|whoever|thereof|beside|somebody|desk|seat|courier|stones)\b")
 
 
 def sources() -> list[Path]:

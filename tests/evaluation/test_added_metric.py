@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refprotofl.studies.trials import Trial
 from tests.tiny import tiny_experiment
 
 from refprotofl import run
@@ -19,6 +18,7 @@ from refprotofl.report.page.collect import gather
 from refprotofl.report.page.elements import Table
 from refprotofl.report.trackers import export_log
 from refprotofl.studies.results import result_of
+from refprotofl.studies.trials import Trial
 
 
 @pytest.fixture

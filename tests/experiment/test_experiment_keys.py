@@ -65,7 +65,7 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ({"refprotofl": {"uplink-budget": 0}}, "refprotofl.uplink-budget = 0 is too small"),
         (
             {"evaluate": {"clients": "some"}},
-            "evaluate.clients = 'some' is not a whole number; allowed: 'all' or how many",
+            "evaluate.clients = 'some' is not a whole number; allowed: 'all' or the number of evaluated clients",
         ),
     ],
 )

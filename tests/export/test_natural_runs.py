@@ -68,7 +68,7 @@ def test_the_stored_run_knows_its_clients(natural_run: Path, told: Notes) -> Non
     assert len(summary["accuracy_per_client"]["own"]) == 2
     start = read_events(natural_run)[0]
     assert list(start["partition"]["left_out"]) == ["eve"]
-    assert [sentence for sentence in told.told if "Left out" in sentence and "eve" in sentence]
+    assert [sentence for sentence in told.told if "left out" in sentence and "eve" in sentence]
 
 
 def test_it_goes_on_with_the_same_words_and_gives_the_same_with_workers(
