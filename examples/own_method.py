@@ -1,20 +1,18 @@
-"""A method of your own: FedAvg that shrugs off broken clients, by a trimmed mean (Yin et al. 2018).
+"""A method of your own: FedAvg that tolerates broken clients, by a trimmed mean (Yin et al. 2018).
 
-    refprotofl run --preset quick --set method=own_method:TrimmedMean --set own.trim=0.2   (from this folder)
-    python examples/own_method.py
-
-docs/add-a-method.md goes through it line by line.
+refprotofl run --preset quick --set method=own_method:TrimmedMean --set own.trim=0.2   (from this folder)
+python examples/own_method.py   (docs/add-a-method.md explains it step by step)
 """
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from refprotofl.methods import Client, Cost, Dense, MessageSchema, Server, Table, declare, train
+from refprotofl.methods import Client, Cost, Dense, MessageSchema, Method, Server, Table, declare
 
 
 def trimmed_mean(values: Tensor, trim: float) -> Tensor:
-    """(clients, P) -> (P,): of every weight the mean without the highest and lowest `trim` of the clients."""
+    """Return of each weight the mean without the highest and lowest `trim` of the clients: (clients, P) -> (P,)."""
     dropped = min(int(trim * len(values)), (len(values) - 1) // 2)
     kept = values.to(torch.float64).sort(dim=0).values[dropped : len(values) - dropped]
     return kept.mean(dim=0).to(values.dtype)
@@ -46,12 +44,14 @@ class TrimmedServer(Server):
     def evaluation(self):
         return {"shared": self.shared}
 
+    def global_model(self):
+        return self.whole_model(self.shared)
+
 
 class TrimmedClient(Client):
     def train(self, round, message):
-        self.model.write_private(self.state)
-        self.model.write(self.parts, message.tensor("shared"))
-        train(self.model, self.training_samples(), self.experiment.train, self.stream("batches", round))
+        self.load(message.tensor("shared"))
+        self.fit(round)
         return {"shared": self.keep_trained(round)}
 
     def evaluate(self, round, message):
@@ -62,8 +62,8 @@ class Options(Table):
     trim: float = Field(0.1, ge=0, le=0.5, description="share of clients left out at each end, 0 to 0.5 (the median)")
 
 
-class TrimmedMean:
-    """FedAvg with a trimmed mean: of every weight the highest and the lowest values do not count."""
+class TrimmedMean(Method):
+    """FedAvg with a trimmed mean: the highest and lowest values of each weight are left out."""
 
     server = TrimmedServer
     client = TrimmedClient

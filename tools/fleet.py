@@ -1,4 +1,4 @@
-"""How many nodes one server holds: light nodes without torch, over TLS, against a real site with its two doors.
+"""Measure the capacity of one server: light nodes without torch, over TLS, against a real site with its two doors.
 
     python tools/fleet.py --nodes 10,100
     python tools/fleet.py --nodes 1000 --rounds 2 --idle 60
@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "src"))
 if TYPE_CHECKING:
     from refprotofl.deploy.site import Site
 
-HANDS = 32  # threads that the nodes of a process share
+THREADS = 32  # shared by the nodes of a process
 BLINK = 0.05  # seconds that a thread sleeps if no node has anything to do
 THERE = "all nodes are there"
 SETTINGS = {"preset": "quick", "evaluate.every": 100, "evaluate.clients": 1, "train.local-epochs": 1}
@@ -77,11 +77,11 @@ class LightNodes:
             node.activate()
             self._due.put((time.monotonic(), number))
         print(THERE, flush=True)
-        hands = [threading.Thread(target=self._work, daemon=True) for _ in range(HANDS)]
-        for hand in hands:
-            hand.start()
-        for hand in hands:
-            hand.join()
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _work(self) -> None:
         while True:
@@ -200,9 +200,9 @@ def measure(count: int, given: argparse.Namespace, folder: Path, answers: Path) 
     from refprotofl.records.events import read_traffic
 
     site, out = make_site(folder / f"site-{count}", count), folder / f"run-{count}"
-    told = {**SETTINGS, "clients": count, "rounds": given.rounds}
-    told |= {f"{name}.dataset": str(folder / "data" / f"{name}.npz") for name in ("public", "test")}
-    settings = shlex.join(f"{name}={value}" for name, value in told.items() if name != "preset")
+    found = {**SETTINGS, "clients": count, "rounds": given.rounds}
+    found |= {f"{name}.dataset": str(folder / "data" / f"{name}.npz") for name in ("public", "test")}
+    settings = shlex.join(f"{name}={value}" for name, value in found.items() if name != "preset")
     server, _ = start(site)
     nodes = None
     try:

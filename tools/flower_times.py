@@ -34,36 +34,36 @@ RAY = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"
 
 
 def settings(asked: list[str], **own: Any) -> dict[str, Any]:
-    """Of an experiment that scores once: `evaluate.every` is larger than its rounds."""
-    told: dict[str, Any] = {"preset": "quick", "rounds": 5, "evaluate.every": 1000, **own}
+    """Return the settings of an experiment that is evaluated once: `evaluate.every` exceeds its rounds."""
+    found: dict[str, Any] = {"preset": "quick", "rounds": 5, "evaluate.every": 1000, **own}
     for one in asked:
         name, _, text = one.partition("=")
         try:
-            told[name] = json.loads(text)
+            found[name] = json.loads(text)
         except ValueError:
-            told[name] = text
-    return told
+            found[name] = text
+    return found
 
 
-def as_options(told: dict[str, Any]) -> list[str]:
+def as_options(found: dict[str, Any]) -> list[str]:
     """For our own commands."""
-    keys = [word for name, value in told.items() if name != "preset" for word in ("--set", f"{name}={value}")]
-    return ["--preset", told["preset"], *keys]
+    keys = [word for name, value in found.items() if name != "preset" for word in ("--set", f"{name}={value}")]
+    return ["--preset", found["preset"], *keys]
 
 
-def in_process(told: dict[str, Any], out: Path) -> float:
+def in_process(found: dict[str, Any], out: Path) -> float:
     """Seconds from the command to its end."""
-    command = [str(BIN / "refprotofl"), "run", *as_options(told), "--out", str(out)]
+    command = [str(BIN / "refprotofl"), "run", *as_options(found), "--out", str(out)]
     started = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)
     return time.monotonic() - started
 
 
-def wait_for(out: Path, tell: Any) -> None:
+def wait_for(out: Path, describe: Any) -> None:
     until = time.monotonic() + PATIENCE
     while not (out / "summary.json").exists():
         if time.monotonic() > until:
-            raise SystemExit(tell())
+            raise SystemExit(describe())
         time.sleep(0.1)
 
 
@@ -82,12 +82,12 @@ def answers_in(out: Path) -> int:
     return sum(row["direction"] == "up" for event in events_of(out) for row in read_traffic(event))
 
 
-def tell(what: str, outs: list[Path], told: dict[str, Any], **more: Any) -> None:
+def report(what: str, outs: list[Path], found: dict[str, Any], **more: Any) -> None:
     seconds = [one for out in outs for one in rounds_of(out)]
     digests = {json.loads((out / "summary.json").read_text())["state_digest"] for out in outs}
     row = {
         "what": what,
-        "clients": told["clients"],
+        "clients": found["clients"],
         "seconds_a_round": round(statistics.median(seconds), 3),
         "from": round(min(seconds), 3),
         "to": round(max(seconds), 3),
@@ -116,9 +116,9 @@ def used(site: Site) -> dict[str, float]:
 
 def nodes(asked: list[str], folder: Path) -> None:
     """CPU seconds per message are of all that a message takes: training, TLS, looking for work meanwhile."""
-    told = settings(asked, clients=NODES)
+    found = settings(asked, clients=NODES)
     files = folder / "files"
-    exporting = [str(BIN / "refprotofl"), "partition", *as_options(told), "--export", str(files)]
+    exporting = [str(BIN / "refprotofl"), "partition", *as_options(found), "--export", str(files)]
     subprocess.run(exporting, check=True, capture_output=True)
     apart = {f"{name}.dataset": str(files / f"{name}.npz") for name in ("public", "test")}
     outs: dict[str, list[Path]] = {"in one process": [], "three nodes": []}
@@ -130,18 +130,18 @@ def nodes(asked: list[str], folder: Path) -> None:
                 out = folder / f"{what} {turn}"
                 if what == "three nodes":
                     before = used(site)
-                    site.submit({**told, **apart, "out": str(out)})
+                    site.submit({**found, **apart, "out": str(out)})
                     wait_for(out, site.log)
                     spent = {name: spent[name] + both - before[name] for name, both in used(site).items()}
                 else:
-                    in_process(told, out)
+                    in_process(found, out)
                 finished.append(out)
     finally:
         site.close()
-    tell("in one process", outs["in one process"], told)
+    report("in one process", outs["in one process"], found)
     messages = sum(answers_in(out) for out in outs["three nodes"])
     cpu = {f"{name}_cpu_seconds_per_message": round(all / messages, 3) for name, all in spent.items()}
-    tell("three nodes", outs["three nodes"], told, messages=messages, **cpu)
+    report("three nodes", outs["three nodes"], found, messages=messages, **cpu)
 
 
 def simulation(asked: list[str], folder: Path) -> None:
@@ -149,7 +149,7 @@ def simulation(asked: list[str], folder: Path) -> None:
     flower.start_superlink()
     try:
         for clients in (10, 100):
-            told = settings(asked, clients=clients)
+            found = settings(asked, clients=clients)
             outs: dict[str, list[Path]] = {"in one process": [], "Ray": []}
             whole: dict[str, list[float]] = {"in one process": [], "Ray": []}
             for turn in range(TURNS):
@@ -157,15 +157,15 @@ def simulation(asked: list[str], folder: Path) -> None:
                     out = folder / f"{what} {clients} {turn}"
                     started = time.monotonic()
                     if what == "Ray":
-                        flower.submit({**told, "out": str(out)}, RAY)
+                        flower.submit({**found, "out": str(out)}, RAY)
                         wait_for(out, lambda: flower.log("superlink")[-5000:])
                     else:
-                        in_process(told, out)
+                        in_process(found, out)
                     whole[what].append(time.monotonic() - started)
                     finished.append(out)
             for what, finished in outs.items():
                 besides = [all - sum(rounds_of(out)) for all, out in zip(whole[what], finished, strict=True)]
-                tell(what, finished, told, seconds_besides=round(statistics.median(besides), 1))
+                report(what, finished, found, seconds_besides=round(statistics.median(besides), 1))
     finally:
         flower.close()
 

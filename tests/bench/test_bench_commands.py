@@ -96,8 +96,8 @@ def test_scale_draws_its_points(bench: Bench, monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--clients", "10,many"), r"--clients 10,many: whole numbers"),
-        (("--in-a-round", "0"), r"--in-a-round 0: whole numbers"),
+        (("--clients", "10,many"), r"--clients 10,many: expected whole numbers"),
+        (("--in-a-round", "0"), r"--in-a-round 0: expected whole numbers"),
         (("--out", "scale.gif"), r"\.png, \.pdf, \.svg"),
     ],
 )

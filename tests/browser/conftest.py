@@ -14,7 +14,7 @@ import pytest
 from tests.tiny import tiny_keys
 
 from refprotofl import Experiment, run
-from refprotofl.report.live.follower import Following
+from refprotofl.report.live.follower import Follower
 from refprotofl.report.live.web_server import LiveServer, listen, new_token
 
 QUIET = (
@@ -25,7 +25,7 @@ TINY = tiny_keys(train_limit=300, rounds=4, evaluate={"every": 2, "test-limit": 
 
 
 def _missing() -> str:
-    """What there is not, and how to get it."""
+    """Return the missing programs and how to install them."""
     if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
         return "there is no chromium with its chromedriver here: apt-get install chromium chromium-driver"
     try:
@@ -88,7 +88,7 @@ class Browser:
         return [one["message"] for one in self.driver.get_log("browser") if one["level"] == "SEVERE"]
 
     def points(self) -> dict[str, int]:
-        """How many rows of data each chart was drawn from."""
+        """Return the number of data rows of each chart."""
         found: dict[str, int] = self.run(
             "return Object.fromEntries([...document.querySelectorAll('.chart')].map("
             "one => [one.id.replace('chart-', ''), Number(one.dataset.points)]))"
@@ -121,7 +121,7 @@ def served() -> Iterator[Callable[[Path], str]]:
     servers: list[LiveServer] = []
 
     def serve(folder: Path) -> str:
-        server = LiveServer(Following(folder), "127.0.0.1", listen("127.0.0.1", 0), new_token())
+        server = LiveServer(Follower(folder), "127.0.0.1", listen("127.0.0.1", 0), new_token())
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         servers.append(server)
         return server.address

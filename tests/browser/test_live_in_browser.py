@@ -1,4 +1,4 @@
-"""The page while a run goes on: what is new appears, and what was lost comes back."""
+"""The live page: new rounds appear, and a lost connection is restored."""
 
 import shutil
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Serve = Callable[[Path], str]
 
 
 def cut(folder: Path, place: Path, lines: int) -> tuple[Path, list[bytes]]:
-    """A run as it was after so many lines, and the lines to come."""
+    """A run cut after this many events, and the remaining events."""
     copy = Path(shutil.copytree(folder, place / "run"))
     (copy / "summary.json").unlink()
     path = copy / "events.jsonl"
@@ -45,16 +45,16 @@ def test_a_run_that_begins_later_appears(browser: Any, finished_run: Path, tmp_p
     assert browser.complaints() == []
 
 
-def test_clients_and_the_rest_of_the_time_are_told(
+def test_clients_and_the_rest_of_the_time_are_reported(
     browser: Any, finished_run: Path, tmp_path: Path, served: Serve
 ) -> None:
     folder, _ = cut(finished_run, tmp_path, 4)
     browser.open(served(folder))
-    told = browser.run("return document.getElementById('live').innerText")
-    assert "round 2 of 4" in told
-    assert "left" in told
+    found = browser.run("return document.getElementById('live').innerText")
+    assert "round 2 of 4" in found
+    assert "left" in found
     states = browser.run("return [...document.querySelectorAll('.clients li')].map(one => one.innerText)")
-    assert states == [f"{number}: took part" for number in range(4)]
+    assert states == [f"{number}: participated" for number in range(4)]
 
 
 def test_the_page_of_a_whole_folder_is_watched_too(browser: Any, grid: Path, served: Serve) -> None:

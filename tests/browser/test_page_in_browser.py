@@ -84,7 +84,7 @@ def test_csv_of_a_chart_is_its_rows(browser: Any, page: Page, address: str, tmp_
     assert file.read_text().splitlines() == ["client,class,samples", *(",".join(map(str, row)) for row in figure.rows)]
 
 
-def test_who_does_not_see_the_charts_is_told_what_they_are(browser: Any, page: Page, address: str) -> None:
+def test_charts_have_text_alternatives(browser: Any, page: Page, address: str) -> None:
     browser.open(address)
     names = browser.run(
         "return [...document.querySelectorAll('.chart svg')].map(one => [one.getAttribute('role') || "

@@ -1,4 +1,4 @@
-"""Every mistake gets its exit code and a sentence that names what is wrong; no stack trace, nothing left behind."""
+"""Every invalid input gets its exit code and a one-sentence error; no stack trace, no files left behind."""
 
 import re
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def refused(refprotofl: "Command", tiny: Path) -> Callable[..., str]:
         ("clients=40", ("clients = 40", "min-size = 5", "at most 7 clients")),
     ],
 )
-def test_a_wrong_value_is_told_by_key(
+def test_a_wrong_value_is_reported_by_key(
     refused: Callable[..., str], tiny: Path, setting: str, words: tuple[str, ...]
 ) -> None:
     refused(2, "run", tiny, "--set", setting, "--workers", 1, words=words)
@@ -99,13 +99,13 @@ def test_a_wrong_value_is_told_by_key(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and value[0] in ("run", "verify", "data") else None,
 )
-def test_a_wrong_command_line_is_told(
+def test_a_wrong_command_line_is_reported(
     refused: Callable[..., str], arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     refused(2, *arguments, words=words)
 
 
-def test_several_mistakes_are_told_at_once(refused: Callable[..., str], tiny: Path) -> None:
+def test_several_mistakes_are_reported_at_once(refused: Callable[..., str], tiny: Path) -> None:
     settings = ("--set", "rounds=0", "--set", "train.lrr=1", "--set", "alpha=0")
     refused(2, "run", tiny, *settings, words=("rounds = 0", "train.lrr", "alpha = 0"))
 

@@ -35,10 +35,10 @@ def test_help_shows_an_example(refprotofl: "Command", path: tuple[str, ...]) -> 
     assert outcome.err == ""
 
 
-def test_the_programs_help_tells_the_exit_codes(refprotofl: "Command") -> None:
+def test_the_programs_help_reports_the_exit_codes(refprotofl: "Command") -> None:
     outcome = refprotofl("--help")
     assert outcome.code == 0
-    assert "Exit codes: 0 done, 2 your input, 3 data" in outcome.out
+    assert "Exit codes: 0 success, 2 invalid input, 3 missing" in outcome.out
     for path in ALL:
         assert path[0] in outcome.out
 

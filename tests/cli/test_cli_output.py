@@ -1,4 +1,4 @@
-"""What a command prints where: results to stdout, progress and complaints to stderr."""
+"""Output streams: results on stdout, progress and errors on stderr."""
 
 import json
 import os
@@ -72,8 +72,8 @@ def test_a_home_folder_is_found(refprotofl: "Command", tiny: Path, monkeypatch: 
     assert refprotofl("run", tiny, "--workers", 1, "--out=~/a").code == 0
     assert Path("home/a/summary.json").exists()
     assert refprotofl("verify", "~/a").code == 0
-    outcome = refprotofl("run", tiny, "--out=~nobody-of-that-name/a")
-    assert (outcome.code, "there is no such home folder" in outcome.err) == (2, True)
+    outcome = refprotofl("run", tiny, "--out=~no-such-user/a")
+    assert (outcome.code, "unknown home folder" in outcome.err) == (2, True)
 
 
 def test_the_version(refprotofl: "Command") -> None:
@@ -105,10 +105,10 @@ def test_verify_of_one_and_of_two_runs(
     assert "The hashes have no key" in outcome.err
     first, second = outcome.out.splitlines()
     assert first == f"{undisturbed.folder}: round 2 is intact, state digest {digest}"
-    assert second == "The checkpoints of rounds 1, 2 are kept, and all their files are intact."
+    assert second == "Checkpoints of rounds 1, 2: all files are intact."
     outcome = refprotofl("verify", undisturbed.folder, finished_copy)
     assert outcome.code == 0
-    assert outcome.out.endswith("The two runs agree in every message and state.\n")
+    assert outcome.out.endswith("The two runs agree in all messages and states.\n")
     outcome = refprotofl("verify", undisturbed.folder, cut_off)
     assert outcome.code == 4
     assert "one has 2, the other 1" in outcome.err
@@ -127,12 +127,12 @@ def test_an_unexpected_error_is_still_a_sentence(
     refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_down(*_: object) -> None:
-        raise ZeroDivisionError("a mistake of ours")
+        raise ZeroDivisionError("our mistake")
 
     monkeypatch.setattr("refprotofl.federation.simulation.server_side", break_down)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 4
-    assert "Internal error: ZeroDivisionError: a mistake of ours. REFPROTOFL_DEBUG=1" in outcome.err
+    assert "Internal error: ZeroDivisionError: our mistake. Set REFPROTOFL_DEBUG=1" in outcome.err
     assert not Path("runs").exists()
 
 

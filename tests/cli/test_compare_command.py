@@ -141,7 +141,7 @@ def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
     options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=1"]
     outcome = refprotofl("compare", "--methods", "local,fedproto", "--seeds", "0", "--out", tmp_path / "runs", *options)
     assert outcome.code == 2
-    assert "do not go into one table: they differ in the data that they were run on." in outcome.err
+    assert "do not go into one table: they differ in their data." in outcome.err
 
 
 def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
     [
         (["--methods", "local,locl"], "did you mean 'local'?"),
         (["--methods", "local,local"], "named twice: local"),
-        (["--methods", "local", "--seeds", "0,x"], "whole numbers with commas between"),
+        (["--methods", "local", "--seeds", "0,x"], "whole numbers separated by commas"),
         (["--methods", "local", "--seeds", "1,1"], "named twice"),
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),

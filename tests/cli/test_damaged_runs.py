@@ -1,4 +1,4 @@
-"""Damage in a run folder is told by file, with exit code 3; what can be had again is had again."""
+"""Damage in a run folder is reported by file, with exit code 3; recoverable files are restored."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def flip(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [truncate, flip])
 @pytest.mark.parametrize("name", ["server-1.safetensors", "clients/000001-1.safetensors", "manifest.json"])
-def test_a_damaged_checkpoint_is_told_by_file(
+def test_a_damaged_checkpoint_is_reported_by_file(
     refprotofl: "Command", cut_off: Path, name: str, damage: Callable[[bytes], bytes]
 ) -> None:
     """Where there is none before it to fall back to."""
@@ -43,7 +43,7 @@ def test_a_damaged_checkpoint_is_told_by_file(
     assert not (cut_off / "summary.json").exists()
 
 
-def test_a_client_file_that_is_gone_is_told(refprotofl: "Command", cut_off: Path) -> None:
+def test_a_client_file_that_is_gone_is_reported(refprotofl: "Command", cut_off: Path) -> None:
     path = cut_off / "checkpoint" / "clients" / "000000-1.safetensors"
     path.unlink()
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
@@ -52,7 +52,7 @@ def test_a_client_file_that_is_gone_is_told(refprotofl: "Command", cut_off: Path
 
 
 @pytest.mark.parametrize("name", ["experiment.json", "summary.json"])
-def test_damaged_json_is_told_by_file(refprotofl: "Command", finished_copy: Path, name: str) -> None:
+def test_damaged_json_is_reported_by_file(refprotofl: "Command", finished_copy: Path, name: str) -> None:
     (finished_copy / name).write_text("{")
     outcome = refprotofl("run", "--resume", "--out", finished_copy)
     assert outcome.code == 3
@@ -73,7 +73,7 @@ def test_a_public_set_that_a_client_lost_is_sent_again(
     assert summary["state_digest"] == undisturbed.summary["state_digest"]
     assert summary["accuracy"] == undisturbed.summary["accuracy"]
     assert path.read_bytes() == whole
-    for client, messages in ((summary, 6), (undisturbed.summary, 4)):  # one client was told again, all have it then
+    for client, messages in ((summary, 6), (undisturbed.summary, 4)):  # one client received it again
         assert client["communication"]["one_off"]["messages"] == messages
 
 
@@ -92,7 +92,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
+def test_a_full_disk_ends_the_run_which_continues_when_there_is_space(
     refprotofl: "Command",
     tiny: Path,
     small_disk: Path,
@@ -115,7 +115,7 @@ def test_a_full_disk_ends_the_run_which_goes_on_when_there_is_space(
     ballast.unlink()
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", out, "--json")
     assert outcome.code == 0, outcome.err
-    assert "Going on after round 1" in outcome.err
+    assert f"Resuming {out} after round 1" in outcome.err
     assert json.loads(outcome.out)["state_digest"] == undisturbed.summary["state_digest"]
 
 

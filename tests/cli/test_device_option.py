@@ -1,4 +1,4 @@
-"""--device of `run` and `compare`: it is checked, it wins over --set, and a run may go on with another one."""
+"""--device of `run` and `compare`: it is checked, it overrides --set, and a run may be resumed on another device."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a person sees of a run as it goes on."""
+"""The display of a run in progress."""
 
 import io
 from pathlib import Path
@@ -28,6 +28,6 @@ def test_what_is_sent_once_or_to_be_scored_is_no_uplink(tmp_path: Path) -> None:
     summary = run(Experiment.parse(FAST), out=tmp_path / "run", callback=callback).summary
     callback.on_close()
     sent = summary["communication"]["uplink"]["payload_bytes"]
-    assert f"{size(sent)} sent up so far" in console.file.getvalue()  # type: ignore[attr-defined]
-    beside = sum(summary["communication"][bucket]["payload_bytes"] for bucket in ("one_off", "evaluation"))
-    assert size(sent + beside) != size(sent)
+    assert f"{size(sent)} so far" in console.file.getvalue()  # type: ignore[attr-defined]
+    untrained = sum(summary["communication"][bucket]["payload_bytes"] for bucket in ("one_off", "evaluation"))
+    assert size(sent + untrained) != size(sent)

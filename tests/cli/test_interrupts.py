@@ -1,4 +1,4 @@
-"""Real processes, really killed: workers do not outlive them, and the run goes on where it was."""
+"""Real processes, really killed: workers do not outlive them, and the run resumes where it stopped."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def test_kill_9_in_the_middle(refprotofl: "Command", long: Path, whole: RunResul
 
 
 @pytest.mark.parametrize(("name", "workers"), [("SIGINT", 2), ("SIGTERM", 1)])
-def test_an_interrupt_names_the_command_that_goes_on(
+def test_an_interrupt_names_the_command_that_continues(
     refprotofl: "Command", long: Path, whole: RunResult, tmp_path: Path, name: str, workers: int
 ) -> None:
     folder = tmp_path / "a run"
@@ -123,7 +123,7 @@ def test_an_interrupt_names_the_command_that_goes_on(
     assert out == ""
     assert "Traceback" not in err
     assert re.search(rf"Kept in .*: \d+ of {ROUNDS} rounds\.", err)
-    command = shlex.split(err.splitlines()[-1].partition("Interrupted. Go on with: ")[2])
+    command = shlex.split(err.splitlines()[-1].partition("Interrupted. Resume with: ")[2])
     assert command == ["refprotofl", "run", "--resume", "--out", str(folder)]
     assert_the_rest_is_as_ever(refprotofl, command[1:], folder, whole)
 
@@ -137,7 +137,7 @@ def test_an_interrupt_while_workers_start_shows_no_stack_trace(long: Path, tmp_p
         assert process.returncode == 130, err
         until(lambda: not group_members(process.pid), "everything that the run started to end")
     assert "Traceback" not in err
-    assert "Interrupted. Go on with: refprotofl run --resume" in err
+    assert "Interrupted. Resume with: refprotofl run --resume" in err
 
 
 def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
@@ -149,12 +149,12 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
     monkeypatch.setattr("refprotofl.data.federated.load_dataset", interrupt)
     outcome = refprotofl("run", tiny, "--workers", 1)
     assert outcome.code == 130
-    assert outcome.err == "error: Interrupted before the run began; nothing was kept.\n"
+    assert outcome.err == "error: Interrupted before the run started; nothing was written.\n"
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_an_interrupt_while_libraries_are_imported_tells_that_nothing_was_kept(
+def test_an_interrupt_during_imports_says_that_nothing_was_written(
     refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -164,7 +164,7 @@ def test_an_interrupt_while_libraries_are_imported_tells_that_nothing_was_kept(
     monkeypatch.setattr("refprotofl.cli.compare.read_workers", interrupt)
     outcome = refprotofl(command, tiny, *(["--methods", "local"] if command == "compare" else []))
     assert outcome.code == 130
-    assert outcome.err == "error: Interrupted before the run began; nothing was kept.\n"
+    assert outcome.err == "error: Interrupted before the run started; nothing was written.\n"
 
 
 def test_an_interrupt_at_once_shows_no_stack_trace() -> None:

@@ -18,7 +18,7 @@ SETTINGS = [part for key in KEYS for part in ("--set", key)]
 
 @pytest.fixture
 def photos() -> str:
-    """In the folder where we stand, of sizes from 5 to 8 pixels; a client's name looks like a colour of the screen."""
+    """Images in the current folder, of sizes from 5 to 8 pixels; a client's name looks like a colour of the screen."""
     for client, each in (("[red]anna", 20), ("ben", 15), ("eve", 2)):
         for name, shade in (("cat", 40), ("dog", 200)):
             folder = Path("photos", client, name)
@@ -28,7 +28,7 @@ def photos() -> str:
     return "photos"
 
 
-def test_who_has_what_is_told_by_name(refprotofl: "Command", photos: str) -> None:
+def test_the_partition_table_names_the_clients(refprotofl: "Command", photos: str) -> None:
     outcome = refprotofl("partition", "--set", f"dataset={photos}", *SETTINGS, "--out", "it.png")
     assert outcome.code == 0, outcome.err
     assert "[red]anna" in outcome.out
@@ -50,7 +50,7 @@ def test_a_check_reads_as_a_run_would(refprotofl: "Command", photos: str) -> Non
     assert "resize = 32" in mixed.err
 
 
-def test_a_number_of_clients_beside_natural_ones_is_refused(refprotofl: "Command", photos: str) -> None:
+def test_a_number_of_clients_next_to_natural_ones_is_refused(refprotofl: "Command", photos: str) -> None:
     outcome = refprotofl("run", "--set", f"dataset={photos}", *SETTINGS, "--set", "clients=2")
     assert outcome.code == 2
     assert 'has clients = 2, but with partition = "natural" the clients come from the data' in outcome.err
@@ -68,22 +68,22 @@ def test_a_run_and_its_models_by_name(
     monkeypatch.chdir(tmp_path / "elsewhere")  # its data are found from here too
     one = refprotofl("predict", folder, photos, "--client", "ben")
     assert one.code == 0, one.err
-    assert "Accuracy where labels are known" in one.err
-    assert "By class, and what was taken for what" in one.err
+    assert "Accuracy on labelled images" in one.err
+    assert "Confusion matrix" in one.err
     assert [line.split()[1] for line in one.err.splitlines() if line.startswith(("│ cat", "│ dog"))] == ["cat", "dog"]
     every = refprotofl("predict", folder, photos, "--client", "all")
     assert every.code == 0, every.err
     rows = list(csv.DictReader(io.StringIO(every.out)))
     assert {row["client"] for row in rows} == {"[red]anna", "ben"}
     assert "mean of 2 clients" in every.err
-    told = json.loads(refprotofl("predict", folder, photos, "--client", "all", "--format", "json").out)
-    assert len(told["rows"]) == len(rows)
+    found = json.loads(refprotofl("predict", folder, photos, "--client", "all", "--format", "json").out)
+    assert len(found["rows"]) == len(rows)
     exported = refprotofl("export", folder, "--client", "ben", "--out", "model")
     assert exported.code == 0, exported.err
     assert Path("model/README.md").read_text().startswith("# Image classifier of client 1, ben")
 
 
-def test_a_comparison_tells_once_who_is_left_out(refprotofl: "Command", photos: str) -> None:
+def test_a_comparison_reports_once_who_is_left_out(refprotofl: "Command", photos: str) -> None:
     grid = ("--methods", "local,fedavg", "--seeds", "0", "--workers", 1, "--out", "grid")
     outcome = refprotofl("compare", *grid, "--set", f"dataset={photos}", *SETTINGS)
     assert outcome.code == 0, outcome.err

@@ -1,4 +1,4 @@
-"""Mistakes in the user's own code are told as theirs, with the line; ours are not blamed on them."""
+"""Errors in the user's own code are reported as such, with the line; ours are not."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MINE = """
 import torch
 from refprotofl.methods import find_method
-from beside import slip
+from helper import slip
 
 FedAvg = find_method("fedavg")
 
@@ -46,8 +46,8 @@ class Divide:
 @pytest.fixture
 def _mine(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.py").write_text(MINE)
-    Path("beside.py").write_text("def slip():\n    raise KeyError('my slip')\n")
-    for name in ("mine", "beside"):
+    Path("helper.py").write_text("def slip():\n    raise KeyError('my slip')\n")
+    for name in ("mine", "helper"):
         monkeypatch.delitem(__import__("sys").modules, name, raising=False)
     monkeypatch.syspath_prepend(Path.cwd())
 
@@ -56,7 +56,7 @@ def _mine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("method", "what", "where"),
     [
-        ("Slip", "KeyError: 'my slip'", "beside.py, line 2, in slip"),
+        ("Slip", "KeyError: 'my slip'", "helper.py, line 2, in slip"),
         ("Add", "RuntimeError: The size of tensor a (2)", "mine.py, line 14, in round"),
         ("Start", "KeyError: 'nothing'", "mine.py, line 19, in __init__"),
     ],
@@ -80,9 +80,9 @@ def test_of_a_client(refprotofl: "Command", tiny: Path) -> None:
 @pytest.mark.usefixtures("_mine")
 def test_our_own_mistake_is_not_theirs(refprotofl: "Command", tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: object) -> None:
-        raise ZeroDivisionError("a mistake of ours")
+        raise ZeroDivisionError("our mistake")
 
     monkeypatch.setattr("refprotofl.federation.loop.digest_value", break_down)
     method = ("--set", "method=fedavg")
     outcome = refprotofl("run", tiny, *method, "--workers", 1, "--out", "run")
-    assert "Internal error: ZeroDivisionError: a mistake of ours" in outcome.err
+    assert "Internal error: ZeroDivisionError: our mistake" in outcome.err

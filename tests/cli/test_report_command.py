@@ -27,25 +27,22 @@ def test_figures_and_links_come_with_it(refprotofl: Command, finished_copy: Path
     assert outcome.code == 0, outcome.err
     drawn = {path.name for path in figures.iterdir()}
     assert {"accuracy-by-round.png", "accuracy-by-round.pdf", "accuracy-over-link-2.svg"} <= drawn
-    assert "Accuracy over time: lte" in page.read_text()
+    assert "Accuracy over link time: lte" in page.read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("report", "nowhere"), "There is no nowhere."),
-        (("report", "."), "is not a run folder, and there is none in it"),
-        (("report", "{run}", "--out", "page.pdf"), "a page is written to a .html file"),
-        (
-            ("report", "{run}", "--link", "pigeon"),
-            "--link pigeon: give one link for all clients; allowed: wifi, lte, nb-iot, lora",
-        ),
-        (("watch", "nowhere"), "There is no nowhere."),
+        (("report", "nowhere"), "Path not found: nowhere"),
+        (("report", "."), "is not a run folder and contains none"),
+        (("report", "{run}", "--out", "page.pdf"), "the report is an HTML page"),
+        (("report", "{run}", "--link", "pigeon"), "--link pigeon: allowed: wifi, lte, nb-iot, lora"),
+        (("watch", "nowhere"), "Path not found: nowhere"),
         (("watch", "{run}", "--host", "no.such.host.invalid"), "Cannot listen at no.such.host.invalid"),
         (("export-log", ".", "--to", "csv"), "is not a run folder"),
     ],
 )
-def test_what_is_wrong_is_a_sentence(
+def test_what_is_wrong_is_an_error_message(
     refprotofl: Command, finished_copy: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     outcome = refprotofl(*(one.format(run=finished_copy) for one in arguments))
@@ -53,7 +50,7 @@ def test_what_is_wrong_is_a_sentence(
     assert sentence in outcome.err.replace("\n", " ")
 
 
-def test_a_tracker_that_is_not_installed_is_a_sentence(
+def test_a_tracker_that_is_not_installed_is_an_error_message(
     refprotofl: Command, finished_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("tensorboardX", "mlflow", "mlflow.exceptions", "mlflow.tracking"):
@@ -64,24 +61,24 @@ def test_a_tracker_that_is_not_installed_is_a_sentence(
         assert f"pip install 'refprotofl[{to}]'" in outcome.err
 
 
-def test_a_run_s_numbers_are_written_beside_it(refprotofl: Command, finished_copy: Path) -> None:
+def test_a_run_s_numbers_are_written_to_its_folder(refprotofl: Command, finished_copy: Path) -> None:
     outcome = refprotofl("export-log", finished_copy, "--to", "csv")
     assert outcome.code == 0
     assert (finished_copy / "log.csv").read_text().startswith("name,round,value\n")
 
 
-def test_a_damaged_run_is_a_sentence(refprotofl: Command, finished_copy: Path) -> None:
+def test_a_damaged_run_is_an_error_message(refprotofl: Command, finished_copy: Path) -> None:
     (finished_copy / "events.jsonl").write_text("\x1b[31mred\n")
     outcome = refprotofl("report", finished_copy)
     assert outcome.code == 3
-    assert "line 1 is no event of ours" in outcome.err
+    assert "line 1 is not a valid event" in outcome.err
     assert "\x1b" not in outcome.err
 
 
 def test_run_reports_and_is_watched_where_that_is_asked_for(refprotofl: Command, tiny: Path, tmp_path: Path) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", tmp_path / "run", "--report", "--watch", "--json")
     assert outcome.code == 0, outcome.err
-    assert "Watch at http://127.0.0.1:" in outcome.err
+    assert "Live report: http://127.0.0.1:" in outcome.err
     assert f"Report: {tmp_path / 'run'}/report.html" in outcome.err
     assert json.loads(outcome.out)["rounds_done"] == 2
     assert (tmp_path / "run" / "report.html").stat().st_size < 3_000_000
@@ -103,7 +100,7 @@ def test_watch_serves_until_it_is_interrupted(finished_copy: Path) -> None:
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:
         assert watching.stdout is not None
-        address = watching.stdout.readline().removeprefix("Watch at ").strip()
+        address = watching.stdout.readline().removeprefix("Live report: ").strip()
         with urllib.request.urlopen(f"{address}page.json", timeout=30) as answer:
             assert json.load(answer)["progress"]["ended"] is True
         watching.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""--resume: what it does with finished, cut-off, foreign, changed and new folders; who may run where."""
+"""--resume with finished, interrupted, foreign, changed and new folders; locks of run folders."""
 
 import json
 import subprocess
@@ -39,12 +39,12 @@ def test_a_finished_run_is_left_as_it_is(refprotofl: "Command", finished_copy: P
     assert {path: path.read_bytes() for path in finished_copy.rglob("*") if path.is_file()} == before
 
 
-def test_a_cut_off_run_goes_on_without_being_told_what_it_was(
+def test_a_cut_off_run_continues_without_its_settings(
     refprotofl: "Command", cut_off: Path, undisturbed: RunResult
 ) -> None:
     outcome = refprotofl("run", "--resume", "--workers", 1, "--out", cut_off)
     assert outcome.code == 0
-    assert f"Going on after round 1 of {cut_off}\n" in outcome.err
+    assert f"Resuming {cut_off} after round 1\n" in outcome.err
     assert "sent up since round 1" in outcome.err
     assert digest_of(cut_off) == undisturbed.summary["state_digest"]
     assert round_lines(cut_off) == [1, 2]
@@ -88,7 +88,7 @@ def test_without_a_run_and_without_settings_nothing_starts(refprotofl: "Command"
         for device in ((), ("--device", "cpu")):
             outcome = refprotofl("run", "--resume", "--out", out, *device)
             assert outcome.code == 2
-            assert f"There is no run in {out} to go on with." in outcome.err
+            assert f"No run to resume in {out}." in outcome.err
     assert not (tmp_path / "gone").exists()
     assert list((tmp_path / "empty").iterdir()) == []
 

@@ -96,7 +96,7 @@ def test_published_studies_are_commands_that_can_be_read(path: Path) -> None:
 def test_published_tables_come_of_the_published_results(
     refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
-    for name in ("_draw", "report_beside"):  # what takes longer than the tables
+    for name in ("_draw", "report_finished"):  # what takes longer than the tables
         monkeypatch.setattr(f"refprotofl.cli.reproduce.{name}", lambda *_, **__: None)
     outcome = refprotofl("reproduce", path, "--no-runs", "--out", tmp_path / "out")
     assert outcome.code == 0, outcome.err

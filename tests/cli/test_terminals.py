@@ -53,11 +53,11 @@ def test_the_keys_of_a_method_are_whole(refprotofl: "Command", monkeypatch: pyte
         assert any(line.startswith(f"{key} ") for line in shown.splitlines())
 
 
-def test_a_table_goes_on_below_with_the_names_of_its_rows(
+def test_a_table_continues_below_with_the_names_of_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(out, "width", 24)
-    columns = [Column("who"), *(Column(f"number {number}", numbers=True) for number in range(5))]
+    columns = [Column("name"), *(Column(f"number {number}", numbers=True) for number in range(5))]
     show(columns, [("a", *range(5)), ("b", *range(100, 105))])
     shown = capsys.readouterr().out
     lines = [line for line in shown.splitlines() if line.startswith("│ b")]
@@ -80,7 +80,7 @@ def piped(reader: str, *arguments: str, **environment: str) -> subprocess.Comple
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="needs a shell")
 @pytest.mark.parametrize("arguments", [("methods",), ("run", *TINY, "--json"), ("run", *TINY)], ids=str)
-def test_nobody_reads_on(arguments: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_no_error(arguments: tuple[str, ...]) -> None:
     done = piped("true", *arguments)
     assert done.stderr.endswith("code 0\n")
     for word in ("Traceback", "BrokenPipe", "error", "Exception"):

@@ -26,13 +26,13 @@ def test_one_method_from_the_search_to_a_run_of_its_own(refprotofl: Any, tmp_pat
     assert "not on the test set" in first.out
     assert "failed" in first.out  # with the learning rate of 1e30
 
-    record = json.loads((out / "tune.json").read_text())
-    assert record["experiment"]["validation"] == 0.1
-    (method,) = record["methods"]
-    scores = {trial["settings"]["train.lr"]: trial.get("mean") for trial in method["trials"]}
+    trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert {trial["experiment"]["validation"] for trial in trials} == {0.1}
+    scores = {trial["settings"]["train.lr"]: trial.get("mean") for trial in trials}
     assert scores["1e30"] is None
     best = max(("0.01", "0.05"), key=lambda lr: scores[lr])
-    assert method["chosen"]["settings"] == {"train.lr": best, "fedprox.mu": "0.1"}
+    (chosen,) = (trial["settings"] for trial in trials if trial["chosen"])
+    assert chosen == {"train.lr": best, "fedprox.mu": "0.1"}
     kept = [json.loads(line) for line in (out / "cells.jsonl").read_text().splitlines()]
     assert {one["summary"]["experiment"]["validation"] for one in kept} == {0.1}
     experiment = load_experiment(written)
@@ -43,7 +43,14 @@ def test_one_method_from_the_search_to_a_run_of_its_own(refprotofl: Any, tmp_pat
     stamp = (out / "cells.jsonl").stat().st_mtime_ns
     again = refprotofl(*command, "--json")  # over its own file
     assert again.code == 0, again.err
-    assert json.loads(again.out) == record
+    record = json.loads(again.out)
+    assert record["experiment"]["validation"] == 0.1
+    (method,) = record["methods"]
+    assert method["chosen"]["settings"] == chosen
+    assert method["trials"] == [
+        {key: trial[key] for key in trial.keys() & one.keys()}
+        for trial, one in zip(trials, method["trials"], strict=True)
+    ]
     assert (out / "cells.jsonl").stat().st_mtime_ns == stamp
 
 
@@ -55,11 +62,11 @@ def test_several_methods_get_a_table_each_and_ends_are_told(refprotofl: Any, tmp
     assert outcome.code == 0, outcome.err
     found = read_tuned(written)
     assert list(found) == ["local", "fedavg:share=full"]
-    record = json.loads((tmp_path / "tune" / "tune.json").read_text())
-    for method in record["methods"]:
-        best = max(method["trials"], key=lambda trial: trial["mean"])
-        assert method["chosen"] == best
-        assert found[method["name"]] == [f"train.lr={float(best['settings']['train.lr'])}"]
+    trials = [json.loads(line) for line in (tmp_path / "tune" / "trials.jsonl").read_text().splitlines()]
+    for method in found:
+        best = max((trial for trial in trials if trial["method"] == method), key=lambda trial: trial["mean"])
+        assert best["chosen"]
+        assert found[method] == [f"train.lr={float(best['settings']['train.lr'])}"]
         assert 0.001 <= float(best["settings"]["train.lr"]) <= 0.1
 
 

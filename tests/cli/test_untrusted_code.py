@@ -1,4 +1,4 @@
-"""A received folder may name code; it is run by nobody who has not said so."""
+"""A received folder may name code; it is never run without consent."""
 
 import shlex
 import sys
@@ -46,7 +46,7 @@ def key(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def received(refprotofl: "Command", tiny: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A run of one round of which some clients never trained; whoever imports its code leaves a trace."""
+    """A run of one round of which some clients never trained; importing its code leaves a trace."""
     Path("code_from_outside.py").write_text(CODE)
     monkeypatch.syspath_prepend(str(Path.cwd()))
     monkeypatch.setattr("sys.dont_write_bytecode", True)
@@ -67,7 +67,7 @@ def test_verify_runs_no_code(refprotofl: "Command", received: Path) -> None:
     outcome = refprotofl("verify", received)
     assert outcome.code == 0, outcome.err
     assert "round 1 is intact" in outcome.out
-    assert "For 1 clients that never trained this relies on the digests in the manifest." in outcome.err
+    assert "For 1 clients that never trained, the digests in the manifest were used." in outcome.err
     assert not code_was_run()
 
 
@@ -106,7 +106,7 @@ def test_an_interrupted_run_of_ones_own_code_offers_a_command_that_works(
         patch.setattr("refprotofl.federation.loop.Loop.run", interrupt)
         outcome = refprotofl("run", tiny, "--set", NAMED[key][0], "--workers", 1, "--out", "stopped")
     assert outcome.code == 130
-    command = shlex.split(outcome.err.splitlines()[-1].partition("Go on with: refprotofl ")[2])
+    command = shlex.split(outcome.err.splitlines()[-1].partition("Resume with: refprotofl ")[2])
     assert refprotofl(*command, "--workers", 1).code == 0
 
 

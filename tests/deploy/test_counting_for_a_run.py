@@ -22,7 +22,7 @@ def relay_for(counts: Path, seconds: float = 0.2) -> None:
 
 
 def test_a_run_begins_in_the_folder_that_a_relay_counts_in(tmp_path: Path) -> None:
-    """The relay was there first, made the folder, and goes on counting after the run has begun."""
+    """The relay starts first, creates the folder, and continues counting during the run."""
     folder = tmp_path / "runs" / "a"
     relay_for(folder / FILE)
     run(
@@ -35,7 +35,7 @@ def test_a_run_begins_in_the_folder_that_a_relay_counts_in(tmp_path: Path) -> No
     assert counted["up"] == 0
 
 
-def test_any_other_file_beside_the_counts_keeps_a_run_out(tmp_path: Path) -> None:
+def test_any_other_file_next_to_the_counts_keeps_a_run_out(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{}")
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(InputError, match=r"is not empty and holds no run \(thesis\.tex"):
@@ -74,7 +74,7 @@ def test_a_count_that_cannot_be_written_for_a_moment_is_written_later(
     assert json.loads((folder / FILE).read_text())["connections"] == 1
 
 
-def test_counts_that_cannot_be_written_at_all_are_told_at_once(tmp_path: Path) -> None:
+def test_counts_that_cannot_be_written_at_all_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     with pytest.raises(MachineError, match="Cannot write"):
         relay_for(tmp_path / FILE)

@@ -1,4 +1,4 @@
-"""The relay counts every byte, carries them as a link would, and breaks as it is told to."""
+"""The relay counts every byte, carries them as a link would, and simulates faults."""
 
 import asyncio
 import json
@@ -15,27 +15,27 @@ import pytest
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.network import PROFILES
-from refprotofl.deploy.relay import Address, Cut, Lane, Relay, read_address, read_cut, read_profile
+from refprotofl.deploy.relay import Address, Cut, LinkDirection, Relay, read_address, read_cut, read_profile
 
 LOCAL = "127.0.0.1"
 
 
 def test_chunks_wait_for_those_before_them() -> None:
     """1,000 bytes take a second at 8 kbit/s, and half a second more to arrive."""
-    lane = Lane(rate=8_000, latency=0.5)
-    assert lane.due(1000, now=10.0) == 11.5
-    assert lane.due(500, now=10.2) == 12.0
-    assert lane.due(1000, now=20.0) == 21.5
-    assert Lane(latency=0.25).due(10**9, now=1.0) == 1.25
+    link = LinkDirection(rate=8_000, latency=0.5)
+    assert link.due(1000, now=10.0) == 11.5
+    assert link.due(500, now=10.2) == 12.0
+    assert link.due(1000, now=20.0) == 21.5
+    assert LinkDirection(latency=0.25).due(10**9, now=1.0) == 1.25
 
 
-def test_a_bit_is_turned_over_as_often_as_it_was_told() -> None:
-    lane = Lane(flip_every=1000, seed=3)
+def test_bits_are_flipped_at_the_given_rate() -> None:
+    link = LinkDirection(flip_every=1000, seed=3)
     chunks = [bytes(100) for _ in range(10_000)]
-    spoilt = [lane.cross(chunk) for chunk in chunks]
+    spoilt = [link.cross(chunk) for chunk in chunks]
     changed = [one for one in spoilt if any(one)]
-    assert lane.crossed == 1_000_000
-    assert lane.flipped == len(changed) == pytest.approx(1000, rel=0.15)
+    assert link.crossed == 1_000_000
+    assert link.flipped == len(changed) == pytest.approx(1000, rel=0.15)
     assert all(sum(byte.bit_count() for byte in one) == 1 for one in changed)
 
 
@@ -59,7 +59,7 @@ def with_relay(relay: Callable[[Address], Relay], work: Callable[[Relay, Address
     asyncio.run(run())
 
 
-async def told_back(address: Address, data: bytes) -> bytes:
+async def round_trip(address: Address, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
         writer.write(data)
@@ -79,7 +79,7 @@ def test_what_is_said_comes_back_and_is_counted_both_ways() -> None:
     data = bytes(range(256)) * 4000
 
     async def work(relay: Relay, address: Address) -> None:
-        assert await asyncio.gather(*(told_back(address, data) for _ in range(3))) == [data] * 3
+        assert await asyncio.gather(*(round_trip(address, data) for _ in range(3))) == [data] * 3
         assert (relay.counts["up"], relay.counts["down"]) == (3 * len(data), 3 * len(data))
         assert (relay.counts["connections"], relay.counts["refused"]) == (3, 0)
 
@@ -91,13 +91,13 @@ def test_a_link_takes_its_time() -> None:
 
     async def work(relay: Relay, address: Address) -> None:
         begin = time.monotonic()
-        assert await told_back(address, bytes(20_000)) == bytes(20_000)
+        assert await round_trip(address, bytes(20_000)) == bytes(20_000)
         assert time.monotonic() - begin > 0.4 + 0.2
 
-    with_relay(lambda to: Relay(to, Lane(400_000, 0.1), Lane(400_000, 0.1)), work)
+    with_relay(lambda to: Relay(to, LinkDirection(400_000, 0.1), LinkDirection(400_000, 0.1)), work)
 
 
-def test_while_it_is_cut_nobody_comes_through() -> None:
+def test_a_cut_link_carries_nothing() -> None:
     async def work(relay: Relay, address: Address) -> None:
         reader, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(b"before")
@@ -107,9 +107,9 @@ def test_while_it_is_cut_nobody_comes_through() -> None:
             await reader.readexactly(1)
         await closed(writer)
         with pytest.raises((ConnectionError, AssertionError)):
-            assert await told_back(address, b"during") == b"during"
-        relay.join()
-        assert await told_back(address, b"after") == b"after"
+            assert await round_trip(address, b"during") == b"during"
+        relay.restore()
+        assert await round_trip(address, b"after") == b"after"
         assert relay.counts["refused"] == 1
 
     with_relay(Relay, work)
@@ -119,15 +119,15 @@ def test_a_server_that_is_not_there_is_no_end_of_the_relay() -> None:
     async def work(relay: Relay, address: Address) -> None:
         there, relay.to = relay.to, Address(LOCAL, 9)
         with pytest.raises((ConnectionError, AssertionError)):
-            assert await told_back(address, b"nobody") == b"nobody"
+            assert await round_trip(address, b"no one") == b"no one"
         relay.to = there
-        assert await told_back(address, b"somebody") == b"somebody"
+        assert await round_trip(address, b"someone") == b"someone"
 
     with_relay(Relay, work)
 
 
 @pytest.mark.parametrize("text", ["", "9092", ":9092", "here:", "here:port", "here:99999"])
-def test_what_is_no_address_is_told(text: str) -> None:
+def test_what_is_no_address_is_reported(text: str) -> None:
     with pytest.raises(InputError, match=r"--to .*host:port"):
         read_address(text, "--to")
     assert read_address("[::1]:80", "--to") == Address("::1", 80)
@@ -148,7 +148,7 @@ def test_a_profile_that_is_not_the_same_for_all_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "30:", ":20", "30:0", "-1:2", "nan:1", "1:inf"])
-def test_what_is_no_cut_is_told(text: str) -> None:
+def test_what_is_no_cut_is_reported(text: str) -> None:
     with pytest.raises(InputError, match="--cut"):
         read_cut(text)
     assert read_cut("30:20") == Cut(30, 20)
@@ -163,13 +163,13 @@ def test_the_command_counts_and_ends_by_itself(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "Relaying 127.0.0.1:" in done.stderr
-    kept, told = json.loads(counts.read_text()), json.loads(done.stdout)
-    assert (kept.pop("seconds"), told.pop("seconds")) == (pytest.approx(1.5, abs=1), pytest.approx(1.5, abs=1))
-    assert kept == told == {"up": 0, "down": 0, "connections": 0, "refused": 0, "flipped": 0}
+    kept, found = json.loads(counts.read_text()), json.loads(done.stdout)
+    assert (kept.pop("seconds"), found.pop("seconds")) == (pytest.approx(1.5, abs=1), pytest.approx(1.5, abs=1))
+    assert kept == found == {"up": 0, "down": 0, "connections": 0, "refused": 0, "flipped": 0}
 
 
 def test_ctrl_c_ends_the_command_quietly_with_a_connection_open() -> None:
-    """The connection is cut, and the last line tells what crossed."""
+    """The connection is cut, and the last line has the counts."""
     program = "from refprotofl.cli import main; main()"
     with socket.create_server((LOCAL, 0)) as server:
         options = ["--to", f"{LOCAL}:{server.getsockname()[1]}"]
@@ -181,6 +181,6 @@ def test_ctrl_c_ends_the_command_quietly_with_a_connection_open() -> None:
             near.sendall(b"12345")
             assert far.recv(5, socket.MSG_WAITALL) == b"12345"
             relay.send_signal(signal.SIGINT)
-            told, complaints = relay.communicate(timeout=60)
+            found, complaints = relay.communicate(timeout=60)
     assert (relay.returncode, complaints) == (0, "")
-    assert told == "5 B up and 0 B down over 1 connection; 0 refused, 0 bits turned over\n"
+    assert found == "5 B up and 0 B down over 1 connection; 0 refused, 0 bits flipped\n"

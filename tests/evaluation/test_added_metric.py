@@ -60,10 +60,10 @@ def test_a_declared_metric_is_carried_everywhere(tmp_path: Path) -> None:
         part.headings
         for section in page.sections
         for part in section.parts
-        if isinstance(part, Table) and part.title == "Protocols"
+        if isinstance(part, Table) and part.title == "Evaluation protocols"
     ]
     titles = ("accuracy", "balanced accuracy", "macro-F1", "cross-entropy", "missed classes", "mean logit")
-    assert headings == [("protocol", "what it is", *titles)]
+    assert headings == [("protocol", "definition", *titles)]
     export_log(folder, "csv", tmp_path / "log.csv")
     with (tmp_path / "log.csv").open() as file:
         logged = {(one["name"], int(one["round"])): float(one["value"]) for one in csv.DictReader(file)}

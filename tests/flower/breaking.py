@@ -52,7 +52,7 @@ class Link:
         self._loop.call_soon_threadsafe(self._relay.cut_off)
 
     def join(self) -> None:
-        self._loop.call_soon_threadsafe(self._relay.join)
+        self._loop.call_soon_threadsafe(self._relay.restore)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
@@ -70,7 +70,7 @@ def processes(naming: str) -> list[int]:
 
 
 def cpu_seconds(process: int) -> float:
-    """What a process has computed so far."""
+    """The CPU time of a process so far."""
     used = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
@@ -107,7 +107,7 @@ NONSENSE: list[Callable[[dict[str, Any]], Envelope]] = [
 
 @contextmanager
 def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
-    """A file system of so many megabytes; OSError where none can be mounted."""
+    """Mount a file system of this size in megabytes; raise OSError if that is not possible."""
     place.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
@@ -128,7 +128,7 @@ def fill(place: Path) -> Path:
 
 
 def shift_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
-    """Have certificates be made as if it were so many days later."""
+    """Create certificates as if it were this many days later."""
 
     class Shifted(datetime.datetime):
         @classmethod

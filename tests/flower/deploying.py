@@ -10,7 +10,7 @@ from tests.flower.inmemory import MemoryGrid, restart_nodes
 
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.run import deploy
-from refprotofl.deploy.status import Progress
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.engines.flower.bundle import KEYS, read_run_config
 from refprotofl.engines.flower.grid_transport import FlowerTransport
 from refprotofl.engines.flower.records import unwrap
@@ -36,7 +36,7 @@ def deployed(
     grid: MemoryGrid,
     config: dict[str, Any],
     out: Path,
-    progress: Progress | None = None,
+    progress: StatusCallback | None = None,
     place: Place | None = None,
 ) -> RunResult:
     """Run over a grid whose nodes have the places that its admissions give them."""
@@ -44,7 +44,7 @@ def deployed(
     transport = FlowerTransport(grid, lambda seconds: None)
     settings = read_run_config(run_config(config | {"out": str(out)}))
     by_key: Place = lambda node, name: grid.admissions.client_of(node.name, node.identity)  # noqa: E731
-    return deploy(transport, settings, place or by_key, progress or Progress())
+    return deploy(transport, settings, place or by_key, progress or StatusCallback())
 
 
 def simulated(config: dict[str, Any], out: Path) -> RunResult:
@@ -52,8 +52,8 @@ def simulated(config: dict[str, Any], out: Path) -> RunResult:
 
 
 def failures(folder: Path) -> list[tuple[int, int, str]]:
-    told = [event for event in read_events(folder) if event["event"] == "client-failed"]
-    return [(event["round"], event["client"], event["code"]) for event in told]
+    found = [event for event in read_events(folder) if event["event"] == "client-failed"]
+    return [(event["round"], event["client"], event["code"]) for event in found]
 
 
 def participants(folder: Path) -> list[list[int]]:
@@ -84,7 +84,7 @@ class Once:
         return self.fate
 
 
-class Stop(Progress):
+class Stop(StatusCallback):
     """Kills the server after a round."""
 
     def __init__(self, after: int) -> None:

@@ -26,17 +26,17 @@ Fate = Callable[[int, Message], str]
 
 @dataclass
 class MemoryGrid(Grid):
-    """`nodes`: the settings of each node by its number. `fate` is asked for every message to one of ours.
+    """`nodes`: the settings of each node by its number. `fate` is called for every message to a node.
 
     `names`: under which Flower registered a node's key; node-0 is number 100 unless it says otherwise. A node has the
-    key of its name unless it stands in `keys`.
+    key of its name unless it is in `keys`.
     """
 
     nodes: dict[int, dict[str, Any]]
     names: dict[int, str] = field(default_factory=dict)
     keys: dict[int, bytes] = field(default_factory=dict)
     fate: Fate = lambda number, message: ""
-    told: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: (
+    alter: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: (
         answer
     )  # what a node says instead
     replies: dict[str, Message] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class MemoryGrid(Grid):
             if fate == "twice":
                 answer = self._answer(number, message)
             if fate != "deaf":
-                said = self.told(number, unwrap(message.content), answer)
+                said = self.alter(number, unwrap(message.content), answer)
                 self.replies[identity] = Message(wrap(said), reply_to=message)
         return identity
 
@@ -112,7 +112,7 @@ class MemoryGrid(Grid):
 
 
 def key_of(client: int) -> bytes:
-    """Return the public key that a grid's node has unless told otherwise."""
+    """Return the public key that a grid's node has by default."""
     return f"key of node-{client}".encode()
 
 

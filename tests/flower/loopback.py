@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 class Loopback:
-    """Flower on this machine, with a home and ports of its own, so that nobody else's SuperLink is talked to."""
+    """Flower on this machine, with a home and ports of its own, so that no other SuperLink is reached."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,9 +84,9 @@ class Loopback:
         return found
 
     def submit(self, config: dict[str, Any], federation: str = "") -> str:
-        told = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config(config).items())
+        found = " ".join(f"{key}={json.dumps(value)}" for key, value in run_config(config).items())
         more = ["--federation-config", federation] if federation else []
-        return str(self.flwr("run", str(ROOT), "here", "--run-config", told, *more)["run-id"])
+        return str(self.flwr("run", str(ROOT), "here", "--run-config", found, *more)["run-id"])
 
     def status(self, run: str) -> dict[str, Any]:
         found: dict[str, Any] = next(one for one in self.flwr("list", "here")["runs"] if one["run-id"] == run)

@@ -27,7 +27,7 @@ PATIENCE = 600.0  # seconds; on busy cores every message takes its time
 
 
 class Site:
-    """What a user would type; every process is ended by its id."""
+    """Commands as a user types them; every process is ended by its id."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,8 +54,8 @@ class Site:
     def join(self, number: int, data: Path) -> None:
         """Start a node, and admit the key that it makes."""
         kit = self.made.kit(number)
-        told = (kit / "node.toml").read_text().replace('data-path = "data"', f"data-path = {json.dumps(str(data))}")
-        (kit / "node.toml").write_text(told)
+        found = (kit / "node.toml").read_text().replace('data-path = "data"', f"data-path = {json.dumps(str(data))}")
+        (kit / "node.toml").write_text(found)
         self.start_node(number)
         wait_for((kit / PUBLIC_KEY).exists, PATIENCE, lambda: (kit / "log").read_text())
         self.admit(number)
@@ -68,7 +68,7 @@ class Site:
         self.started[number] = self.start(self.made.kit(number), [str(self.made.kit(number) / "start.sh")])
 
     def start_hostile(self, number: int) -> None:
-        """In the place of a node, with its kit and key, one that answers nonsense."""
+        """Start a node with this kit and key that sends invalid answers."""
         kit = self.made.kit(number)
         self.started[number] = self.start(kit, [sys.executable, "-m", "tests.flower.hostile_node", str(kit)])
 
@@ -77,7 +77,7 @@ class Site:
             return subprocess.Popen(command, env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def kill_node(self, number: int) -> None:
-        """With all that it has started, as a power cut would."""
+        """Kill it with all its child processes, like a power cut."""
         process = self.started.pop(number)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=60)
@@ -95,8 +95,8 @@ class Site:
             words += [f"--{name}", given[name]] if name in given else []
         for name, value in config.items():
             words += ["--set", f"{name}={value}"] if name not in ("preset", "out") and value != "" else []
-        told = self.refprotofl("deploy", "run", str(self.folder), *words, "--detach")
-        self.run = int(told.partition("Submitted run ")[2].partition(".")[0])
+        found = self.refprotofl("deploy", "run", str(self.folder), *words, "--detach")
+        self.run = int(found.partition("Submitted run ")[2].partition(".")[0])
         return self.run
 
     def last_run(self) -> RunStatus:
@@ -106,7 +106,7 @@ class Site:
         return any(one.name == name and one.status == "online" for one in FlowerOperator(self.made).nodes())
 
     def log(self) -> str:
-        """Return the ends of all logs, for who waits in vain."""
+        """Return the ends of all logs, for a wait that timed out."""
         made = self.made
         paths = [made.log, made.runs / f"{self.run}.log", *(made.kit(number) / "log" for number in range(CLIENTS))]
         tails = [f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in paths if path.exists()]
@@ -119,9 +119,9 @@ class Site:
             self.refprotofl("deploy", "stop", str(self.folder))
 
 
-def wait_for(ready: Callable[[], bool], seconds: float, tell: Callable[[], str]) -> None:
+def wait_for(ready: Callable[[], bool], seconds: float, describe: Callable[[], str]) -> None:
     until = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > until:
-            raise TimeoutError(tell())
+            raise TimeoutError(describe())
         time.sleep(0.3)

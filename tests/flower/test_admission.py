@@ -1,4 +1,4 @@
-"""Which keys a site admits: a place belongs to a name and its key, and a revoked key has none for good."""
+"""Admission of keys: a client belongs to a name and its key, and a revoked key is never admitted again."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def site(tmp_path: Path) -> Site:
     return create_site(tmp_path / "site", SiteKeys(host="127.0.0.1", port=8443, operator_port=8444, nodes=2))
 
 
-def test_admissions_are_kept_and_a_damaged_file_admits_nobody(site: Site, admissions: Admissions) -> None:
+def test_admissions_are_stored_and_a_damaged_file_admits_no_node(site: Site, admissions: Admissions) -> None:
     assert read_admissions(site) == Admissions({}, [])
     write_admissions(site, admissions)
     assert read_admissions(site) == admissions
@@ -92,11 +92,11 @@ def test_without_keys_a_place_follows_the_name_that_a_node_gives_itself(tmp_path
 
 
 @pytest.mark.parametrize(("name", "client"), [("node-0", 0), ("node-11", 11), ("sensor.3", 3), ("7", 7), ("a1b2", 2)])
-def test_a_name_stands_for_the_client_at_its_end(name: str, client: int) -> None:
+def test_a_name_ends_in_its_client_number(name: str, client: int) -> None:
     assert default_client(name, 12) == client
 
 
 @pytest.mark.parametrize("name", ["node", "node-12", "node-1x", "", "node-99999999"])
-def test_a_name_that_stands_for_no_client_asks_for_one(name: str) -> None:
+def test_a_name_without_a_client_number_asks_for_one(name: str) -> None:
     with pytest.raises(InputError, match=r"Name it: --client 0 to 11\."):
         default_client(name, 12)

@@ -1,4 +1,4 @@
-"""One hostile node with an admitted key, on a real server: whatever it answers, the run goes on for the others."""
+"""One hostile node with an admitted key, on a real server: whatever it answers, the run continues for the others."""
 
 import hashlib
 import time
@@ -21,7 +21,7 @@ from refprotofl.engines.flower.control import FlowerOperator
 from refprotofl.engines.flower.fleet_client import FleetClient
 from refprotofl.engines.flower.records import wrap
 
-PATIENCE = 120.0  # seconds; more than a run needs that waits for nobody
+PATIENCE = 120.0  # seconds; more than a run needs that does not wait
 
 
 @pytest.fixture(scope="module")

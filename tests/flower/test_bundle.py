@@ -75,7 +75,7 @@ def test_its_run_config_has_the_five_keys(bundle: bytes) -> None:
 
 
 def test_flower_is_installed_with_its_extra_alone() -> None:
-    """It stands among the dependencies because Flower's build looks for it nowhere else."""
+    """It is among the dependencies because Flower's build looks for it only there."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (flower,) = [one for one in map(Requirement, project["dependencies"]) if one.name == "flwr"]
     assert flower.marker is not None

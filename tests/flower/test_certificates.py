@@ -1,4 +1,4 @@
-"""A site's certificates, and what is said about their dates."""
+"""A site's certificates, and the messages about their dates."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_dates_are_judged_by_this_machines_clock(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----"])
-def test_what_is_no_certificate_is_told(tmp_path: Path, content: bytes | None) -> None:
+def test_what_is_no_certificate_is_reported(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "ca.crt"
     if content is not None:
         path.write_bytes(content)

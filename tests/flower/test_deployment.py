@@ -28,12 +28,12 @@ def test_a_deployment_is_the_simulated_run(
     config = settings(**changed)
     there, here = deployed(grid, config, tmp_path / "there"), simulated(config, tmp_path / "here")
     assert first_difference(here.folder, there.folder) is None
-    unknown = {"seconds": None, "steps": None}  # a client of FedProto does not tell how many samples it has
+    unknown = {"seconds": None, "steps": None}  # a client of FedProto does not report its number of samples
     assert there.summary | unknown == here.summary | unknown
 
 
 def test_a_simulated_federation_can_be_deployed_as_it_is(exported: Path, settings: Configs, tmp_path: Path) -> None:
-    """What was held out of the clients' data is the public set of the deployment, with the statistics of the whole."""
+    """Use images held out of the clients' data as the deployment's public set, with the statistics of the whole."""
     grid = MemoryGrid({FIRST + number: node(exported, tmp_path, number) for number in range(CLIENTS)})
     config = settings()
     there = deployed(grid, config, tmp_path / "there")
@@ -50,12 +50,12 @@ def as_text(seen: dict[str, Any]) -> str:
     return "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in seen.items()) + "}"
 
 
-@pytest.mark.parametrize("told", ["test", "input"])
-def test_a_deployment_without_a_public_set_goes_on_where_it_stopped(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, told: str
+@pytest.mark.parametrize("found", ["test", "input"])
+def test_a_deployment_without_a_public_set_continues_where_it_stopped(
+    grid: MemoryGrid, settings: Configs, tmp_path: Path, found: str
 ) -> None:
     config = settings(method="fedavg", public__dataset="")
-    if told == "input":
+    if found == "input":
         config |= {"test.dataset": "", "input": as_text(INPUT)}
     with pytest.raises(KeyboardInterrupt):
         deployed(grid, config, tmp_path / "there", Stop(1))
@@ -128,7 +128,7 @@ def test_nodes_are_the_clients_that_their_keys_were_admitted_as(apart: Path, set
     assert registry["names"] == {mark_of(client): f"node-{client}" for client in range(CLIENTS)}
 
 
-def test_two_nodes_for_one_client_are_told(
+def test_two_nodes_for_one_client_are_reported(
     apart: Path, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only where no keys are checked can two give themselves the same name."""
@@ -177,7 +177,7 @@ def test_a_node_imports_only_what_its_owner_named(
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"method": "fast"}, "is for simulation only: it hands every client a pool of others' embeddings"),
+        ({"method": "fast"}, "is for simulation only: it sends every client a pool of others' embeddings"),
         ({"method": "centralised"}, "is for simulation only: it trains on all clients' data in one place"),
         ({"attack__kind": "signflip", "attack__fraction": 0.4}, "is for simulation only"),
         ({"validation": 0.2}, r"validation = 0.2 is for simulation only: leave it out\."),

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a node or at it; where nothing is lost, the run ends as if it had not."""
+"""Failures of nodes and of the transport; if nothing is lost, the run has the digest of an undisturbed one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -94,10 +94,10 @@ def test_a_node_that_stays_silent_is_reminded_and_the_request_sent_again_only_if
 def test_a_node_that_never_has_what_it_was_sent_costs_itself_its_turn(
     grid: MemoryGrid, settings: Configs, tmp_path: Path
 ) -> None:
-    def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
+    def altered(number: int, request: Envelope, answer: Envelope) -> Envelope:
         return Envelope({"needs-request": True}) if number == 101 and request.header.get("round") == 2 else answer
 
-    grid.told = told
+    grid.alter = altered
     there = deployed(grid, settings(), tmp_path / "there")
     assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 1, 2]]
     assert {code for _, client, code in failures(there.folder) if client == 1} == {"failed"}
@@ -120,7 +120,7 @@ def test_a_node_that_is_slow_to_join_is_not_asked_again_and_again(
     assert grid.asked.count((101, f"query.{action}")) == 1
 
 
-def test_a_node_that_dies_while_it_is_told_of_the_run_is_told_again(
+def test_a_node_that_dies_while_it_receives_the_run_receives_it_again(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
 ) -> None:
     grid.fate = Once(101, ("run", 0, ""), "gone", restart_nodes)
@@ -136,7 +136,7 @@ def test_a_message_that_arrives_twice_is_answered_once(
     assert first_difference(undisturbed, there.folder) is None
 
 
-def test_a_server_that_is_started_again_goes_on_after_the_last_committed_round(
+def test_a_server_that_is_started_again_continues_after_the_last_committed_round(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
 ) -> None:
     out = tmp_path / "there"
@@ -166,13 +166,13 @@ def test_a_server_that_dies_within_a_round_does_it_again(
 def test_a_late_node_is_absent_from_that_phase_on_and_takes_part_in_the_next_round(
     grid: MemoryGrid, settings: Configs, tmp_path: Path
 ) -> None:
-    grid.fate = Once(101, ("ask", 2, "train"), "deaf")  # it trains, and nobody hears of it
+    grid.fate = Once(101, ("ask", 2, "train"), "deaf")  # it trains, and its answer is lost
     there = deployed(grid, settings(deadline=0.5), tmp_path / "there")
     assert failures(there.folder) == [(2, 1, "late")]
     assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 1, 2]]
 
 
-def test_too_few_replies_stop_the_run_which_then_goes_on(
+def test_too_few_replies_stop_the_run_which_then_continues(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
 ) -> None:
     out = tmp_path / "there"
@@ -220,12 +220,12 @@ def test_a_node_that_lost_its_disk_joins_anew(
 def test_whatever_a_node_says_costs_itself_its_turn(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, nonsense: Callable[[dict[str, Any]], Envelope]
 ) -> None:
-    def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
+    def altered(number: int, request: Envelope, answer: Envelope) -> Envelope:
         if number != 101 or (request.header.get("round"), request.header.get("verb")) != (2, "train"):
             return answer
         return nonsense(Answered.to(Route.read(request.header), state="f" * 64).header())
 
-    grid.told = told
+    grid.alter = altered
     there = deployed(grid, settings(), tmp_path / "there")
     assert participants(there.folder) == [[0, 1, 2], [0, 2], [0, 1, 2]]
 
@@ -234,16 +234,16 @@ def test_whatever_a_node_says_costs_itself_its_turn(
 def test_a_node_with_an_impossible_name_is_left_out(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, name: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told(number: int, request: Envelope, answer: Envelope) -> Envelope:
+    def altered(number: int, request: Envelope, answer: Envelope) -> Envelope:
         return Envelope({**answer.header, "name": name}) if number == 101 and "protocol" in answer.header else answer
 
-    grid.told = told
+    grid.alter = altered
     there = deployed(grid, settings(deadline=0.2, min_replies=2, rounds=1), tmp_path / "there")
     assert participants(there.folder) == [[0, 2]]
     assert "Node node-1 is left out" in capsys.readouterr().out
 
 
-def test_a_node_that_is_unregistered_is_absent_and_stops_nobody(
+def test_an_unregistered_node_is_absent_and_the_others_continue(
     grid: MemoryGrid, settings: Configs, tmp_path: Path
 ) -> None:
     """Flower takes no message for a node that it does not know any more."""
@@ -270,7 +270,7 @@ def test_a_node_that_no_message_reaches_costs_its_own_turn(
     assert {code for _, client, code in failures(there.folder) if client == 1} == {"absent"}
 
 
-def test_a_node_whose_key_is_revoked_in_mid_run_is_absent_at_once_and_stops_nobody(
+def test_a_node_revoked_in_mid_run_is_absent_at_once_and_the_others_continue(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No deadline has to pass: a client without a place is not waited for. Its node may still be online."""
@@ -300,7 +300,7 @@ def by_name() -> Place:
 def test_a_node_without_a_key_is_known_again_by_the_name_that_it_gives_itself(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path
 ) -> None:
-    """Where nobody checks keys a node may have another one after a start, and Flower does not know the one before."""
+    """On an insecure site a node may have another key after a restart, unknown to Flower."""
     grid.names = dict.fromkeys([100, 101, 102, 201], "")
 
     def start_again() -> None:
@@ -339,7 +339,7 @@ def test_a_node_that_starts_first_under_anothers_name_does_not_get_its_place(
     assert {action for number, action in grid.asked if number == 99} == {"query.hello"}
 
 
-def test_a_node_that_nobody_can_know_is_left_out_and_told_once(
+def test_an_unknown_node_is_left_out_and_reported_once(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid.names = dict.fromkeys([100, 101, 102], "")
@@ -404,7 +404,7 @@ def test_a_request_is_valid_as_long_as_somebody_waits_for_its_answer(
     assert engine.DEADLINE < max(grid.valid[-3:]) <= engine.DEADLINE + transport.SLACK + 3 * engine.FETCHED
 
 
-def test_a_run_goes_on_only_where_its_clients_states_are(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+def test_a_run_is_resumed_only_with_its_clients_states(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
     config = settings(public__dataset="", method="fedavg")
     with pytest.raises(KeyboardInterrupt):
         deployed(grid, config, tmp_path / "there", Stop(1))

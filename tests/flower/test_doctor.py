@@ -40,9 +40,9 @@ def kit(apart: Path, tmp_path: Path) -> Kit:
     def write(**changed: Any) -> Path:
         folder = tmp_path / "kit"
         folder.mkdir()
-        told = {"server": NOWHERE, "name": "node-1", "data-path": str(apart / "client-1.npz"), "store": "store"}
-        told |= {name.replace("__", "-"): value for name, value in changed.items()}
-        (folder / "node.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+        found = {"server": NOWHERE, "name": "node-1", "data-path": str(apart / "client-1.npz"), "store": "store"}
+        found |= {name.replace("__", "-"): value for name, value in changed.items()}
+        (folder / "node.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()))
         return folder
 
     return write
@@ -57,7 +57,7 @@ def changed(folder: Path, **keys: Any) -> Experiment:
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers as a site's server does: 404 to what is none of its requests, 401 to a key that it does not admit."""
+    """Answers as a site's server does: 404 to unknown requests, 401 to a key that is not admitted."""
 
     def do_HEAD(self) -> None:
         known = self.headers.get("X-Key") == "admitted"
@@ -73,7 +73,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(folder: Path, ahead: float | None) -> Iterator[int]:
-    """A server over TLS whose clock is so far ahead of ours; None for one that does not tell."""
+    """A server over TLS whose clock is ahead by this many seconds; None for one that sends no date."""
     folder.mkdir(exist_ok=True)
     write_certificates(folder, "127.0.0.1")
     made = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
@@ -92,9 +92,9 @@ def serving(folder: Path, ahead: float | None) -> Iterator[int]:
     [
         (0, True, r"^[0-4] s .* the server's\.$"),
         (100, True, r"^(9\d|10\d) s behind the server's\.$"),
-        (400, False, r"^(39\d|40\d) s behind the server's; Flower wants less than 5 s ahead and 305 s behind"),
-        (-20, False, r"^(1\d|2\d) s ahead of the server's; Flower wants less than 5 s ahead and 305 s behind"),
-        (None, None, "^the server does not tell the time, so this clock could not be compared"),
+        (400, False, r"^(39\d|40\d) s behind the server's; Flower allows less than 5 s ahead and 305 s behind"),
+        (-20, False, r"^(1\d|2\d) s ahead of the server's; Flower allows less than 5 s ahead and 305 s behind"),
+        (None, None, "^the server sends no date, so this clock could not be compared"),
     ],
 )
 def test_a_clock_that_flower_would_refuse_is_found(
@@ -169,7 +169,7 @@ def test_another_deployments_certificate_is_found(tmp_path: Path) -> None:
     with serving(tmp_path / "server", 0) as port:
         (server,) = ask(tmp_path / "other", port)
     assert server.fine is False
-    assert "has no certificate that ca.crt vouches for" in server.words
+    assert "has no certificate signed by ca.crt" in server.words
 
 
 def test_a_node_that_fits_is_timed(kit: Kit, apart: Path, undisturbed: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_node_that_fits_is_timed(kit: Kit, apart: Path, undisturbed: Path) -> 
     assert f"the {steps} steps of a round about" in findings["training"].words
 
 
-def test_images_of_another_size_are_told_and_nothing_is_lost(kit: Kit, undisturbed: Path, tmp_path: Path) -> None:
+def test_images_of_another_size_are_reported_and_nothing_is_lost(kit: Kit, undisturbed: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "large.npz", x=np.zeros((20, 9, 9), np.uint8), y=np.arange(20) % 10)
     findings = found(kit(data__path=str(tmp_path / "large.npz")), read_experiment(undisturbed))
     assert findings["data"].fine is False
@@ -202,7 +202,7 @@ def test_a_budget_that_cannot_be_kept_is_found(kit: Kit, undisturbed: Path) -> N
     bounded = read_experiment(undisturbed).refprotofl.model_copy(update={"keep": None, "uplink_budget": 20_000})
     findings = found(kit(uplink__budget=500), changed(undisturbed, refprotofl=bounded))
     assert findings["run"].fine is False
-    assert "This node's uplink-budget = 500 bytes cannot be kept" in findings["run"].words
+    assert "This node's uplink-budget = 500 bytes is too small" in findings["run"].words
 
 
 def test_a_misspelt_key_is_found(kit: Kit) -> None:
@@ -210,7 +210,7 @@ def test_a_misspelt_key_is_found(kit: Kit) -> None:
     assert findings["settings"].words == "node.toml: There is no key uplink_budget; did you mean uplink-budget?"
 
 
-def test_a_function_beside_the_config_is_found_from_anywhere(
+def test_a_function_next_to_the_config_is_found_from_anywhere(
     kit: Kit, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = kit(data__path="beside_the_config:load")
@@ -245,7 +245,7 @@ def test_an_experiment_that_has_not_run_yet_is_checked_against_the_nodes_own_dat
     assert "a step takes" in findings["training"].words
 
 
-def test_the_command_makes_the_key_and_tells_each_finding_at_once(
+def test_the_command_makes_the_key_and_reports_each_finding_at_once(
     kit: Kit,
     undisturbed: Path,
     tmp_path: Path,
@@ -254,12 +254,12 @@ def test_the_command_makes_the_key_and_tells_each_finding_at_once(
 ) -> None:
     shutil.copy(undisturbed / "experiment.json", tmp_path / "exp.json")
     (tmp_path / "exp.toml").write_text("clients = 3\nmin-size = 10\n")
-    told: list[str] = []
+    found: list[str] = []
     folder = kit()
     step = doctor._step
 
     def last(*given: Any) -> Finding:
-        told.append(capsys.readouterr().out)
+        found.append(capsys.readouterr().out)
         return step(*given)
 
     monkeypatch.setattr(doctor, "_step", last)
@@ -273,7 +273,7 @@ def test_the_command_makes_the_key_and_tells_each_finding_at_once(
 
     code, shown = command(str(tmp_path / "exp.json"))
     assert code == 2
-    assert "ok  run: this node would take it" in told[0]
+    assert "ok  run: code, data and budget are accepted" in found[0]
     assert "This node cannot take part yet: server." in shown
     assert "Path not found" in command(str(tmp_path / "other.json"))[1]
     with serving(tmp_path / "server", 0) as port:

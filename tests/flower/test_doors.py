@@ -1,4 +1,4 @@
-"""A real SuperLink behind its two doors, attacked from outside: what is not meant for someone is not answered."""
+"""A real SuperLink behind its two doors, attacked from outside: unauthorised requests are not answered."""
 
 import asyncio
 import http.client
@@ -234,7 +234,7 @@ def test_a_large_body_of_a_node_is_cut_off(site: Site, announced: int | None) ->
     assert memory(site) - before < 60_000_000
 
 
-def test_a_body_larger_than_announced_harms_nobody(site: Site) -> None:
+def test_a_body_larger_than_announced_does_no_harm(site: Site) -> None:
     with raw(site) as line:
         line.sendall(b"POST /v1/fleet/activate-node HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n" + bytes(100_000))
         assert line.recv(100).startswith(b"HTTP/1.1 401")
@@ -256,7 +256,7 @@ def raw(site: Site) -> Iterator[ssl.SSLSocket]:
 
 
 def seconds_until_closed(line: socket.socket, feed: Callable[[], bytes]) -> float:
-    """How long a connection lasts to which a byte is written every half second."""
+    """Return the lifetime of a connection to which a byte is written every half second."""
     begun, ended = time.monotonic(), threading.Event()
 
     def read() -> None:
@@ -292,8 +292,8 @@ def test_headers_without_end_are_refused(site: Site) -> None:
     assert memory(site) - before < 30_000_000
 
 
-def test_half_open_connections_keep_nobody_out(tmp_path: Path) -> None:
-    """As many as there may be files, and more than may come from one address."""
+def test_half_open_connections_block_no_node(tmp_path: Path) -> None:
+    """Open as many connections as the file limit allows, more than one address may have."""
     port, operator_port = _free_ports()
     keys = SiteKeys(host="127.0.0.1", port=port, operator_port=operator_port, nodes=3)
     site = create_site(tmp_path / "site", keys)
@@ -334,7 +334,7 @@ def test_an_app_with_code_is_refused_and_never_runs(site: Site, tmp_path: Path) 
     before = FlowerOperator(site).runs()
     requests = (
         StartRunRequest(fab=Fab(hash_str="", content=packed.getvalue())),
-        StartRunRequest(app_spec="@somebody/evil"),
+        StartRunRequest(app_spec="@someone/evil"),
         StartRunRequest(),
     )
     with line:
@@ -391,7 +391,7 @@ def test_asking_whether_a_key_is_admitted_holds_no_connection(site: Site) -> Non
 
 
 def test_one_key_has_few_connections(site: Site) -> None:
-    """Of a hostile node that holds them open there are never more than its own few."""
+    """A hostile node that holds connections open never has more than its own limit."""
     key, other = admitted(site, 0), admitted(site, 2)
     statuses = []
     with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""The app in Flower's own hands, run on Ray."""
+"""The app under Flower's own simulation on Ray."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +20,8 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     flower.close()
 
 
-def test_a_simulation_on_ray_is_the_run_in_this_process_and_goes_on(flower: Loopback, tmp_path: Path) -> None:
-    """Two rounds, then a third in the same folder by another ServerApp; a wrong key is told in the run's details."""
+def test_a_simulation_on_ray_equals_the_run_in_this_process_and_resumes(flower: Loopback, tmp_path: Path) -> None:
+    """Two rounds, then a third in the same folder by another ServerApp; a wrong key is in the run's details."""
     from refprotofl.experiment.presets import load_experiment
 
     out = tmp_path / "there"

@@ -1,4 +1,4 @@
-"""What `deploy init` writes for the server and for a node, with which modes, and how a node is started with it."""
+"""The files that `deploy init` writes for the server and the nodes, their modes, and starting a node with them."""
 
 import os
 import signal
@@ -59,9 +59,7 @@ def test_a_node_without_its_environment_says_so_and_ends(made: Site, programs: P
 
 
 @pytest.mark.parametrize("lives", [False, True], ids=["while-it-rests", "while-it-runs"])
-def test_a_node_that_is_told_to_end_ends_at_once_and_after_what_it_started(
-    made: Site, programs: Path, lives: bool
-) -> None:
+def test_a_terminated_node_ends_at_once_and_after_its_children(made: Site, programs: Path, lives: bool) -> None:
     kit = made.kit(0)
     ends = "trap 'sleep 1; touch ended; exit 0' TERM; touch started; while :; do sleep 0.1; done"
     add(programs, "refprotofl", ends if lives else "touch started; exit 4")
@@ -151,7 +149,7 @@ def test_nothing_that_exists_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "address"), [("::1", ("::1", 8443)), ("server.example", ("server.example", 8443))])
-def test_a_node_is_told_its_server_and_its_name(tmp_path: Path, host: str, address: tuple[str, int]) -> None:
+def test_a_kit_names_its_server_and_its_node(tmp_path: Path, host: str, address: tuple[str, int]) -> None:
     site = make(tmp_path / "site", host, nodes=2)
     config = read_node_config(site.kit(1))
     assert config.address == address
@@ -164,7 +162,7 @@ def test_every_key_that_a_kit_shows_is_one_that_a_node_takes(made: Site) -> None
     path.write_text("\n".join(line.removeprefix("# ") for line in lines))
     assert len(tomllib.loads(path.read_text())) == 9
     config = read_node_config(made.kit(0))
-    assert (config.look_every, config.keep_runs, config.hold_out) == (3, 3, 0.2)  # what is shown is the default
+    assert (config.look_every, config.keep_runs, config.hold_out) == (3, 3, 0.2)  # the values shown are the defaults
 
 
 def test_a_key_is_made_once_and_its_public_part_is_what_the_operator_reads(tmp_path: Path) -> None:

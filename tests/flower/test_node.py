@@ -21,8 +21,8 @@ RUN = "0" * 32
 def config(apart: Path, undisturbed: Path, tmp_path: Path) -> NodeConfig:
     """A node that knows a run."""
     config = NodeConfig.read(node(apart, tmp_path, 0))
-    told = {"run": RUN, "client": 0, "experiment": read_experiment(undisturbed).plain()}
-    assert handle(config, "run", Envelope(told)).header == {"code": None}
+    found = {"run": RUN, "client": 0, "experiment": read_experiment(undisturbed).plain()}
+    assert handle(config, "run", Envelope(found)).header == {"code": None}
     return config
 
 
@@ -55,5 +55,5 @@ def test_a_request_of_an_unknown_run_or_for_another_client_is_not_worked_on(
     assert handle(config, "ask", request(**changed)).header == {NEEDS_RUN: True}
 
 
-def test_a_greeting_tells_the_version_and_the_name_and_nothing_of_the_data(config: NodeConfig) -> None:
+def test_a_greeting_reports_the_version_and_the_name_and_nothing_of_the_data(config: NodeConfig) -> None:
     assert handle(config, "hello", Envelope({})) == Envelope({"protocol": PROTOCOL, "name": "node-0"})

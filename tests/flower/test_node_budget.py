@@ -38,7 +38,7 @@ def test_a_budget_that_cannot_be_kept_is_refused_when_the_run_is_taken(
     grid.nodes[101] = {**grid.nodes[101], "uplink-budget": 500}
     there = deployed(grid, settings(rounds=1, refprotofl__uplink_budget="20 kB"), tmp_path / "there")
     assert failures(there.folder)[0] == (1, 1, "input")
-    assert "This node's uplink-budget = 500 bytes cannot be kept" in capsys.readouterr().out
+    assert "This node's uplink-budget = 500 bytes is too small" in capsys.readouterr().out
     assert (101, "query.ask") not in grid.asked
 
 

@@ -1,4 +1,4 @@
-"""Where a node's images may come from, and what it is scored on if none are for testing."""
+"""Sources of a node's images, and its test set if they come without test images."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from refprotofl.records.verify import first_difference
 
 
 def given(grid: MemoryGrid, **changed: Any) -> None:
-    """Client 1's node is told something else."""
+    """Client 1's node receives another experiment."""
     grid.nodes[101] = {**grid.nodes[101], **{name.replace("_", "-"): value for name, value in changed.items()}}
 
 
@@ -35,7 +35,7 @@ def as_folder(file: Path, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def test_a_function_beside_the_nodes_config_gives_its_images(
+def test_a_function_next_to_the_nodes_config_gives_its_images(
     grid: MemoryGrid,
     settings: Configs,
     apart: Path,
@@ -77,8 +77,8 @@ def test_a_node_without_test_images_is_scored_on_what_it_holds_out(
         grid.nodes[100 + client] |= {"data-path": str(tmp_path / f"{client}.npz"), "hold-out": 0.4}
     there = deployed(grid, settings(rounds=1, test__dataset=""), tmp_path / "there")
     assert there.summary["accuracy"]["personal"] is None
-    (told,) = [event["per_client"]["own"] for event in read_events(there.folder) if event["event"] == "evaluation"]
-    for client, own in enumerate(told):
+    (found,) = [event["per_client"]["own"] for event in read_events(there.folder) if event["event"] == "evaluation"]
+    for client, own in enumerate(found):
         config = NodeConfig.read(grid.nodes[100 + client])
         held = load_images(config, read_experiment(there.folder), client).own_test
         assert abs(len(held.labels) - 0.4 * len(np.load(config.data_path)["y"])) <= 10  # classes

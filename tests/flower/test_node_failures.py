@@ -1,4 +1,4 @@
-"""What a node answers when its config, store or code is broken: a kind for the server, the words in its log."""
+"""A node's answers when its config, store or code is broken: a code for the server, details in its log."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ from refprotofl.records.verify import first_difference
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"client": 1}', b'{"client": 1, "experiment": {"rounds": 0}}'])
-def test_a_node_whose_experiment_is_damaged_is_told_anew(
+def test_a_node_with_a_damaged_experiment_receives_it_again(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path, damage: bytes
 ) -> None:
     def spoil() -> None:
@@ -89,7 +89,7 @@ def test_a_node_says_what_its_settings_lack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", ["", "server.example", "server.example:", "server.example:99999", "server:x"])
-def test_a_server_that_is_no_address_is_told(server: str) -> None:
+def test_a_server_that_is_no_address_is_reported(server: str) -> None:
     with pytest.raises(InputError, match="is not an address such as"):
         assert NodeConfig.read({"data-path": "files", "server": server}).address
 

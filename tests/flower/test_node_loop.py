@@ -147,10 +147,10 @@ def test_an_admitted_node_says_so_and_starts_with_short_pauses_after_its_next_lo
         (httpx.ReadTimeout(""), r"Cannot reach 127\.0\.0\.1:1 \(ReadTimeout\)\. Trying again\."),
         (status(412), "another one with the same key is online"),
         (status(500), r"refused a request \(HTTP 500\)"),
-        (ValueError("Invalid protobuf response payload"), "127.0.0.1:1 cannot be understood"),
+        (ValueError("Invalid protobuf response payload"), "127.0.0.1:1 sent an invalid answer"),
     ],
 )
-def test_whatever_keeps_a_node_out_is_a_sentence_and_it_tries_again(ran: Ran, problem: Exception, words: str) -> None:
+def test_a_refusal_is_printed_and_the_node_tries_again(ran: Ran, problem: Exception, words: str) -> None:
     client = FakeClient([problem, problem, None, hello()])
     said, pauses = ran(client)
     assert len(said) == 2
@@ -207,14 +207,14 @@ def test_an_answer_that_cannot_be_sent_for_long_is_given_up_and_the_node_connect
 
 
 @pytest.mark.parametrize("code", [403, 404, 413])
-def test_an_answer_that_is_refused_is_said_and_the_node_goes_on(ran: Ran, code: int) -> None:
+def test_a_refused_answer_is_reported_and_the_node_continues(ran: Ran, code: int) -> None:
     client = FakeClient([None, hello(), hello()], links=[status(code)])
     said, _ = ran(client)
-    assert said[1:] == ["An answer was not taken: its run may have ended."]
+    assert said[1:] == ["An answer was not accepted: its run may have ended."]
     assert (client.connections, len(client.sent)) == (1, 1)
 
 
-def test_a_key_that_is_revoked_in_mid_run_is_told_in_one_sentence(ran: Ran) -> None:
+def test_a_key_that_is_revoked_in_mid_run_is_reported_in_one_sentence(ran: Ran) -> None:
     client = FakeClient([None, hello(), status(401)], links=[status(401)])
     assert ran(client)[0][1:] == [WAITING]
     assert client.sent == []
@@ -259,9 +259,9 @@ def test_an_app_with_code_is_refused_with_a_sentence_and_nothing_of_it_is_unpack
     ran(client)
     assert handled == []
     assert [sent.header for sent in client.sent] == [{"protocol": PROTOCOL, "code": "input"}] * 2
-    told = capsys.readouterr().out
-    assert f"The run's app is refused: {words}" in told
-    assert "A node runs installed code only." in told
+    found = capsys.readouterr().out
+    assert f"The run's app is refused: {words}" in found
+    assert "A node runs installed code only." in found
     assert list(tmp_path.iterdir()) == []
     assert client.bundles == 1  # it is looked at once for each run
 

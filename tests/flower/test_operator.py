@@ -1,4 +1,4 @@
-"""What the operator does: keys admitted and revoked, runs followed to their end."""
+"""The operator: admits and revokes keys, follows runs to their end."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from refprotofl.deploy.admission import read_admissions
 from refprotofl.deploy.kits import PUBLIC_KEY, load_key, write_kits
 from refprotofl.deploy.operator import RunStatus, admit, follow, revoke, run_state
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.deploy.status import Progress
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.control import FlowerOperator, _status
 
@@ -128,7 +128,7 @@ def test_a_run_is_followed_line_by_line_to_its_end(site: Site, monkeypatch: pyte
 
 def test_a_runs_last_state_is_read_and_a_damaged_one_is_none(site: Site) -> None:
     assert run_state(site, 4) == {}
-    Progress(site.runs / "4.json", say=lambda line: None).absent(1, "node-1", 2, "late")
+    StatusCallback(site.runs / "4.json", say=lambda line: None).absent(1, "node-1", 2, "late")
     assert run_state(site, 4)["absent"][0]["client"] == "node-1"
     for damage in (b"", b"[]", b"{"):
         (site.runs / "4.json").write_bytes(damage)
@@ -175,8 +175,8 @@ def test_a_run_is_submitted_with_what_was_typed_and_all_nodes_as_clients(
     assert found.experiment.clients == 7
 
 
-def test_a_server_that_is_not_running_is_told_with_the_command_that_starts_it(tmp_path: Path) -> None:
-    keys = SiteKeys(host="127.0.0.1", port=1, operator_port=2, nodes=2)  # ports that nobody listens on
+def test_a_server_that_is_not_running_is_reported_with_the_command_that_starts_it(tmp_path: Path) -> None:
+    keys = SiteKeys(host="127.0.0.1", port=1, operator_port=2, nodes=2)  # ports without a listener
     site = create_site(tmp_path / "site", keys)
     with pytest.raises(InputError, match="is not running: refprotofl deploy start"):
         FlowerOperator(site).nodes()

@@ -1,4 +1,4 @@
-"""What a device does with its store when there is no server: its own model, and no more room than it was given."""
+"""A device's use of its store without a server: its own model, within the given disk space."""
 
 import json
 from pathlib import Path

@@ -33,20 +33,20 @@ def test_three_nodes_over_tls_give_the_digests_of_the_run_in_one_process(
     out, config = tmp_path / "there", settings()
     words = [word for name, value in config.items() if name != "preset" for word in ("--set", f"{name}={value}")]
 
-    told = site.refprotofl("deploy", "run", folder, "--preset", config["preset"], *words, "--out", str(out))
-    assert all(f"round {number} of 3, " in told for number in (1, 2, 3))
-    assert f"The run is in {out}" in told
+    found = site.refprotofl("deploy", "run", folder, "--preset", config["preset"], *words, "--out", str(out))
+    assert all(f"round {number} of 3, " in found for number in (1, 2, 3))
+    assert f"The run is in {out}" in found
     assert first_difference(undisturbed, out) is None
     assert "agree in every message and state" in site.refprotofl("verify", str(undisturbed), str(out))
 
-    told = site.refprotofl("deploy", "doctor", str(made.kit(0)), "--experiment", str(out / "experiment.json"))
-    assert "This node can take part." in told
+    found = site.refprotofl("deploy", "doctor", str(made.kit(0)), "--experiment", str(out / "experiment.json"))
+    assert "This node can take part." in found
     for command in ("nodes", "status"):
-        told = site.refprotofl("deploy", command, folder)
-        assert "3 nodes" in told
-        assert all(f"node-{number}" in told for number in range(CLIENTS))
-        assert told.count("online") == CLIENTS
-    assert "finished:completed" in told
+        found = site.refprotofl("deploy", command, folder)
+        assert "3 nodes" in found
+        assert all(f"node-{number}" in found for number in range(CLIENTS))
+        assert found.count("online") == CLIENTS
+    assert "finished:completed" in found
     for number in range(CLIENTS):
         log = (made.kit(number) / "log").read_text()
         assert log.count("This node's key is not admitted.") <= 1  # it said so once, however long it waited

@@ -1,4 +1,4 @@
-"""Which node is which client of a run: by the place that its key has, whoever connects first and whatever it says."""
+"""The clients of nodes: decided by the admitted key, not by order of connection or given names."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_revoked_key_loses_its_place_in_mid_run(registry: NodeRegistry, places
     assert registry.node_of(0) == new
 
 
-def test_a_client_that_the_run_does_not_have_is_told(tmp_path: Path, places: Places) -> None:
+def test_a_client_that_the_run_does_not_have_is_reported(tmp_path: Path, places: Places) -> None:
     registry = NodeRegistry(tmp_path, 1, places)
     registry.seen([ONE])
     assert registry.admit({ONE: ""}) == {ONE: "Node node-1 is left out: it is client 1, and the run has clients = 1."}

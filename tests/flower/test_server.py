@@ -20,7 +20,7 @@ from refprotofl.deploy import server_process
 from refprotofl.deploy.admission import Admissions, Admitted, write_admissions
 from refprotofl.deploy.operator import NodeStatus, RunStatus
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.deploy.status import Progress, Wait
+from refprotofl.deploy.status import StatusCallback, Wait
 
 Status = Callable[[Site], tuple[int, str, str]]
 Program = Callable[[str], None]
@@ -70,14 +70,14 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
         monkeypatch.setattr(sys, "argv", ["refprotofl", "deploy", "status", str(site.folder)])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capfd.readouterr()
-        return int(ended.value.code or 0), " ".join(told.out.split()), told.err
+        found = capfd.readouterr()
+        return int(ended.value.code or 0), " ".join(found.out.split()), found.err
 
     return call
 
 
 def test_a_server_is_found_on_the_address_that_it_listens_on(tmp_path: Path) -> None:
-    """By its start, and by the operator's commands, over TLS."""
+    """Check certificates at the server's start and in the operator's commands, over TLS."""
     site = RealSite(tmp_path / "site")
     ports = ["--port", str(free_port()), "--operator-port", str(free_port())]
     site.refprotofl("deploy", "init", str(site.folder), "--nodes", "1", "--host", "127.0.0.2", *ports)
@@ -125,7 +125,7 @@ def test_a_site_whose_host_is_another_machines_asks_for_the_address_to_listen_on
         server_process.start(create_site(tmp_path / "site", keys))
 
 
-def test_a_port_that_is_taken_is_told_before_the_server_starts(made: Site) -> None:
+def test_a_port_that_is_taken_is_reported_before_the_server_starts(made: Site) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", made.keys.operator_port))
         other.listen()
@@ -179,7 +179,7 @@ def test_the_status_names_nodes_that_are_waited_for_and_absent_ones_with_the_rea
         NodeStatus(6, "node-1", "1" * 64, "registered"),
     ]
     operator.known_runs = [RunStatus(8, "running"), RunStatus(7, "finished:completed")]
-    progress = Progress(site.runs / "8.json", say=lambda line: None)
+    progress = StatusCallback(site.runs / "8.json", say=lambda line: None)
     progress.waiting([Wait("node-0 (client 0)", "train", time.time())])
     progress.absent(1, "node-1 (client 1)", 2, "late")
     code, shown, errors = status(site)

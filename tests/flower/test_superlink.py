@@ -1,4 +1,4 @@
-"""The server's program: nobody is refused by its database, only itself keeps to one core, and runs have processes."""
+"""The server's program: its database refuses no request, only itself keeps to one core, and runs have processes."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_it_keeps_to_one_core_and_stops_when_it_is_told_to(site: Site) -> None:
+def test_it_keeps_to_one_core_and_stops_on_a_signal(site: Site) -> None:
     users = RealSite(site.folder)
     try:
         users.refprotofl("deploy", "start", str(site.folder))
@@ -72,8 +72,8 @@ def test_it_keeps_to_one_core_and_stops_when_it_is_told_to(site: Site) -> None:
         assert process is not None
         assert len(os.sched_getaffinity(process)) == 1
     finally:
-        told = users.refprotofl("deploy", "stop", str(site.folder))
-    assert "The server is stopped." in told
+        found = users.refprotofl("deploy", "stop", str(site.folder))
+    assert "The server is stopped." in found
     assert process not in processes(str(site.folder))
     assert "No server of" in users.refprotofl("deploy", "stop", str(site.folder))
 

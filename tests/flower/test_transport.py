@@ -129,7 +129,7 @@ def test_codes_are_those_of_flower() -> None:
 
 
 @pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
-def test_a_superlink_that_does_not_answer_is_told_in_a_sentence(
+def test_a_superlink_that_does_not_answer_is_reported_in_a_sentence(
     grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def refuse(*given: object) -> None:

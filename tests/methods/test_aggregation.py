@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import METHODS
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.aggregators.mean import Mean
+from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.server import ServerContext
 from refprotofl.methods.common import weights
 from refprotofl.wire.tensors import same_bits
@@ -146,7 +147,7 @@ def slowly(size: int, uploads: Sequence[Upload], normalise: Normalise) -> list[f
     for index in range(size):
         senders, summed = Fraction(0), Fraction(0)
         for one in uploads:
-            places = list(range(size)) if one.places is None else one.places.tolist()
+            places = list(range(size)) if one.indices is None else one.indices.tolist()
             if index in places:
                 senders += Fraction(one.weight)
                 value = Fraction(one.change[places.index(index)].item())
@@ -173,7 +174,7 @@ def test_the_mean_agrees_with_fractions_a_coordinate_at_a_time(
 @given(case=rounds())
 def test_places_that_are_all_places_are_the_whole_change(case: tuple[int, list[Upload]]) -> None:
     size, uploads = case
-    whole = [one for one in uploads if one.places is None]
+    whole = [one for one in uploads if one.indices is None]
     listed = [Upload(one.change, one.weight, torch.arange(size), one.progress) for one in whole]
     assert torch.allclose(
         aggregate_uploads(Mean(), size, whole), aggregate_uploads(Mean(), size, listed), rtol=1e-12, atol=1e-12
@@ -183,12 +184,13 @@ def test_places_that_are_all_places_are_the_whole_change(case: tuple[int, list[U
 # A rule that must have all uploads at once
 
 
-class Median:
+class Median(Aggregator):
     """Coordinate-wise, over who sent the coordinate; of an even number the mean of the middle two."""
 
-    holds: ClassVar[bool] = True
+    holds = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.given: list[object] = []
 
     def aggregate(self, size: int, uploads: Iterable[Upload]) -> Tensor:
@@ -198,9 +200,9 @@ class Median:
         move = torch.full((size,), -0.0, dtype=torch.float64)
         for index in range(size):
             sent = sorted(
-                float(one.change[index if one.places is None else one.places.tolist().index(index)])
+                float(one.change[index if one.indices is None else one.indices.tolist().index(index)])
                 for one in held
-                if one.places is None or index in one.places.tolist()
+                if one.indices is None or index in one.indices.tolist()
             )
             if sent:
                 middle = sent[(len(sent) - 1) // 2], sent[len(sent) // 2]

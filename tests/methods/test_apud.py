@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.aggregators.aggregation import Mean, aggregate_uploads, apply_update
+from refprotofl.methods.aggregators.mean import Mean
+from refprotofl.methods.base.aggregation import aggregate_uploads, apply_update
 from refprotofl.wire.tensors import same_bits
 
 # Few distinct values: so that ties are the rule.

@@ -13,7 +13,7 @@ from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.session import Callback, run
-from refprotofl.methods.compressors import compressors
+from refprotofl.methods.compressors import create_compressor
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
@@ -48,9 +48,9 @@ def weights(simulation):
 
 def read(simulation, one):
     """The change that a message says."""
-    table = simulation.experiment.compress
-    draw = partial(stream, simulation.experiment.seed, table.name, client=one.client, round=one.round)
-    return compressors.expand(table, one.message, SIZE, draw).double()
+    compressor, seed = create_compressor(simulation.experiment), simulation.experiment.seed
+    draw = partial(stream, seed, simulation.experiment.compress.name, client=one.client, round=one.round)
+    return compressor.decode(one.message, SIZE, draw).double()
 
 
 # With every method
@@ -250,7 +250,7 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_p
 
 @pytest.mark.parametrize("method", ["local", "fedproto", "fedgh"])
 def test_a_method_that_sends_no_weights_has_nothing_to_compress(simulate, method):
-    with pytest.raises(InputError, match=f"'top-k' has nothing to shorten: method = '{method}' sends no weights up"):
+    with pytest.raises(InputError, match=f"\"top-k\" has nothing to shorten: method = '{method}' sends no weights up"):
         simulate({"method": method, "compress": {"name": "top-k"}})
 
 
@@ -260,7 +260,7 @@ def test_a_method_that_sends_no_weights_has_nothing_to_compress(simulate, method
         ({"compress": {"name": "qsgd"}}, "set refprotofl.apud = off"),
         ({"compress": {"name": "qsgd"}, "refprotofl": {"apud": "off", "value-type": "int8"}}, "value-type"),
         ({"compress": {"name": "stc"}, "refprotofl": {"apud": "off", "downlink": "sparse"}}, "downlink"),
-        ({"compress": {"name": "topk"}}, "allowed: none, top-k"),
+        ({"compress": {"name": "topk"}}, "allowed: none, ef21, qsgd, random-k, stc, top-k, top-k-ef or module:Class"),
         ({"compress": {"bits": 5}}, "8 or 4"),
         ({"compress": {"keep": 0.0}}, "above 0"),
         ({"compress": {"decay": 1.5}}, "0 to 1"),

@@ -10,19 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refprotofl.core import streams
+from refprotofl.core.state import State, tensor_of
+from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods import METHODS, Refused
-from refprotofl.methods.base.broadcast import remember
+from refprotofl.methods.base.broadcast import Downlink, LatestChanges
+from refprotofl.methods.base.compressor import Compressor, Draw
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, ValidatedMessage, kinds, read_answer
 from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.common import weights
-from refprotofl.methods.compressors import compressors
+from refprotofl.methods.compressors import NAMES, create_compressor
+from refprotofl.methods.compressors.qsgd import pack_pairs, unpack_pairs
+from refprotofl.methods.compressors.stc import TernaryDownlink
 from refprotofl.wire import Message, Sparse, decode, encode
 from refprotofl.wire.indices import encode_indices
 from refprotofl.wire.ledger import Ledger
 from refprotofl.wire.tensors import same_bits
 
-NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
+
+def compressor_of(table: Compress) -> Compressor:
+    return create_compressor(Experiment(method="fedavg", compress=table))
 
 
 def vector(seed, size=1000, scale=1.0):
@@ -35,18 +42,25 @@ def draw(name="random-k", client=0, round=1):
 
 def train(table: Compress, size: int) -> MessageSchemas:
     """What a server declares of the answers to `train`, with a shared vector of `size`."""
-    return {"train": MessageSchema(up=compressors.fields(table, size))}
+    return {"train": MessageSchema(up=compressor_of(table).fields(size))}
 
 
-def read(table: Compress, message: Message, size: int, draw: compressors.Draw) -> torch.Tensor:
+def read(table: Compress, message: Message, size: int, draw: Draw) -> torch.Tensor:
     """As a server reads it: by the declared fields, then between them."""
-    return compressors.expand(table, read_answer(train(table, size), "train", message), size, draw)
+    return compressor_of(table).decode(read_answer(train(table, size), "train", message), size, draw)
+
+
+def write(table: Compress, change: torch.Tensor, memory: torch.Tensor, draw: Draw) -> tuple[Message, torch.Tensor]:
+    """As a client writes it: the message, and its next memory."""
+    state: State = {"memory": memory}
+    message = compressor_of(table).write_update(change, torch.zeros_like(change), state, draw)
+    return message, tensor_of(state, "memory")
 
 
 def send(table, change, memory=None, **stream):
     """Over the real wire: the message as it arrives, what the server reads, the client's next memory."""
     memory = torch.zeros_like(change) if memory is None else memory
-    message, memory = compressors.compress(table, change, memory, draw(table.name, **stream))
+    message, memory = write(table, change, memory, draw(table.name, **stream))
     arrived = ValidatedMessage(decode(encode(message)))
     return arrived, read(table, arrived, len(change), draw(table.name, **stream)), memory
 
@@ -95,28 +109,30 @@ def server(scope: Any, size: int, **compress: Any) -> Server:
     small = scope({"method": "fedavg", "compress": compress})
     feedback = METHODS["fedavg"].feedback(small.experiment)
     made = METHODS["fedavg"].server(ServerContext(small.experiment, small.model, small.parts, feedback=feedback))
-    made.remembered = remember(small.experiment, feedback, size)
+    made.downlink = made.compressor.create_downlink(small.experiment.clients, size) or Downlink()
     return made
 
 
 def test_ef21s_server_step_by_hand(scope):
     made = server(scope, 2, name="ef21")
-    made.remembered.memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
+    made.changes = known = LatestChanges(3, 2)
+    known.memory = torch.tensor([[1.0, 0], [0, 8], [5, 5]])
     made.samples = torch.tensor([3, 1, 0])  # the third never took part
     assert weights.step(made, 1, torch.tensor([10.0, 20]), iter(())).tolist() == [10.75, 22]
     again = weights.step(made, 2, torch.tensor([10.0, 20]), iter([(0, torch.tensor([3.0, 4]))]))
-    assert made.remembered.memory.tolist() == [[4, 4], [0, 8], [5, 5]]  # a correction of what is known of the first
+    assert known.memory.tolist() == [[4, 4], [0, 8], [5, 5]]  # a correction of what is known of the first
     assert again.tolist() == [13, 25]  # (3 * 4 + 0) / 4, (3 * 4 + 8) / 4: who is absent counts with its last one
 
 
 def test_stcs_server_step_by_hand(scope):
     """The target is (4, -1, 2) away and two values go: first (3, 0, 3), then what is owed of it."""
     made = server(scope, 3, name="stc", keep=0.67)
-    kept = made.remembered
-    first = weights.next_broadcast(made, torch.zeros(3), torch.tensor([4.0, -1, 2]))
+    kept = made.downlink
+    assert isinstance(kept, TernaryDownlink)
+    first = kept.advance(torch.zeros(3), torch.tensor([4.0, -1, 2]))
     assert first.tolist() == [3, 0, 3]
     assert kept.residual.tolist() == [1, -1, -1]
-    second = weights.next_broadcast(made, first, first + torch.tensor([0, -3.0, 0]))
+    second = kept.advance(first, first + torch.tensor([0, -3.0, 0]))
     assert kept.step.tolist() == [2.5, -2.5, 0]
     assert second.tolist() == [5.5, -2.5, 3]
     assert kept.residual.tolist() == [-1.5, -1.5, -1]
@@ -129,6 +145,30 @@ def test_without_feedback_nothing_is_remembered(name):
 
 
 # Values
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none", [1, -4, 0.5, 3]),
+        ("top-k", [0, -4, 0, 3]),
+        ("top-k-ef", [0, -4, 0, 3]),
+        ("ef21", [0, -4, 0, 3]),
+        ("stc", [0, -3.5, 0, 3.5]),  # their mean magnitude
+    ],
+)
+def test_what_is_decoded_by_hand(name, expected):
+    assert send(Compress(name=name, keep=0.5), torch.tensor([1.0, -4.0, 0.5, 3.0]))[1].tolist() == expected
+
+
+def test_without_compression_the_trained_weights_arrive_to_the_bit():
+    trained, reference, state = vector(1), vector(2), State()
+    compressor = compressor_of(Compress())
+    message = compressor.write_update(trained, reference, state, draw("none"))
+    assert same_bits(ValidatedMessage(message).tensor("shared"), trained)
+    change = compressor.read_update(ValidatedMessage(message), reference, draw("none"))
+    assert same_bits(change, trained.double() - reference.double())
+    assert state == {}
 
 
 def test_top_k_sends_the_largest_and_nothing_else():
@@ -183,7 +223,7 @@ def test_random_k_is_unbiased():
     table, change, number = Compress(name="random-k", keep=0.2), vector(5, 40), 10_000
     total, squares = torch.zeros(40).double(), torch.zeros(40).double()
     for round in range(number):
-        message, _ = compressors.compress(table, change, change, draw(round=round))
+        message, _ = write(table, change, change, draw(round=round))
         back = read(table, message, 40, draw(round=round)).double()
         total += back
         squares += back.square()
@@ -198,12 +238,13 @@ def test_qsgd_is_unbiased(bits):
     table, change, number = Compress(name="qsgd", bits=bits, bucket=16), vector(6, 40), 4000
     total = torch.zeros(40).double()
     for round in range(number):
-        message, _ = compressors.compress(table, change, change, draw("qsgd", round=round))
+        message, _ = write(table, change, change, draw("qsgd", round=round))
         total += read(table, message, 40, draw("qsgd", round=round))
+    levels = 2 ** (bits - 1) - 1
     norms = torch.cat([part.norm().expand(len(part)) for part in change.double().split(16)])
-    chance = (change.double().abs() / norms * table.levels).frac()
-    sigma = norms / table.levels * (chance * (1 - chance)).sqrt()
-    assert sigma.max() > 0.1 * change.abs().mean() / table.levels  # there is something to round
+    chance = (change.double().abs() / norms * levels).frac()
+    sigma = norms / levels * (chance * (1 - chance)).sqrt()
+    assert sigma.max() > 0.1 * change.abs().mean() / levels  # there is something to round
     assert ((total / number - change).abs() <= 4 * sigma / number**0.5 + 1e-6).all()
 
 
@@ -211,8 +252,9 @@ def test_qsgd_is_unbiased(bits):
 def test_qsgd_is_off_by_less_than_a_level_of_its_bucket(seed, bits, bucket, size):
     table, change = Compress(name="qsgd", bits=bits, bucket=bucket), vector(seed, size)
     _, read, _ = send(table, change)
+    levels = 2 ** (bits - 1) - 1
     norms = torch.cat([part.norm().expand(len(part)) for part in change.double().split(bucket)])
-    assert ((read - change).abs() <= norms / table.levels * (1 + 1e-6)).all()
+    assert ((read - change).abs() <= norms / levels * (1 + 1e-6)).all()
     assert (read * change >= 0).all()
 
 
@@ -221,11 +263,11 @@ def test_qsgd_of_zeros_is_zeros():
 
 
 def test_two_levels_share_a_byte():
-    packed = compressors.pack_pairs(torch.tensor([1, -2, 7], dtype=torch.int8))
+    packed = pack_pairs(torch.tensor([1, -2, 7], dtype=torch.int8))
     assert packed.dtype == torch.uint8
     assert packed.tolist() == [0x1A, 0x70]
     every = torch.arange(-7, 8, dtype=torch.int8)
-    assert compressors.unpack_pairs(compressors.pack_pairs(every), 15).equal(every)
+    assert unpack_pairs(pack_pairs(every), 15).equal(every)
 
 
 # Bytes
@@ -334,10 +376,10 @@ def test_a_message_of_another_form_is_refused(name, message, sentence):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_field_of_another_kind_is_refused_also_by_who_reads_it(name):
     """What a declaration lets through by mistake still does not become a change."""
-    message, _ = compressors.compress(Compress(name=name), vector(1), torch.zeros(1000), draw(name))
+    message, _ = write(Compress(name=name), vector(1), torch.zeros(1000), draw(name))
     for field in message:
         with pytest.raises(Refused, match=f"{field} is not a"):
-            compressors.expand(Compress(name=name), ValidatedMessage(message | {field: 1}), 1000, draw(name))
+            compressor_of(Compress(name=name)).decode(ValidatedMessage(message | {field: 1}), 1000, draw(name))
 
 
 def test_the_proper_forms_of_those_are_accepted():

@@ -19,7 +19,7 @@ def test_shares_overlap_and_ages_of_two_rounds_by_hand() -> None:
     masks.begin(2)
     masks.take(places(0, 4))
     masks.take(places(4, 5))
-    told = masks.told()
+    told = masks.summary()
     assert told["clients"] == 2
     assert told["overlap"] == 0.5  # one of the two coordinates that each sent was sent by the other, too
     feature, head = told["parts"]["feature"], told["parts"]["head"]
@@ -37,7 +37,7 @@ def test_an_age_belongs_to_the_class_that_begins_at_or_below_it() -> None:
         masks.take(places(number))
     masks.begin(65)
     masks.take(places(7))
-    told = masks.told()
+    told = masks.summary()
     # Ages 64, 28, 4, 2, 1, 0 and 0; number 6 was never sent.
     assert dict(zip(told["ages"], told["parts"]["head"]["unsent"], strict=True)) == {
         **{0: 2, 1: 1, 2: 1, 4: 1, 8: 0},
@@ -49,9 +49,9 @@ def test_an_age_belongs_to_the_class_that_begins_at_or_below_it() -> None:
 def test_a_round_without_masks_tells_nothing_and_one_client_has_no_overlap() -> None:
     masks = Masks({"head": 3})
     masks.begin(5)
-    assert masks.told() == {}
+    assert masks.summary() == {}
     masks.take(places(2))
-    told = masks.told()
+    told = masks.summary()
     assert told["overlap"] is None
     assert told["since"] == 5  # what was sent before is not known
 
@@ -61,4 +61,4 @@ def test_a_round_takes_less_than_a_kilobyte() -> None:
     masks.begin(123_456)
     for _ in range(3):
         masks.take(torch.arange(11_011_000))
-    assert len(json.dumps({"masks": masks.told()})) < 1000
+    assert len(json.dumps({"masks": masks.summary()})) < 1000

@@ -9,11 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.builtin.thin import entropy_code
+from refprotofl.methods.builtin.thin import entropy_code, quantisation
 from refprotofl.methods.builtin.thin.entropy_code import decode_entropy, encode_entropy, least_entropy
+from refprotofl.methods.builtin.thin.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.builtin.thin.sparse_code import decode_sparse, encode_sparse, least_sparse
-from refprotofl.methods.common import quantisation
-from refprotofl.methods.common.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
 from refprotofl.wire.primitives import WireError
 
 pytestmark = pytest.mark.slow

@@ -52,8 +52,41 @@ def test_the_guide_shows_the_example_as_it_is():
     example = (EXAMPLES / "own_method.py").read_text()
     guide = (EXAMPLES.parent / "docs" / "add-a-method.md").read_text()
     excerpts = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    hooked = excerpts.pop(3)
+    assert hooked == CORRECTED
     assert len(excerpts) == 5
     assert all(excerpt in example for excerpt in excerpts)
+
+
+CORRECTED = """\
+class CorrectedClient(FedAvgClient):
+    def train(self, round, message):
+        self.load(message.tensor("shared"))
+        correction = torch.ones(sum(self.model.sizes(self.parts)))  # (P,)
+        shared, corrections = self.model.parameters_of(self.parts), self.model.shaped(self.parts, correction)
+
+        def add_correction(trained):
+            for parameter, by in zip(shared, corrections, strict=True):
+                parameter.grad.add_(by)
+
+        self.fit(round, grad_hook=add_correction)
+        return {"shared": self.keep_trained(round)}
+"""
+
+
+def test_the_guides_gradient_hook_moves_every_shared_weight_down(module, simulate):
+    declared = (
+        "from refprotofl.methods import *\nimport torch\n\n"
+        + CORRECTED
+        + """
+class Own(Method):
+    server, client = FedAvgServer, CorrectedClient
+"""
+    )
+    over = {"rounds": 1, "train": {"lr": 0.01, "momentum": 0.0, "weight-decay": 0.0, "batch-size": 1000}}
+    corrected = simulate({**over, "method": module("hooked", declared)}).server_state()["shared"]
+    plain = simulate({**over, "method": "fedavg"}).server_state()["shared"]
+    assert torch.allclose(plain - corrected, torch.full_like(plain, 0.01), atol=1e-6)
 
 
 @pytest.mark.parametrize(

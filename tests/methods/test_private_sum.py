@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Upload
+from refprotofl.methods.base.aggregation import Upload
 from refprotofl.privacy.client_level import NoisedSum, noised_prototypes
 
 

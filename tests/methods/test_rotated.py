@@ -12,8 +12,8 @@ from scipy.special import ndtr
 from torch.nn import functional
 
 from refprotofl.methods.builtin import thin
-from refprotofl.methods.common import quantisation
-from refprotofl.methods.common.quantisation import (
+from refprotofl.methods.builtin.thin import quantisation
+from refprotofl.methods.builtin.thin.quantisation import (
     BLOCK,
     code_bytes,
     decode_rotated,

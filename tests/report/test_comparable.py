@@ -71,8 +71,8 @@ def test_what_runs_are_paired_by_and_scored_on_never_differs(key: str, values: t
 @pytest.mark.parametrize(
     ("origin", "told"),
     [
-        ({"data": "c" * 64}, "the data that they were run on."),
-        ({"results": 2}, "the numbers that their versions of refprotofl compute."),
+        ({"data": "c" * 64}, "their data."),
+        ({"results": 2}, "their version of refprotofl, which computes other numbers."),
         ({"code": {"mine:Own": "c" * 64}}, "the code of mine:Own."),
     ],
 )

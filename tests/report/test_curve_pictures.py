@@ -1,4 +1,4 @@
-"""Pictures of accuracies: what stands on their axes."""
+"""Pictures of accuracies: axes and values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def at(*means: float) -> dict[float, Estimate]:
         ((0.0, 0.5, 1.0), "linear"),
     ],
 )
-def test_values_that_are_far_apart_stand_on_a_logarithmic_axis(
+def test_values_that_are_far_apart_have_a_logarithmic_axis(
     values: tuple[float, ...], scale: str, drawn: list[Figure], tmp_path: Path
 ) -> None:
     draw_sweep(at(*values), tmp_path / "p.png", "key", "personal")
@@ -55,8 +55,10 @@ def test_values_that_are_far_apart_stand_on_a_logarithmic_axis(
 
 def test_a_sweep_shows_means_and_whole_intervals(drawn: list[Figure], tmp_path: Path) -> None:
     points = {0.1: Estimate(0.6, 0.1, 3), 0.01: Estimate(0.5, None, 1)}
-    told = draw_sweep(points, tmp_path / "p.pdf", "refprotofl.keep", "personal", "title")
-    assert told == f"{tmp_path / 'p.pdf'}: refprotofl.keep at 2 values, mean over seeds, bars are 95 % intervals."
+    found = draw_sweep(points, tmp_path / "p.pdf", "refprotofl.keep", "personal", "title")
+    assert (
+        found == f"{tmp_path / 'p.pdf'}: refprotofl.keep at 2 values, mean over seeds with 95 % confidence intervals."
+    )
     (axes,) = drawn[0].axes
     line, *_ = axes.get_lines()
     assert np.asarray(line.get_xdata()).tolist() == [0.01, 0.1]
@@ -70,8 +72,8 @@ def test_a_method_that_sends_next_to_nothing_has_no_place_among_bytes(drawn: lis
         "much": [Stop(5, 1e6, Estimate(0.5, 0.1, 3)), Stop(10, 2e6, Estimate(0.75, 0.1, 3))],
         "nothing": [Stop(5, 60, Estimate(0.25, None, 1)), Stop(10, 120, Estimate(0.5, None, 1))],
     }
-    told = draw_curves(curves, tmp_path / "p.png", "personal")
-    assert "2 methods" in told
+    found = draw_curves(curves, tmp_path / "p.png", "personal")
+    assert "2 methods" in found
     by_round, by_bytes = drawn[0].axes
     assert [np.asarray(line.get_xdata()).tolist() for line in by_round.get_lines()] == [[5, 10], [5, 10]]
     assert [np.asarray(line.get_xdata()).tolist() for line in by_bytes.get_lines()] == [[1, 2]]

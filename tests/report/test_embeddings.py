@@ -104,7 +104,7 @@ def test_anchors_that_are_directions_are_put_where_the_embeddings_are(folder_of)
 
 
 def test_too_few_images_are_refused(folder_of):
-    with pytest.raises(InputError, match="images = 10: it takes two classes and more images"):
+    with pytest.raises(InputError, match="images = 10: a silhouette needs two classes and more images"):
         embed_run(folder_of("local"), images=10)
 
 
@@ -144,14 +144,14 @@ def test_the_same_embeddings_give_the_same_file(tmp_path, ours, folder_of, suffi
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_titles_tell_method_model_and_silhouette(tmp_path, ours):
+def test_titles_name_method_model_and_silhouette(tmp_path, ours):
     draw_embeddings({"RefProtoFL": ours}, tmp_path / "p.svg")
     text = (tmp_path / "p.svg").read_text()
     for shown in ("RefProtoFL", f"client 0, silhouette {ours.silhouette:.3f}", "anchor (some may overlap)"):
         assert f"<!-- {shown} -->" in text
 
 
-def test_a_hundred_classes_are_told_apart_by_colour_and_shape(tmp_path):
+def test_a_hundred_classes_differ_by_colour_and_shape(tmp_path):
     labels = np.repeat(np.arange(100), 2)
     points = np.random.default_rng(0).standard_normal((200, 4)).astype(np.float32)
     names = tuple(map(str, range(100)))

@@ -79,24 +79,24 @@ def test_mlflow_has_the_same_numbers_and_the_settings(
     client = MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
     experiment = client.get_experiment_by_name("refprotofl")
     assert experiment is not None
-    (told,) = client.search_runs([experiment.experiment_id])
-    assert told.info.status == "FINISHED"
-    assert told.data.params["train.lr"] == "0.01"
-    history = client.get_metric_history(told.info.run_id, "accuracy/personal")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["train.lr"] == "0.01"
+    history = client.get_metric_history(found.info.run_id, "accuracy/personal")
     wanted = numbers(tmp_path / "log.csv")
     assert {one.step: one.value for one in history} == {
         step: value for (name, step), value in wanted.items() if name == "accuracy/personal"
     }
 
 
-def test_who_was_dropped_is_told_by_number_of_clients() -> None:
+def test_dropped_clients_are_counted() -> None:
     scalars = Scalars()
     assert list(scalars.of({"event": "client-failed", "round": 2, "client": 7})) == []
-    told = dict((name, value) for name, _, value in scalars.of({"event": "round", "round": 2}))
-    assert told["clients/dropped"] == 1
+    found = dict((name, value) for name, _, value in scalars.of({"event": "round", "round": 2}))
+    assert found["clients/dropped"] == 1
     assert dict((name, value) for name, _, value in scalars.of({"event": "round", "round": 3}))["clients/dropped"] == 0
 
 
-def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
+def test_what_is_no_run_is_an_error_message(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run folder"):
         export_log(tmp_path, "csv", tmp_path / "log.csv")

@@ -72,7 +72,7 @@ def test_any_title_and_class_name_can_be_drawn(tmp_path, title):
 
 
 def blue_areas(picture):
-    """Of each patch of blue in the picture, left to right, in pixels."""
+    """Return the pixels of each blue patch, from left to right."""
     pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
     patches, _ = label((pixels[..., 2] - pixels[..., 0]) > 40)
     left_first = sorted(find_objects(patches), key=lambda place: place[1].start)
@@ -80,7 +80,7 @@ def blue_areas(picture):
 
 
 def test_panels_share_one_scale_and_one_legend(tmp_path):
-    """As many samples are as large a bubble in every panel, though one panel's largest is four times the other's."""
+    """Equal counts have equal bubbles in all panels, although one panel's largest count is four times the other's."""
     left, right = np.zeros((4, 4), int), np.zeros((6, 4), int)
     left[1, 1], right[2, 2], right[4, 0] = 250, 1000, 250
     note = draw_partitions([Panel(left, "abcd", "left"), Panel(right, "abcd", "right")], tmp_path / "p.png")

@@ -1,6 +1,6 @@
 // Packs entry.js with the versions of package-lock.json into src/refprotofl/report/page/assets:
 //   cd tools/charts && npm ci --ignore-scripts && npm run build
-// The same lock gives the same bytes; tests/report/test_page_assets.py compares them with SHA256SUMS.
+// The same lock gives the same bytes; tests/report/page/test_page_file.py compares them with SHA256SUMS.
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -38,7 +38,7 @@ from refprotofl.federation.participation import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
-from refprotofl.report.live.web_server import Beside
+from refprotofl.report.live.web_server import BackgroundServer
 
 CLASSES = 10
 SIDE = 28
@@ -162,7 +162,7 @@ def watched_page(folder: Path) -> Iterator[Begun]:
     """Serve and read the live page of a run; yield a function that waits until the page is being read."""
     context = multiprocessing.get_context("spawn")
     reading = context.Event()
-    server = Beside(folder)
+    server = BackgroundServer(folder)
     reader = context.Process(target=read_page, args=(server.address, reading), daemon=True)
     reader.start()
     try:

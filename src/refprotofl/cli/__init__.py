@@ -5,11 +5,11 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """The command; who interrupts it while it is being imported sees no stack trace either."""
+    """Run the command line; an interrupt during imports shows no stack trace either."""
     try:
         from refprotofl.cli.entry import main
     except KeyboardInterrupt:
-        print("error: Interrupted before anything began; nothing was kept.", file=sys.stderr)
+        print("error: Interrupted before the command started; nothing was written.", file=sys.stderr)
         sys.exit(130)
     main()
 

@@ -1,9 +1,9 @@
-"""What all commands share: the application and the options that recur."""
+"""The application and the options that commands share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
@@ -13,8 +13,11 @@ from refprotofl.cli.output import complain
 from refprotofl.core.errors import InputError
 from refprotofl.core.units import read_whole
 
+if TYPE_CHECKING:
+    from refprotofl.federation.session import Workers as Count
+
 INTERRUPTED = 130
-NOTHING_KEPT = "Interrupted before the run began; nothing was kept."
+NOTHING_KEPT = "Interrupted before the run started; nothing was written."
 
 
 class Commands(TyperGroup):
@@ -34,7 +37,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     help="Federated learning over thin links: private backbones, a shared adapter, prototypes as anchors.",
-    epilog="Exit codes: 0 done, 2 your input, 3 data missing or corrupt, 4 a run failed, 130 interrupted (resumable).",
+    epilog="Exit codes: 0 success, 2 invalid input, 3 missing or corrupt data, 4 failed run, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -43,7 +46,7 @@ app = typer.Typer(
 
 @contextmanager
 def nothing_kept_yet() -> Iterator[None]:
-    """The first seconds, in which libraries are imported."""
+    """Report an interrupt during the imports at the start of a command."""
     try:
         yield
     except KeyboardInterrupt:
@@ -52,7 +55,7 @@ def nothing_kept_yet() -> Iterator[None]:
 
 
 def limit_kernels(file: Path | None, settings: list[str] | None) -> None:
-    """Choose the CPU kernels that the experiment asks for, before torch is imported."""
+    """Apply the experiment's numerics before torch is imported."""
     from refprotofl.core import numerics
     from refprotofl.experiment.presets import asked_numerics
 
@@ -60,19 +63,33 @@ def limit_kernels(file: Path | None, settings: list[str] | None) -> None:
 
 
 def read_path(text: str) -> Path:
-    """A path as a shell would read it, also where none did: in --out=~/runs."""
+    """Expand ~ in a path, also where a shell does not: in --out=~/runs."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise InputError(f"{text}: there is no such home folder.") from None
+        raise InputError(f"{text}: unknown home folder. Give the full path.") from None
 
 
 def read_seeds(text: str) -> list[int]:
     typed = [read_whole(seed.strip()) for seed in text.split(",") if seed.strip()]
     seeds = [seed for seed in typed if seed is not None]
     if not seeds or len(seeds) < len(typed):
-        raise InputError(f"--seeds {text}: allowed are whole numbers with commas between, such as 0,1,2.")
+        raise InputError(f"--seeds {text}: expected whole numbers separated by commas, such as 0,1,2.")
     return seeds
+
+
+def read_workers(text: str) -> "Count":
+    if text == "auto":
+        return "auto"
+    number = read_whole(text)
+    if not number:
+        raise InputError(f"--workers {text}: expected auto or a whole number of at least 1.")
+    return number
+
+
+def with_device(settings: list[str], device: str | None) -> list[str]:
+    """Return the settings with --device, which overrides them."""
+    return settings if device is None else [*settings, f"device={device}"]
 
 
 File = Annotated[
@@ -88,14 +105,12 @@ DataDir = Annotated[
         "--data",
         parser=read_path,
         metavar="DIR",
-        help="Where data sets lie; else $REFPROTOFL_DATA or the user's cache.",
+        help="The folder of data sets (default: $REFPROTOFL_DATA or the user's cache).",
     ),
 ]
-Workers = Annotated[
-    str, typer.Option(help="Processes that clients run in: a number, or auto for one on each core or GPU.")
-]
+Workers = Annotated[str, typer.Option(help="Number of processes for clients, or auto for one per core or GPU.")]
 Device = Annotated[
-    str | None, typer.Option(help="auto, cpu, cuda or mps; auto is a GPU where there is one.", show_default=False)
+    str | None, typer.Option(help="auto, cpu, cuda or mps; auto takes a GPU if there is one.", show_default=False)
 ]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import the code (module:function) that the run folder names.")

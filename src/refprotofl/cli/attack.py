@@ -16,9 +16,9 @@ from refprotofl.cli.app import (
     limit_kernels,
     nothing_kept_yet,
     read_seeds,
+    read_workers,
 )
 from refprotofl.cli.output import notes, say
-from refprotofl.cli.run import read_workers
 from refprotofl.cli.study import Format, Seeds, StudyFolder, TableFormat, planning, print_table, read_base, warn_failed
 from refprotofl.core.escaping import for_file_name, for_terminal
 from refprotofl.core.units import counted

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from refprotofl.bench.measuring import Report
 
-Repeats = Annotated[int, typer.Option(min=1, help="Passes that the medians are of, after one to warm up.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Repetitions for the median, after a warm-up.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 bench_app = typer.Typer(
     no_args_is_help=True,
-    help="Measurements that you can repeat on your machine.",
+    help="Measure speed, memory and code lengths on your machine.",
     epilog="Example: refprotofl bench wire",
 )
 app.add_typer(bench_app, name="bench")
@@ -30,7 +30,7 @@ app.add_typer(bench_app, name="bench")
 
 @bench_app.callback()
 def bench() -> None:
-    """Measurements that you can repeat on your machine."""
+    """Measure speed, memory and code lengths on your machine."""
 
 
 def show_progress(progress: str) -> None:
@@ -38,7 +38,7 @@ def show_progress(progress: str) -> None:
 
 
 def present(report: "Report", as_json: bool, **more: "Report") -> None:
-    """A table with the machine under it, or all of it as JSON; more tables beneath, or their rows by name."""
+    """Print tables and the machine, or all of it as JSON; `more` are further tables by name."""
     from refprotofl.bench.measuring import conditions
 
     machine = conditions()
@@ -67,12 +67,12 @@ def bench_wire(
     preset: Preset = None,
     settings: Settings = None,
     data: DataDir = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds trained before the real masks are taken.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds trained before masks are taken from the run.")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Bytes of the mask code beside the entropy bound, on uniform masks and on those of a real run.
+    """Compare the mask code with the entropy bound, on uniform masks and on those of a run.
 
-    And the bits a value that real uploads take with value-code = "entropy", beside their entropy.
+    Also compares the bits per value of uploads under value-code = "entropy" with their entropy.
     """
     limit_kernels(file, settings)
     from dataclasses import asdict
@@ -94,19 +94,19 @@ def bench_wire(
     for name, switches in VALUE_VARIANTS.items():
         asked = load_experiment(file, preset, [*(settings or ()), f"rounds={rounds}", *switches])
         sent |= {f"{name}: {field}": one for field, one in values_of_run(asked, data).items()}
-    values = Report("Values: bits against their entropy", [asdict(row) for row in value_table(sent)])
-    present(Report("Index code: bytes against log2 C(d, K) / 8", rows), as_json, values=values)
+    values = Report("Value code: bits per value and entropy", [asdict(row) for row in value_table(sent)])
+    present(Report("Index code: bytes and the bound log2 C(d, K) / 8", rows), as_json, values=values)
 
 
 @bench_app.command("aggregate", epilog="Example: refprotofl bench aggregate --uploads 1000 --keep 0.1")
 def bench_aggregate(
-    uploads: Annotated[int, typer.Option(min=1, help="Clients that upload in the round.")] = 1000,
+    uploads: Annotated[int, typer.Option(min=1, help="Number of uploads in the round.")] = 1000,
     size: Annotated[int, typer.Option(min=1, help="Parameters of the adapter.")] = 267_786,
-    keep: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of them that is sent.")] = 0.1,
+    keep: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the parameters that is sent.")] = 0.1,
     repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Time and memory that the masked uploads of a round take at the server, on one core."""
+    """Measure the server's time and memory for the masked uploads of a round, on one core."""
     limit_kernels(None, None)
     from refprotofl.bench.aggregation import measure_aggregation
 
@@ -119,10 +119,10 @@ def bench_codes(
     preset: Preset = None,
     settings: Settings = None,
     data: DataDir = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds whose changes are coded.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds whose updates are coded.")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """What thin's codes leave out of the changes that clients of FedAvg make in your experiment, at the same length."""
+    """Compare the distortion of thin's codes at equal length, on client updates of FedAvg in your experiment."""
     limit_kernels(file, settings)
     from refprotofl.bench.codes import changes_of_run, measure_codes
     from refprotofl.experiment.presets import load_experiment
@@ -134,27 +134,31 @@ def bench_codes(
 
 
 def _own_backbone(settings: list[str]) -> str | None:
-    """The one thing that can be set: a backbone of the user's own."""
+    """Return the custom backbone that is set, the only setting allowed."""
     pairs = [setting.partition("=") for setting in settings]
     if not pairs:
         return None
     name = pairs[-1][2].strip()
     if {key.strip() for key, _, _ in pairs} != {"model.name"} or not is_reference(name):
-        raise InputError("bench kernels takes one setting: --set model.name=module:function, a backbone of your own.")
+        raise InputError(
+            "bench kernels takes one setting only: --set model.name=module:function, for a custom backbone."
+        )
     return name
 
 
 @bench_app.command("kernels", epilog="Example: refprotofl bench kernels --model resnet18 --repeats 15")
 def bench_kernels(
-    model: Annotated[str | None, typer.Option(help="resnet18, cnn or mlp; all unless given.")] = None,
-    cifar_stem: Annotated[bool, typer.Option("--cifar-stem", help="resnet18 with that stem too: slow.")] = False,
+    model: Annotated[str | None, typer.Option(help="resnet18, cnn or mlp (default: all).")] = None,
+    cifar_stem: Annotated[
+        bool, typer.Option("--cifar-stem", help="Also measure resnet18 with the CIFAR stem (slow).")
+    ] = False,
     settings: Settings = None,
     repeats: Repeats = 7,
     as_json: AsJson = False,
 ) -> None:
-    """How much faster model.kernel = "fast" is than "plain", and than eager PyTorch, for each model.
+    """Measure the speed-up of model.kernel = "fast" over "plain" and over eager PyTorch, for each model.
 
-    With --set model.name=module:function a backbone of your own in both layouts, and the line to add.
+    With --set model.name=module:function, compare both memory layouts of a custom backbone and print the line to add.
     """
     limit_kernels(None, None)
     from refprotofl.bench.kernels import measure_kernels, measure_layouts
@@ -166,12 +170,12 @@ def bench_kernels(
         return
     names = list(dict.fromkeys(row[0] for row in FAST))
     if model is not None and model not in names:
-        raise InputError(f"--model {model}: there are {', '.join(names)}.")
+        raise InputError(f"--model {model}: unknown model. Choose from {', '.join(names)}.")
     rows = [row for row in FAST if row[0] == (model or row[0]) and (cifar_stem or "cifar" not in row)]
     present(measure_kernels(rows, repeats=repeats, show_progress=show_progress), as_json)
 
 
-Rounds = Annotated[int, typer.Option(min=1, help="Rounds of a run.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Number of rounds.")]
 
 
 @bench_app.command("overhead", epilog="Example: refprotofl bench overhead --set model.name=cnn --repeats 5")
@@ -181,12 +185,12 @@ def bench_overhead(
     settings: Settings = None,
     data: DataDir = None,
     repeats: Repeats = 9,
-    watched: Annotated[bool, typer.Option("--watched", help="Also while somebody looks on at the live page.")] = False,
+    watched: Annotated[bool, typer.Option("--watched", help="Also measure with a viewer of the live page.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """CPU time of a run over a bare PyTorch loop with the same model, samples and steps.
+    """Measure the CPU time of a run relative to a bare PyTorch loop with the same model, samples and steps.
 
-    Unless something else is named: the CNN and ResNet-18 on images of 28 x 28 made on the spot.
+    Default: the CNN and ResNet-18 on synthetic 28 x 28 images.
     """
     limit_kernels(file, settings)
     from refprotofl.bench.overhead import MODELS, SETTINGS, measure_overheads
@@ -210,14 +214,14 @@ def bench_workers(
     preset: Preset = None,
     settings: Settings = None,
     data: DataDir = None,
-    workers: Annotated[int, typer.Option(min=2, help="Processes that clients run in.")] = 2,
+    workers: Annotated[int, typer.Option(min=2, help="Number of worker processes.")] = 2,
     rounds: Rounds = 10,
     repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Time per round with worker processes over that with one process; the results are compared, too.
+    """Measure the time per round with worker processes relative to one process, and check that the results agree.
 
-    Unless something else is named: the CNN, 10 clients at Dirichlet 0.5, images of 28 x 28 made on the spot.
+    Default: the CNN, 10 clients at Dirichlet 0.5, synthetic 28 x 28 images.
     """
     limit_kernels(file, settings)
     from refprotofl.bench.parallel import SETTINGS, measure_workers
@@ -233,18 +237,20 @@ def bench_workers(
 )
 def bench_scale(
     model: Annotated[str, typer.Option(help="mlp, cnn, resnet18 or module:function.")] = "mlp",
-    clients: Annotated[str, typer.Option(help="Numbers of clients, by commas.")] = "100,300,1000,3000,10000",
-    in_a_round: Annotated[str, typer.Option(help="How many of them take part in a round, or all.")] = "100",
-    samples: Annotated[int, typer.Option(min=1, help="Samples of each client.")] = 10,
+    clients: Annotated[str, typer.Option(help="Numbers of clients, separated by commas.")] = "100,300,1000,3000,10000",
+    in_a_round: Annotated[str, typer.Option(help="Clients that participate in a round, or all.")] = "100",
+    samples: Annotated[int, typer.Option(min=1, help="Samples per client.")] = 10,
     rounds: Rounds = 4,
-    quick: Annotated[bool, typer.Option("--quick", help="10, 30 and 100 clients, 10 in a round, 2 rounds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="10, 30 and 100 clients, 10 per round, 2 rounds.")] = False,
     picture: Annotated[
         Path | None,
-        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
+        typer.Option(
+            "--out", parser=read_path, metavar="FILE", help="Also draw a chart to this .png, .pdf or .svg file."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time per round and memory against the number of clients, each point in a process of its own."""
+    """Measure time per round and memory for growing numbers of clients, each in a process of its own."""
     from refprotofl.bench.scale import draw_scale, measure_scale, points
     from refprotofl.report.pictures.style import check_suffix
 
@@ -257,7 +263,7 @@ def bench_scale(
     report = measure_scale(points(model, counts, taking_part, samples, rounds), show_progress)
     present(report, as_json)
     if picture is not None:
-        title = f"{model}, {counted(samples, 'sample')} each, {in_a_round} in a round"
+        title = f"{model}, {counted(samples, 'sample')} per client, {in_a_round} clients per round"
         sentence = draw_scale(report.rows, picture, title)
         if not as_json:
             say(sentence)
@@ -274,9 +280,9 @@ def bench_numerics(
     repeats: Repeats = 5,
     as_json: AsJson = False,
 ) -> None:
-    """CPU time of a run with numerics = "portable" over "native", and with MKL_CBWR=COMPATIBLE in addition.
+    """Measure the CPU time of a run under numerics = "portable" relative to "native", also with MKL_CBWR=COMPATIBLE.
 
-    Unless something else is named: the MLP on digits, the CNN and ResNet-18 on images of 28 x 28 made on the spot.
+    Default: the MLP on digits, the CNN and ResNet-18 on synthetic 28 x 28 images.
     """
     from refprotofl.bench.numerics import measure_numerics
     from refprotofl.bench.overhead import MODELS, SETTINGS
@@ -293,7 +299,7 @@ def bench_numerics(
 
 @bench_app.command("start", epilog="Example: refprotofl bench start --repeats 5")
 def bench_start(repeats: Repeats = 5, as_json: AsJson = False) -> None:
-    """How soon the help text and the first round are there, beside what they cannot beat."""
+    """Measure the time to the help text and to the first round, with lower bounds for both."""
     from refprotofl.bench.start import measure_start
 
     present(measure_start(repeats, show_progress), as_json)
@@ -302,5 +308,5 @@ def bench_start(repeats: Repeats = 5, as_json: AsJson = False) -> None:
 def _counts(option: str, text: str) -> list[int]:
     counts = [read_whole(part.strip()) or 0 for part in text.split(",")]
     if not all(counts):
-        raise InputError(f"{option} {text}: whole numbers of at least 1 are allowed.")
+        raise InputError(f"{option} {text}: expected whole numbers of at least 1.")
     return counts

@@ -18,10 +18,10 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
 )
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
-from refprotofl.cli.report import report_beside
-from refprotofl.cli.run import read_workers
+from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Format, Methods, Seeds, StudyFolder, planning, read_base
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted
@@ -93,7 +93,7 @@ def compare(
     if epsilon_figure is not None:
         _draw_epsilons(comparison.rows, epsilon_figure, title)
     _print(comparison.rows, title, Format.json if as_json else table_format, out_dir)
-    report_beside(
+    report_finished(
         list(comparison.runs), out_dir / "report.html", against=request.baseline, names=comparison.runs, title=title
     )
 

@@ -10,7 +10,7 @@ from refprotofl.core.units import counted
 
 data_app = typer.Typer(
     no_args_is_help=True,
-    help="The data sets: what is here, fetching, checking.",
+    help="List, download and check data sets.",
     epilog="Example: refprotofl data list",
 )
 app.add_typer(data_app, name="data")
@@ -31,7 +31,7 @@ def data_list(data: DataDir = None) -> None:
 
 @data_app.command("fetch", epilog="Example: refprotofl data fetch fashion-mnist")
 def data_fetch(name: Annotated[str, typer.Argument(help="A known data set.")], data: DataDir = None) -> None:
-    """Download a data set, with checksums; what is here already is left alone."""
+    """Download a data set and verify its checksums; existing files are kept."""
     from refprotofl.data import fetch
 
     say(f"{name}: {fetch(name, data)}")
@@ -39,11 +39,11 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A known data set.")], d
 
 @data_app.command("check", epilog="Example: refprotofl data check cifar10, or a path of your own")
 def data_check(
-    name: Annotated[str, typer.Argument(help="A data set, as in dataset = …")],
+    name: Annotated[str, typer.Argument(help="A data set's name or path, as for the key dataset.")],
     settings: Settings = None,
     data: DataDir = None,
 ) -> None:
-    """Read a data set as a whole and tell what is in it; with --set resize=32 or partition=natural as a run would."""
+    """Read a whole data set and print its contents; --set resize=32 or partition=natural reads it as a run would."""
     from refprotofl.data import check
     from refprotofl.data.reading import reading_of
     from refprotofl.experiment.presets import load_experiment
@@ -61,6 +61,6 @@ def data_check(
         say(f"{counted(len(found.clients), 'client')}, with training images: {shown}")
     for note in found.notes:
         say(note)
-    for words, files in (("checksums match", found.verified), ("not the published contents", found.unverified)):
+    for words, files in (("checksums match", found.verified), ("not the published files", found.unverified)):
         if files:
             say(f"{words}: {', '.join(files)}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 deploy_app = typer.Typer(
     no_args_is_help=True,
-    help="Run on real devices: a site with its server, kits for nodes, admission, runs.",
+    help="Run on real devices: create a site, start its server, admit nodes, submit runs.",
     epilog="Example: refprotofl deploy demo",
 )
 app.add_typer(deploy_app, name="deploy")
@@ -47,7 +47,7 @@ def _open(folder: Path) -> "tuple[Site, Operator]":
 
 
 def _go_quiet(site: "Site") -> None:
-    """Keep Flower in this process from asking home, and from the folder that all its users share."""
+    """Turn off Flower's telemetry and update checks in this process, and give it a folder of its own."""
     from refprotofl.deploy.server_process import environment
 
     os.environ.update(environment(site))
@@ -56,18 +56,18 @@ def _go_quiet(site: "Site") -> None:
 @deploy_app.command("init", epilog="Example: refprotofl deploy init site --nodes 3 --host server.example")
 def init(
     folder: SiteFolder,
-    nodes: Annotated[int, typer.Option(help="How many nodes get a kit.", min=1, max=10_000)],
+    nodes: Annotated[int, typer.Option(help="Number of nodes; each gets a kit.", min=1, max=10_000)],
     host: Annotated[str, typer.Option(help="The name or address under which nodes reach the server.")],
     port: Annotated[int, typer.Option(help="The port for nodes.", min=1, max=65_535)] = 8443,
     operator_port: Annotated[
         int | None,
-        typer.Option(help="The port on 127.0.0.1 for the operator; port + 1 else.", min=1, max=65_535),
+        typer.Option(help="The port on 127.0.0.1 for the operator (default: port + 1).", min=1, max=65_535),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without TLS and keys, on this machine only; to try things out.")
+        bool, typer.Option("--insecure", help="No TLS and no keys; for trials on this machine only.")
     ] = False,
 ) -> None:
-    """Make a site: a certificate authority, the server's certificate, the operator's secret and a kit for each node.
+    """Create a site: a certificate authority, the server's certificate, the operator's secret and a kit for each node.
 
     A node's private key is made on the node and never leaves it.
     """
@@ -98,7 +98,7 @@ def start(
     folder: SiteFolder,
     bind: Annotated[
         str | None,
-        typer.Option(help="The address for nodes to listen on; the one that --host of init names else."),
+        typer.Option(help="The address to listen on for nodes (default: --host of init)."),
     ] = None,
 ) -> None:
     """Start the server of a site in the background."""
@@ -122,14 +122,16 @@ def run(
     settings: Settings = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder, on the server; a new one else."),
+        typer.Option(
+            "--out", parser=read_path, metavar="DIR", help="The run folder on the server (default: a new one)."
+        ),
     ] = None,
     data: DataDir = None,
     detach: Annotated[bool, typer.Option("--detach", help="Submit the run and return at once.")] = False,
 ) -> None:
-    """Run an experiment on the site's nodes, show its progress, and exit with its result.
+    """Run an experiment on the site's nodes and show its progress; the exit code is that of the run.
 
-    A run that is in --out already is resumed. Ctrl-C ends the display, not the run.
+    An existing run in --out is resumed. Ctrl-C ends the display, not the run.
     """
     require_extra()
     from refprotofl.deploy.operator import follow
@@ -140,7 +142,7 @@ def run(
     named = shlex.quote(str(folder))
     say(f"Submitted run {number}. Its log is {site.runs / f'{number}.log'}.")
     if detach:
-        say(f"See how it is going with: refprotofl deploy status {named}")
+        say(f"Show its progress with: refprotofl deploy status {named}")
         return
     try:
         ended = follow(site, operator, number, lambda line: None if line.startswith("Error: ") else say(line))
@@ -171,7 +173,7 @@ def _sets_clients(file: Path | None, settings: list[str]) -> bool:
     try:
         found: dict[str, Any] = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return True  # what is wrong with it is said where it is read
+        return True  # the error is reported where the file is loaded
     return "clients" in found
 
 
@@ -198,13 +200,13 @@ def admit(
     name: Annotated[str, typer.Argument(help="The node's name, such as node-0.", show_default=False)],
     key: Annotated[
         Path,
-        typer.Argument(help="The node.key.pub that it wrote.", parser=read_path, metavar="KEY", show_default=False),
+        typer.Argument(help="The node.key.pub of the node.", parser=read_path, metavar="KEY", show_default=False),
     ],
     client: Annotated[
-        int | None, typer.Option(help="The client that it is; the number at the end of its name else.", min=0)
+        int | None, typer.Option(help="The client number (default: the number at the end of its name).", min=0)
     ] = None,
 ) -> None:
-    """Admit a node: its key takes part as this client, and no other key does."""
+    """Admit a node: from now on its key, and no other, may act as this client."""
     require_extra()
     from refprotofl.deploy.operator import admit
 
@@ -218,7 +220,7 @@ def revoke(
     folder: SiteFolder,
     name: Annotated[str, typer.Argument(help="The node's name.", metavar="NODE", show_default=False)],
 ) -> None:
-    """Revoke a node's key, for good and at once, in the middle of a run as well."""
+    """Revoke a node's key permanently. It takes effect at once, also during a run."""
     require_extra()
     from refprotofl.deploy.operator import revoke
 
@@ -229,7 +231,7 @@ def revoke(
 
 @deploy_app.command("nodes", epilog="Example: refprotofl deploy nodes site")
 def nodes(folder: SiteFolder) -> None:
-    """List the admitted nodes, and which of them are online."""
+    """List the admitted nodes and their status."""
     site, operator = _open(folder)
     _show_nodes(site, operator)
 
@@ -310,12 +312,12 @@ def stop(
 
 @deploy_app.command("demo", epilog="Example: refprotofl deploy demo --nodes 3")
 def demo(
-    nodes: Annotated[int, typer.Option(help="How many nodes.", min=2, max=20)] = 3,
-    transport: Annotated[Literal["flower"], typer.Option(help="What carries the messages.")] = "flower",
+    nodes: Annotated[int, typer.Option(help="Number of nodes.", min=2, max=20)] = 3,
+    transport: Annotated[Literal["flower"], typer.Option(help="The transport.")] = "flower",
 ) -> None:
-    """Try a whole deployment on this machine: site, server, nodes over TLS, three rounds, and cleaning up.
+    """Try a whole deployment on this machine: site, server, nodes over TLS, three rounds, clean-up.
 
-    It ends well if the run gives the digest of the same run in one process.
+    It succeeds if the run has the state digest of the same run in one process.
     """
     require_extra()
     from refprotofl.deploy.demo import demonstrate

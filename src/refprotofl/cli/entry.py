@@ -1,4 +1,4 @@
-"""Where a command starts, and where everything that goes wrong becomes a sentence and an exit code."""
+"""The entry point: registers all commands and turns errors into a message and an exit code."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from click.exceptions import ClickException
+from typer.models import CommandInfo
 
 from refprotofl.cli import (  # noqa: F401 - register
     attack,
@@ -37,6 +38,19 @@ from refprotofl.core.user_code import blame
 
 __all__ = ["app", "main"]
 
+ORDER = (  # of the commands in --help
+    *("run", "compare", "report", "watch", "methods", "partition", "predict", "export", "verify", "tune", "frontier"),
+    *("reproduce", "attack", "audit", "export-log", "node", "relay"),
+)
+
+
+def _place(command: CommandInfo) -> int:
+    name = command.name or getattr(command.callback, "__name__", "")
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
+app.registered_commands.sort(key=_place)
+
 
 def _print_version(asked: bool) -> None:
     if asked:
@@ -56,14 +70,14 @@ def every_command(
 
 
 def main() -> NoReturn:
-    """Entry point: what a user can mend is a sentence, never a stack trace."""
+    """Run a command; errors are one sentence, never a stack trace."""
     signal.signal(signal.SIGTERM, _terminate)
     take_any_character()
     _hold_back_styles()
     try:
         code = _run()
         flush()
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         code = 0
         flush()
     sys.exit(code)
@@ -91,14 +105,14 @@ def _run() -> int:
 
 
 def _unexpected(problem: Exception) -> str:
-    """Whose mistake it is: the user's own code's, or ours."""
+    """Return a message for an unexpected error, in the user's own code or in ours."""
     if os.environ.get("REFPROTOFL_DEBUG"):
         traceback.print_exc()
     what, theirs = f"{type(problem).__name__}: {problem}".rstrip(".: "), blame(problem)
     if theirs is not None:
         place = f"{theirs.filename}, line {theirs.lineno}, in {theirs.name}"
-        return f"Your own code failed with {what} ({place}). REFPROTOFL_DEBUG=1 shows how it was called."
-    return f"Internal error: {what}. REFPROTOFL_DEBUG=1 shows where; please report it."
+        return f"Your own code failed with {what} ({place}). Set REFPROTOFL_DEBUG=1 for the stack trace."
+    return f"Internal error: {what}. Set REFPROTOFL_DEBUG=1 for the stack trace, and please report it."
 
 
 def _hold_back_styles() -> None:

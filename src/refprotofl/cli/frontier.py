@@ -18,9 +18,9 @@ from refprotofl.cli.app import (
     limit_kernels,
     nothing_kept_yet,
     read_seeds,
+    read_workers,
 )
 from refprotofl.cli.output import emit, notes, say, warn
-from refprotofl.cli.run import read_workers
 from refprotofl.cli.study import Protocol, SearchAsJson, SearchSeeds, StudyFolder, planning, read_base, show_table
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
@@ -149,7 +149,7 @@ def _read_bytes(option: str, text: str) -> int:
 
 
 def _report(request: "Request", found: "Frontier", data: Path | None, as_json: bool) -> None:
-    from refprotofl.cli.report import report_beside
+    from refprotofl.cli.report import report_finished
     from refprotofl.report.tables import write_table
     from refprotofl.studies.frontier.front_table import blocks_of, command, plain, table_of, write_record
 
@@ -166,7 +166,7 @@ def _report(request: "Request", found: "Frontier", data: Path | None, as_json: b
     blocks = blocks_of(found)
     folders = [folder for _, called in blocks for folder in called]
     if folders:
-        report_beside(
+        report_finished(
             folders, request.out / "report.html", data, title=table.title, blocks=blocks, protocol=request.protocol
         )
     if len(folders) > 1:

@@ -18,9 +18,9 @@ Kit = Annotated[Path, typer.Argument(help="The folder of a node's kit.", parser=
 
 @app.command(epilog="Example: refprotofl node kits/node-0")
 def node(kit: Kit) -> None:
-    """Run a node of a deployment, until it is stopped.
+    """Run a node of a deployment until it is stopped.
 
-    It runs installed code only, in one process that keeps its data and model, and connects again by itself.
+    It runs installed code only, in one process that keeps data and model in memory, and reconnects by itself.
     """
     require_extra()
     from refprotofl.engines.flower.node_loop import serve
@@ -36,7 +36,7 @@ def doctor(
         typer.Option(help="An experiment as TOML, or a run's experiment.json.", parser=read_path, metavar="FILE"),
     ] = None,
 ) -> None:
-    """Check a node before it joins: versions, server, clock, admission, disk, memory, data, seconds of a step."""
+    """Check a node before it joins: versions, server, clock, admission, disk, memory, data, time per step."""
     require_extra()
     from refprotofl.deploy.doctor import examine
     from refprotofl.deploy.kits import load_key

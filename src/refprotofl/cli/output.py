@@ -1,6 +1,6 @@
-"""How commands print: outside text is never markup, a closed pipe is no error, and any encoding will do.
+"""Console output: outside text is never markup, a closed pipe is no error, and any encoding works.
 
-Tables that fit the terminal: text wraps, and what is still too wide goes on in a table below. Nothing is cut.
+Tables fit the terminal: text wraps, and columns that do not fit continue in a table below. Nothing is cut.
 """
 
 import codecs
@@ -24,10 +24,10 @@ codecs.register_error("spell-out", spell_out)
 
 
 class PlainConsole(Console):
-    """A console that shows every text as it is, and control characters spelt out."""
+    """A console that prints text literally, with control characters escaped."""
 
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:
-        # NO_COLOR asks for no colours; bold and dim are styles of the same kind to who sets it.
+        # NO_COLOR turns off all styles, bold and dim as well.
         system = None if os.environ.get("NO_COLOR") else "auto"
         super().__init__(
             stderr=stderr, markup=False, emoji=False, highlight=False, **({"color_system": system} | options)
@@ -37,7 +37,7 @@ class PlainConsole(Console):
         return super().render_str(lines_for_terminal(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads on. The command goes on all the same: what it does beside printing is still wanted."""
+        """Stop printing, but let the command continue: its other results are still wanted."""
         self.quiet = True
         _discard(self.file)
 
@@ -47,12 +47,12 @@ notes = PlainConsole(stderr=True)
 
 
 def say(sentence: str, console: Console = out) -> None:
-    """A line that the terminal wraps, not we: it can be copied and searched."""
+    """Print a line that the terminal wraps, so that it can be copied and searched."""
     console.print(Text(lines_for_terminal(sentence)), soft_wrap=True)
 
 
 def explain(paragraph: str, console: Console = out) -> None:
-    """Prose, wrapped between words."""
+    """Print prose, wrapped between words."""
     console.print(Text(lines_for_terminal(paragraph)))
 
 
@@ -67,7 +67,7 @@ def warn(sentence: str, console: Console = notes) -> None:
 
 
 def emit(text: str) -> None:
-    """Text for another program, to the letter."""
+    """Write text for another program, unchanged."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -76,7 +76,7 @@ def emit(text: str) -> None:
 
 
 def as_encoded(text: str, console: Console) -> str:
-    """As it will be seen: a character that the terminal's encoding lacks is spelt out, and takes more room."""
+    """Return the text as it is printed: characters missing from the terminal's encoding are escaped, and wider."""
     return text.encode(console.encoding, "spell-out").decode(console.encoding)
 
 
@@ -87,7 +87,7 @@ def take_any_character() -> None:
 
 
 def flush() -> None:
-    """Before the process ends, so that Python has nothing to complain about then."""
+    """Flush both streams, so that Python does not report a closed pipe at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -96,23 +96,23 @@ def flush() -> None:
 
 
 def _discard(stream: Any) -> None:
-    """What is still written to a closed pipe goes nowhere."""
+    """Redirect further output to a closed pipe to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
-BESIDE = 3  # the frame and blanks that a column takes
+FRAME = 3  # width of a column's frame and padding
 
 
 @dataclass(frozen=True)
 class Column:
     heading: str
     numbers: bool = False  # aligned to the right
-    wraps: int = 0  # characters below which its cells are not wrapped; 0: they never are
+    wraps: int = 0  # the least width to which its cells are wrapped; 0 means never
 
     def width(self, cells: Sequence[str]) -> int:
-        """What it takes without being wrapped."""
+        """Return its width without wrapping."""
         return max(map(cell_len, (*self.heading.split("\n"), *cells)), default=0)
 
     def least(self, cells: Sequence[str]) -> int:
@@ -121,7 +121,7 @@ class Column:
 
 
 Line = Sequence[object]  # the cells of one row
-Part = list[tuple[Column, Sequence[str]]]  # what one table shows: columns with their cells
+Part = list[tuple[Column, Sequence[str]]]  # one table: columns with their cells
 
 
 def show(
@@ -132,7 +132,7 @@ def show(
     framed: bool = True,
     console: Console = out,
 ) -> None:
-    """Prints a table; its first column names the rows, and does so again in each table that it goes on in."""
+    """Print a table. Where it is continued in another table, the first column is repeated."""
     shown = [[as_encoded(for_terminal(cell), console) for cell in row] for row in rows]
     for number, part in enumerate(_parts(columns, shown, console.width - 1)):
         console.print(_table(part, for_terminal(title) if number == 0 else "", framed, console.width - 1))
@@ -141,19 +141,19 @@ def show(
 def _parts(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[Part]:
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     whole: Part = list(zip(columns, cells, strict=True))
-    if sum(column.width(own) + BESIDE for column, own in whole) <= room:
+    if sum(column.width(own) + FRAME for column, own in whole) <= room:
         return [whole]
     first, *others = [(_narrowed(column, own), own) for column, own in whole]
     parts: list[Part] = [[first]]
     for other in others:
-        if sum(column.least(own) + BESIDE for column, own in (*parts[-1], other)) > room and len(parts[-1]) > 1:
+        if sum(column.least(own) + FRAME for column, own in (*parts[-1], other)) > room and len(parts[-1]) > 1:
             parts.append([first])
         parts[-1].append(other)
     return parts
 
 
 def _narrowed(column: Column, cells: Sequence[str]) -> Column:
-    """With a heading that is hardly wider than the numbers under it."""
+    """Return the column with its heading wrapped to the width of its numbers."""
     if not column.numbers or not column.heading:
         return column
     width = max(map(len, (*cells, *column.heading.split())))
@@ -167,7 +167,7 @@ def _table(part: Part, title: str, framed: bool, room: int) -> Table:
         pad_edge=framed,
         box=HEAVY_HEAD if framed else None,
     )
-    fits = sum(column.least(cells) + BESIDE for column, cells in part) <= room
+    fits = sum(column.least(cells) + FRAME for column, cells in part) <= room
     for column, _ in part:
         justify: JustifyMethod = "right" if column.numbers else "left"
         table.add_column(Text(column.heading), justify=justify, no_wrap=fits and not column.wraps, overflow="fold")

@@ -19,7 +19,7 @@ def partition(
     data: DataDir = None,
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw it to this .png, .pdf or .svg."),
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Also draw it to this .png, .pdf or .svg file."),
     ] = None,
     export: Annotated[
         Path | None,
@@ -27,11 +27,11 @@ def partition(
             "--export",
             parser=read_path,
             metavar="DIR",
-            help="Write one .npz a client, public.npz and test.npz to this new folder, to be deployed as they are.",
+            help="Write one .npz per client, public.npz and test.npz to this new folder, for a deployment.",
         ),
     ] = None,
 ) -> None:
-    """Show which client holds how much of which class, as a table and as a picture."""
+    """Show the samples of each client by class, as a table and as a picture."""
     from refprotofl.data import load_federated
     from refprotofl.data.client_files import export_federation
     from refprotofl.experiment.presets import load_experiment

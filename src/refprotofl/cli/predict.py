@@ -22,15 +22,15 @@ Place = Annotated[
 ]
 Client = Annotated[
     str | None,
-    typer.Option("--client", help="Whose model: the client's name or number; a store has one.", show_default=False),
+    typer.Option("--client", help="The client, by name or number; not needed for a node's store.", show_default=False),
 ]
 Clients = Annotated[
     str | None,
     typer.Option(
-        "--client", help="Whose model: the client's name or number, or all; a store has one.", show_default=False
+        "--client", help="The client, by name or number, or all; not needed for a node's store.", show_default=False
     ),
 ]
-MOST_COLUMNS = 12  # classes up to which all mistakes are shown, not only the most frequent
+MOST_COLUMNS = 12  # classes of a confusion matrix that is printed in full
 
 
 class TableFormat(StrEnum):
@@ -46,17 +46,19 @@ class ModelFormat(StrEnum):
 @app.command(epilog="Example: refprotofl predict runs/a --client 3 photos/ --out labels.csv")
 def predict(
     run_folder: Place,
-    data: Annotated[str, typer.Argument(help="A .npz or .npy, an image or a folder of them, or a data set's name.")],
+    data: Annotated[
+        str, typer.Argument(help="A .npz or .npy file, an image, a folder of images, or a data set's name.")
+    ],
     client: Clients = None,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", parser=read_path, metavar="FILE", help="Write here instead of to the screen."),
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Write to this file instead of stdout."),
     ] = None,
     data_dir: DataDir = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Label images with one client's model, or with each: label and probability of every class."""
+    """Classify images with the model of one client or of each: predicted class and class probabilities."""
     from refprotofl.export import find_clients, predict_each, write_predictions
     from refprotofl.export import predict as predict_one
     from refprotofl.export.predictions import mean_accuracy, summed_confusion
@@ -76,23 +78,23 @@ def predict(
     counts = summed_confusion(made)
     if counts is not None:
         of_all = f", mean of {counted(len(made), 'client')}" if len(made) > 1 else ""
-        say(f"Accuracy where labels are known: {percent(mean_accuracy(made))}{of_all}", notes)
+        say(f"Accuracy on labelled images: {percent(mean_accuracy(made))}{of_all}", notes)
         _show_classes(counts, made[0].class_names)
 
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
-    """A row a class: how often it was recognised, and what it was taken for."""
+    """Print the confusion matrix, or for many classes the accuracy and most frequent wrong prediction of each."""
     from refprotofl.evaluation.metrics import most_confused, per_class_accuracy
 
     small = len(names) <= MOST_COLUMNS
-    others = [Column(name, numbers=True) for name in names] if small else [Column("most often taken for", wraps=20)]
-    columns = (Column("class", wraps=20), Column("images", numbers=True), Column("recognised", numbers=True), *others)
+    others = [Column(name, numbers=True) for name in names] if small else [Column("most frequent error", wraps=20)]
+    columns = (Column("class", wraps=20), Column("images", numbers=True), Column("accuracy", numbers=True), *others)
     rows = []
     for label, share in enumerate(per_class_accuracy(counts)):
         wrong = most_confused(counts, label)
-        taken = counts[label].tolist() if small else ["-" if wrong is None else names[wrong]]
-        rows.append((names[label], int(counts[label].sum()), percent(share), *taken))
-    show(columns, rows, "By class, and what was taken for what", console=notes)
+        predicted = counts[label].tolist() if small else ["-" if wrong is None else names[wrong]]
+        rows.append((names[label], int(counts[label].sum()), percent(share), *predicted))
+    show(columns, rows, "Confusion matrix" if small else "Accuracy by class", console=notes)
 
 
 @app.command(epilog="Example: refprotofl export runs/a --client 3 --format onnx --out model-of-client-3")
@@ -103,11 +105,11 @@ def export(
     ],
     client: Client = None,
     model_format: Annotated[
-        ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) beside it.")
+        ModelFormat, typer.Option("--format", help="safetensors, or onnx (an extra) in addition.")
     ] = ModelFormat.safetensors,
     trust_code: TrustCode = False,
 ) -> None:
-    """Write one client's model with a model card, to be used elsewhere."""
+    """Export one client's model with a model card."""
     from refprotofl.export import export as write_model
     from refprotofl.export import find_clients, load_trained
 
@@ -115,14 +117,14 @@ def export(
     if trained is None:
         numbers = find_clients(run_folder, _named(client))
         if client == "all" and len(numbers) > 1:
-            raise InputError("--client all: a model is exported for one client at a time; name one.")
+            raise InputError("--client all: export takes one client at a time. Name one.")
         trained = load_trained(run_folder, numbers[0], trust_code)
     for path in write_model(trained, out_folder, model_format.value):
         say(str(path))
 
 
 def _own_model(folder: Path, client: str | None, trust_code: bool) -> "TrainedModel | None":
-    """The model of a node's store; None if the folder is none."""
+    """Return the model of a node's store; None if the folder is not one."""
     from refprotofl.export.node_model import is_node_store, load_own
 
     if not is_node_store(folder):
@@ -135,5 +137,5 @@ def _own_model(folder: Path, client: str | None, trust_code: bool) -> "TrainedMo
 
 def _named(client: str | None) -> str:
     if client is None:
-        raise InputError("--client is missing: a run folder has several models; name the client whose it is.")
+        raise InputError("--client is missing: a run folder has a model for each client. Name one.")
     return client

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on and when it is done."""
+"""The progress of runs on the terminal, and the summary of a finished run."""
 
 import time
 from collections.abc import Sequence
@@ -18,16 +18,17 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import epsilon_sentence
 from refprotofl.records.summary import Summary
 from refprotofl.report.page.elements import title
 from refprotofl.studies.trials import Trial
 
-WEAKEST = 3  # classes that are named
+LOWEST = 3  # classes in the summary
 
 
 def _bar(console: Console, status: str) -> Progress:
-    """A live bar, which only a terminal shows."""
+    """Return a live progress bar, shown on a terminal only."""
     name, state = (TextColumn(text, markup=False) for text in ("{task.description}", status))
     columns = (name, BarColumn(), MofNCompleteColumn(), state)
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
@@ -53,7 +54,7 @@ class ProgressCallback(Callback):
         for warning in find_method(experiment.method).warnings(experiment):
             warn(for_terminal(warning), self._console)
         if rounds_done:
-            say(f"Going on after round {rounds_done} of {for_terminal(folder)}", self._console)
+            say(f"Resuming {for_terminal(folder)} after round {rounds_done}", self._console)
         self._rounds = experiment.rounds
         self._since = f"since round {rounds_done}" if rounds_done else "so far"
         self._bar.update(self._task, total=experiment.rounds, completed=rounds_done)
@@ -77,9 +78,7 @@ class ProgressCallback(Callback):
             self._accuracy = f"personal {reached}, "
             if not self._console.is_terminal:
                 sent = size(self._uplink)
-                reached_line = (
-                    f"round {event['round']}/{self._rounds}: personal {reached}, {sent} sent up {self._since}"
-                )
+                reached_line = f"round {event['round']}/{self._rounds}: personal {reached}, uplink {sent} {self._since}"
                 say(reached_line, self._console)
         self._bar.update(self._task, completed=event["round"])
         self._show("")
@@ -88,7 +87,7 @@ class ProgressCallback(Callback):
         self._bar.stop()
 
     def _show(self, phase: str) -> None:
-        self._bar.update(self._task, status=f"{self._accuracy}{size(self._uplink)} up  {phase}")
+        self._bar.update(self._task, status=f"{self._accuracy}uplink {size(self._uplink)}  {phase}")
 
 
 class StudyProgress:
@@ -159,31 +158,30 @@ class _TrialProgress(Callback):
 
 
 def _headline(accuracy: dict[str, float | None]) -> str:
-    """What a run is read by first: the one model of all, where there is one."""
+    """Return the headline accuracy: that of the global model, if there is one."""
     protocol = "personal" if accuracy.get("global") is None else "global"
     return f"{protocol} {percent(accuracy.get(protocol))}"
 
 
-def print_summary(console: Console, summary: Summary, folder: Path, beside: tuple[str, Summary] | None = None) -> None:
-    """`beside`: another method's name and summary on the same data."""
+def print_summary(
+    console: Console, summary: Summary, folder: Path, baseline: tuple[str, Summary] | None = None
+) -> None:
+    """Print a run's summary. `baseline`: name and summary of another method on the same data."""
     experiment = Experiment.parse(summary["experiment"])
     say("", console)
-    _head(console, title(experiment), " (method's own numbers of the last round)")
-    _show_accuracy(console, summary, beside)
+    _head(console, title(experiment), ", results of the last round")
+    _show_accuracy(console, summary, baseline)
     if "privacy" in summary:
         say(epsilon_sentence(summary["privacy"]), console)
-    _tell_weakest(console, summary, experiment.known_input.class_names)
+    _show_lowest_classes(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]
-    say(
-        f"Once, beside this: {size(one_off)} to let clients join, with what they are handed out. "
-        f"Took {summary['seconds']['total']:.1f} s.",
-        console,
-    )
+    say(f"One-time setup traffic: {size(one_off)} (joining, public set if used)", console)
+    say(f"Run time: {summary['seconds']['total']:.1f} s", console)
     for name, fact in summary.get("facts", {}).items():
         shown = f"{fact:.4g}" if isinstance(fact, float) else for_terminal(fact)
         say(f"{for_terminal(name.replace('_', ' '))}: {shown}", console)
-    for note in (*find_method(experiment.method).notes, *experiment.compress.notes):
+    for note in (*find_method(experiment.method).notes, *create_compressor(experiment).notes):
         explain(f"note: {for_terminal(note)}", console)
     say(f"Run folder: {for_terminal(folder)}", console)
     say(f"State digest: {summary['state_digest']}", console)
@@ -193,34 +191,34 @@ def _head(console: Console, title: str, rest: str) -> None:
     console.print(Text.assemble((title, "bold"), rest), soft_wrap=True)
 
 
-def _show_accuracy(console: Console, summary: Summary, beside: tuple[str, Summary] | None) -> None:
+def _show_accuracy(console: Console, summary: Summary, baseline: tuple[str, Summary] | None) -> None:
     rows = []
     for protocol, accuracy in summary["accuracy"].items():
         if accuracy is not None:
             scored = sum(value is not None for value in summary["accuracy_per_client"].get(protocol, []))
-            known = PROTOCOLS.get(protocol)  # a newer version's run may have others
-            others = [percent(beside[1]["accuracy"].get(protocol))] if beside else []
+            known = PROTOCOLS.get(protocol)  # another version's run may have others
+            others = [percent(baseline[1]["accuracy"].get(protocol))] if baseline else []
             rows.append((protocol, percent(accuracy), *others, scored or "-", known.meaning if known else ""))
-    headings = ["accuracy", *([for_terminal(beside[0])] if beside else []), "clients"]
-    columns = (Column("protocol"), *(Column(one, numbers=True) for one in headings), Column("what it is", wraps=20))
-    held_out = ", on what the clients held out for validation" if summary["experiment"].get("validation") else ""
+    headings = ["accuracy", *([for_terminal(baseline[0])] if baseline else []), "clients"]
+    columns = (Column("protocol"), *(Column(one, numbers=True) for one in headings), Column("definition", wraps=20))
+    held_out = ", on validation data held out by the clients" if summary["experiment"].get("validation") else ""
     show(columns, rows, f"Accuracy after the last round, mean over clients{held_out}", console=console)
 
 
-def _tell_weakest(console: Console, summary: Summary, names: Sequence[str]) -> None:
-    """The classes that are recognised least, and what they are taken for."""
+def _show_lowest_classes(console: Console, summary: Summary, names: Sequence[str]) -> None:
+    """Print the classes with the lowest accuracy and their most frequent wrong prediction."""
     shares = {label: share for label, share in enumerate(summary.get("accuracy_per_class", [])) if share is not None}
-    counts, told = np.array(summary.get("confusion", [])), []
-    for label in sorted(shares, key=lambda label: shares[label])[:WEAKEST]:
+    counts, lowest = np.array(summary.get("confusion", [])), []
+    for label in sorted(shares, key=lambda label: shares[label])[:LOWEST]:
         wrong = most_confused(counts, label)
-        taken = "" if wrong is None else f" (taken for {for_terminal(names[wrong])})"
-        told.append(f"class {for_terminal(names[label])}: {percent(shares[label])}{taken}")
-    if told:
-        say(f"Recognised least, of all clients' personal predictions: {', '.join(told)}", console)
+        predicted = "" if wrong is None else f" (often predicted as {for_terminal(names[wrong])})"
+        lowest.append(f"class {for_terminal(names[label])}: {percent(shares[label])}{predicted}")
+    if lowest:
+        say(f"Lowest per-class accuracy (personal, all clients): {', '.join(lowest)}", console)
 
 
 def _show_communication(console: Console, summary: Summary) -> None:
-    """Bytes of this run beside those of FedAvg with the whole model, float32, the same clients and rounds."""
+    """Print the bytes of this run and those of full-model FedAvg in float32, for the same clients and rounds."""
     full = 4 * summary["full_model"]["parameters"] * summary["full_model"]["participations"]
     communication = summary["communication"]
     rows = []
@@ -228,6 +226,6 @@ def _show_communication(console: Console, summary: Summary) -> None:
         sent, values = counts["payload_bytes"], (counts["parameters"], counts["prototype_values"])
         saved = f"{full / sent:.1f}x" if sent else "-"
         rows.append((direction, size(sent), *(f"{value:,}" for value in values), size(full), saved))
-    headings = ("bytes", "parameters", "prototype values", "full-model FedAvg", "saved")
+    headings = ("bytes", "parameters", "prototype values", "full-model FedAvg", "reduction")
     columns = (Column(""), *(Column(heading, numbers=True) for heading in headings))
-    show(columns, rows, "Communication of all clients and rounds", console=console)
+    show(columns, rows, "Communication, all clients and rounds", console=console)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 Places = Annotated[
     list[Path],
     typer.Argument(
-        help="Run folders, or the folder of a comparison or grid.",
+        help="Run folders, or the folder of a grid of runs.",
         parser=read_path,
         metavar="RUN_OR_GRID...",
         show_default=False,
     ),
 ]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
@@ -47,19 +47,21 @@ def report(
             "--out",
             parser=read_path,
             metavar="FILE",
-            help="The page; else report.html in the folder.",
+            help="The page (default: report.html in the folder).",
             show_default=False,
         ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(parser=read_path, metavar="DIR", help="Also draw its figures there, as .png, .pdf and .svg."),
+        typer.Option(
+            parser=read_path, metavar="DIR", help="Also draw its figures to this folder, as .png, .pdf and .svg."
+        ),
     ] = None,
     link: Annotated[
         list[str] | None,
         typer.Option(
-            help="Accuracy over seconds: lte, lora, nb-iot, wifi or up=1Mbit/s,down=5Mbit/s,latency=50ms; "
-            "clients' own after semicolons: wifi;3:lora. Repeatable.",
+            help="Add accuracy over estimated time on a link: lte, lora, nb-iot, wifi or "
+            "up=1Mbit/s,down=5Mbit/s,latency=50ms; wifi;3:lora gives client 3 its own. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -70,9 +72,9 @@ def report(
     trust_code: TrustCode = False,
     opened: Open = False,
 ) -> None:
-    """Write what runs did as one HTML page that needs nothing else: curves, clients, classes, bytes, time.
+    """Write a self-contained HTML report of runs: curves, clients, classes, bytes, time.
 
-    Nothing is trained again. A method that is code of the run folder's own is in tables only with --trust-code.
+    Nothing is trained again. Runs of a custom method are in the tables only with --trust-code.
     """
     from refprotofl.core.network import read_links
     from refprotofl.report.page.collect import gather
@@ -93,7 +95,7 @@ def report(
 
 def _check_page(path: Path) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out {path}: a page is written to a .html file.")
+        raise InputError(f"--out {path}: the report is an HTML page. Name a .html file.")
 
 
 def write_report(page: "Page", path: Path, console: Console = out) -> None:
@@ -105,7 +107,7 @@ def write_report(page: "Page", path: Path, console: Console = out) -> None:
     say(f"Report: {for_terminal(path)}", console)
 
 
-def report_beside(
+def report_finished(
     places: Sequence[Path],
     path: Path,
     data: Path | None = None,
@@ -115,16 +117,16 @@ def report_beside(
     blocks: "Blocks | None" = None,
     protocol: str | None = None,
 ) -> None:
-    """The report of runs that another command has just done: what is wrong with it does not undo them."""
+    """Write the report of runs that another command has just finished; an error does not fail the command."""
     from refprotofl.report.page.collect import gather
 
     try:
-        page = gather(  # whatever code the runs are, it was typed just now
+        page = gather(  # trusted: the user has just named the code
             places, None, data, against, names=names, title=title, trust_code=True, blocks=blocks, protocol=protocol
         )
         write_report(page, path, notes)
     except RefProtoFLError as problem:
-        say(f"There is no report: {for_terminal(problem)}", notes)
+        say(f"No report was written: {for_terminal(problem)}", notes)
 
 
 @app.command(epilog="Example: refprotofl watch runs/a --port 8765")
@@ -137,27 +139,27 @@ def watch(
     ],
     port: Port = 0,
     host: Annotated[
-        str, typer.Option(help="Where to listen; anything but this machine's own address lets others look on.")
+        str, typer.Option(help="The address to listen on; any other than the default lets other machines connect.")
     ] = "127.0.0.1",
     opened: Open = False,
 ) -> None:
-    """Serve the report page of a run while it goes on, until Ctrl-C.
+    """Serve the live report page of a run, until Ctrl-C.
 
-    Whoever is to see it needs the whole address: it holds a random token.
+    The address contains a random token; viewers need all of it.
     """
-    from refprotofl.report.live.follower import Following
+    from refprotofl.report.live.follower import Follower
     from refprotofl.report.live.web_server import LiveServer, listen, new_token
 
     if not place.exists():
-        raise InputError(f"There is no {place}.")
-    server = LiveServer(Following(place), host, listen(host, port), new_token())
-    say(f"Watch at {server.address}")
+        raise InputError(f"Path not found: {place}")
+    server = LiveServer(Follower(place), host, listen(host, port), new_token())
+    say(f"Live report: {server.address}")
     if opened:
         webbrowser.open(server.address)
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        say("Watched no longer; the run is not touched.", notes)
+        say("Stopped serving; the run is not affected.", notes)
     finally:
         server.closing.set()
         server.server_close()
@@ -173,18 +175,18 @@ def export_log(
             parser=read_path,
             metavar="PATH",
             show_default=False,
-            help="A folder, of csv a file; else tensorboard, mlflow or log.csv in the run folder.",
+            help="A folder, or a file for csv (default: tensorboard, mlflow or log.csv in the run folder).",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until the run has ended.")] = False,
 ) -> None:
-    """Write a run's numbers for a tracker, from its events.jsonl: after the fact, or as they come."""
+    """Export a run's metrics from events.jsonl to a tracker, after the run or during it."""
     from refprotofl.report.trackers import export_log as export
 
     path = out or run_folder / ("log.csv" if to is To.csv else to.value)
     try:
         written = export(run_folder, to.value, path, follow)
     except KeyboardInterrupt:
-        say(f"Stopped; what is written is in {for_terminal(path)}.", notes)
+        say(f"Stopped. The numbers written so far are in {for_terminal(path)}.", notes)
         return
     say(f"{counted(written, 'number')} in {for_terminal(path)}")

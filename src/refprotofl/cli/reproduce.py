@@ -16,10 +16,11 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.output import notes, say, warn
-from refprotofl.cli.report import report_beside
-from refprotofl.cli.run import read_workers, with_device
+from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Seeds, StudyFolder, planning, show_table, warn_failed
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
@@ -167,7 +168,7 @@ def reproduce(
     _write(grids, found, last, out_dir)
     _draw(grids, asked.scope, found, last, data, out_dir)
     if found:
-        report_beside([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
+        report_finished([out_dir], out_dir / "report.html", data, blocks=_blocks(grids, data, kept))
     if planner.failures:
         raise typer.Exit(RunError.exit_code)
 
@@ -235,11 +236,11 @@ def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, ou
     folder, written = out_dir / "tables", 0
     explained: set[str] = set()
     for name, grid in grids.items():
-        told = tables_of(name, grid, results, last)
-        for table in (*told.first, *told.details):
+        tables = tables_of(name, grid, results, last)
+        for table in (*tables.first, *tables.details):
             write_table(folder, table)
             written += 1
-        for table in told.first:
+        for table in tables.first:
             show_table(table, [note for note in table.notes if note not in explained])
             explained.update(table.notes)
     if written:
@@ -262,17 +263,17 @@ def _draw(
         tsne_figure,
     )
 
-    folder, told = out_dir / "figures", []
+    folder, written = out_dir / "figures", []
     if "partition-figure" in grids:
-        told += partition_figure(grids["partition-figure"], scope, data, folder)
+        written += partition_figure(grids["partition-figure"], scope, data, folder)
     if "tsne-figure" in grids:
         runs, lacking = finished_runs(grids["tsne-figure"], data)
-        told += tsne_figure(grids["tsne-figure"], runs, data, folder)
+        written += tsne_figure(grids["tsne-figure"], runs, data, folder)
         if lacking:
             names = ", ".join(for_terminal(cell.name) for cell in lacking)
             warn(f"The t-SNE figure is without {names}: it needs their run folders.")
     for name, draw in {"accuracy": curve_figures, "curves": curve_figures, "sweeps": sweep_figures}.items():
         if name in grids:
-            told += draw(grids[name], results, last, folder)
-    for sentence in told:
+            written += draw(grids[name], results, last, folder)
+    for sentence in written:
         say(for_terminal(sentence))

@@ -22,13 +22,15 @@ from refprotofl.cli.app import (
     app,
     nothing_kept_yet,
     read_path,
+    read_workers,
+    with_device,
 )
 from refprotofl.cli.output import complain, emit, notes, out, say
-from refprotofl.cli.report import Port, report_beside
+from refprotofl.cli.report import Port, report_finished
 from refprotofl.core import numerics
 from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_file_name, for_terminal
-from refprotofl.core.units import counted, read_whole
+from refprotofl.core.units import counted
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -46,16 +48,16 @@ def run(
     settings: Settings = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder; a new one under runs/ else."),
+        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder (default: a new one under runs/)."),
     ] = None,
     data: DataDir = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out; --set rounds=… makes it longer.")
+        bool, typer.Option("--resume", help="Resume the run in --out; --set rounds=… extends it.")
     ] = False,
     from_round: Annotated[
         int | None,
         typer.Option(
-            "--from-round", metavar="N", min=1, help="With --resume: go back to round N, one of the last that are kept."
+            "--from-round", metavar="N", min=1, help="With --resume: roll back to round N, one of the kept checkpoints."
         ),
     ] = None,
     trust_code: TrustCode = False,
@@ -64,29 +66,24 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            help="Also run this method, such as local, on the same data, and show it beside.", metavar="METHOD"
-        ),
+        typer.Option(help="Also run this method, such as local, on the same data, for comparison.", metavar="METHOD"),
     ] = None,
     reported: Annotated[
         bool, typer.Option("--report", help="Write the report page into the run folder at the end.")
     ] = False,
     watched: Annotated[
-        bool, typer.Option("--watch", help="Serve the report page on this machine meanwhile; prints the address.")
+        bool, typer.Option("--watch", help="Serve the live report page during the run and print its address.")
     ] = False,
     port: Port = 0,
     opened: Annotated[bool, typer.Option("--open", help="With --watch: open the page in a browser.")] = False,
 ) -> None:
-    """Run an experiment, or go on with one. Neither file nor preset means --preset quick.
+    """Run an experiment, or resume one. Without a file or preset, --preset quick is used.
 
-    A finished run of local on the same data, beside this one's folder, is shown beside its numbers.
+    If the parent folder has a finished run of local on the same data, its accuracy is shown for comparison.
     """
     with nothing_kept_yet():
         count = read_workers(workers)
-        if resume and out_dir is None:
-            raise InputError("--resume needs --out with the folder of the run to go on with.")
-        if from_round is not None and not resume:
-            raise InputError("--from-round goes back in a run that is there: it needs --resume and --out.")
+        _check_resume(resume, out_dir, from_round)
         if resume and out_dir is not None and file is None and preset is None:
             experiment = _resumed(out_dir, settings or [], device, trust_code)
         else:
@@ -99,9 +96,9 @@ def run(
 
     folder = out_dir or default_folder(experiment)
     callback = ProgressCallback(notes)
-    beside_it = _watch(folder, port, opened) if watched else nullcontext()
+    live_page = _watch(folder, port, opened) if watched else nullcontext()
     try:
-        with beside_it:
+        with live_page:
             finished = run_experiment(
                 experiment,
                 out=folder,
@@ -112,26 +109,33 @@ def run(
                 callback=callback,
             )
     except KeyboardInterrupt:
-        _tell_what_is_kept(folder, data, experiment)
+        _report_interrupt(folder, data, experiment)
         raise typer.Exit(INTERRUPTED) from None
-    beside = _beside(finished, baseline, data, count, experiment.numerics)
+    reference = _reference(finished, baseline, data, count, experiment.numerics)
     if as_json:
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
-        print_summary(out, finished.summary, finished.folder, beside)
+        print_summary(out, finished.summary, finished.folder, reference)
     if reported:
-        report_beside([finished.folder], finished.folder / "report.html", data)
+        report_finished([finished.folder], finished.folder / "report.html", data)
+
+
+def _check_resume(resume: bool, out_dir: Path | None, from_round: int | None) -> None:
+    if resume and out_dir is None:
+        raise InputError("--resume needs --out, the folder of the run to resume.")
+    if from_round is not None and not resume:
+        raise InputError("--from-round rolls back an existing run: it needs --resume and --out.")
 
 
 def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[object]":
-    """The page of the run that is about to begin, for as long as it takes."""
-    from refprotofl.report.live.web_server import Beside
+    """Serve the live page of the run that is about to start, until the run ends."""
+    from refprotofl.report.live.web_server import BackgroundServer
 
-    beside = Beside(folder, port)
-    say(f"Watch at {beside.address}", notes)
+    server = BackgroundServer(folder, port)
+    say(f"Live report: {server.address}", notes)
     if opened:
-        webbrowser.open(beside.address)
-    return closing(beside)
+        webbrowser.open(server.address)
+    return closing(server)
 
 
 def _named(file: Path | None, preset: str | None, settings: list[str], device: str | None) -> "Experiment":
@@ -141,21 +145,21 @@ def _named(file: Path | None, preset: str | None, settings: list[str], device: s
 
 
 def _check_method(name: str | None) -> None:
-    """Before anything is run: a name that is none."""
+    """Raise InputError for an unknown method, before anything is run."""
     from refprotofl.methods.catalogue import find_method
 
     if name is not None:
         find_method(name)
 
 
-def _beside(
+def _reference(
     finished: "RunResult", method: str | None, data: Path | None, workers: "Count", mode: numerics.Mode
 ) -> "tuple[str, Summary] | None":
-    """What to read the run's numbers by: the method that was asked for, or training alone where that was run before."""
+    """Return name and summary of the baseline: the method asked for, or a finished run of local on the same data."""
     from refprotofl.cli.progress import ProgressCallback
     from refprotofl.experiment import Experiment
     from refprotofl.federation.session import run as run_experiment
-    from refprotofl.report.baseline import baseline_of, finished_run
+    from refprotofl.report.comparable import baseline_of, finished_run
 
     ran = Experiment.parse(finished.summary["experiment"])
     name = method or "local"
@@ -170,7 +174,7 @@ def _beside(
     return None if summary is None else (name, summary)
 
 
-def _tell_what_is_kept(folder: Path, data: Path | None, experiment: "Experiment") -> None:
+def _report_interrupt(folder: Path, data: Path | None, experiment: "Experiment") -> None:
     from refprotofl.records.manifest import read_manifest
 
     if not (folder / "experiment.json").exists():
@@ -180,11 +184,11 @@ def _tell_what_is_kept(folder: Path, data: Path | None, experiment: "Experiment"
     done = manifest["progress"]["round"] if manifest else 0
     kept = f"{done} of {counted(experiment.rounds, 'round')}" if done else "the experiment, but no round yet"
     say(f"Kept in {for_terminal(folder)}: {kept}.", notes)
-    complain(f"Interrupted. Go on with: {_go_on(folder, data, experiment)}")
+    complain(f"Interrupted. Resume with: {_resume_command(folder, data, experiment)}")
 
 
-def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
-    """The command that resumes, ready to be pasted; the code that the user has just run is theirs."""
+def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -> str:
+    """Return the command that resumes the run; code that the user has just run is trusted."""
     from refprotofl.core.user_code import references
 
     place = [] if data is None else ["--data", str(data)]
@@ -192,17 +196,8 @@ def _go_on(folder: Path, data: Path | None, experiment: "Experiment") -> str:
     return shlex.join(["refprotofl", "run", "--resume", "--out", str(folder), *place, *trust])
 
 
-def read_workers(text: str) -> "Count":
-    if text == "auto":
-        return "auto"
-    number = read_whole(text)
-    if not number:
-        raise InputError(f"--workers {text}: allowed are auto or a whole number of at least 1.")
-    return number
-
-
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
-    """The experiment of the run in `out_dir`, with what was typed over it; where there is none, a new one."""
+    """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
     from refprotofl.core.user_code import references, refuse_code
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
     from refprotofl.records.folder import read_experiment
@@ -216,18 +211,13 @@ def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code:
         refuse_code(unknown, out_dir, trusted=trust_code)
         return with_settings(stored, [*_recorded_numerics(out_dir), *typed])
     if not settings:
-        raise InputError(f"There is no run in {out_dir} to go on with. A file, --preset or --set starts one there.")
+        raise InputError(f"No run to resume in {out_dir}. Give a file, --preset or --set to start one there.")
     return load_experiment(settings=typed)
 
 
 def _recorded_numerics(folder: Path) -> list[str]:
-    """Return the setting under which the run goes on as it began."""
+    """Return the numerics setting that the run was started with."""
     from refprotofl.records.manifest import recorded_numerics
 
     mode = recorded_numerics(folder)
     return [] if mode is None else [f"numerics={mode}"]
-
-
-def with_device(settings: list[str], device: str | None) -> list[str]:
-    """The settings with what --device says, which wins."""
-    return settings if device is None else [*settings, f"device={device}"]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.cli.app import INTERRUPTED, read_path
+from refprotofl.cli.app import INTERRUPTED, read_path, with_device
 from refprotofl.cli.output import Column, complain, emit, explain, notes, show, warn
-from refprotofl.cli.run import with_device
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted
 

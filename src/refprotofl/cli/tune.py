@@ -18,9 +18,9 @@ from refprotofl.cli.app import (
     nothing_kept_yet,
     read_path,
     read_seeds,
+    read_workers,
 )
 from refprotofl.cli.output import Column, emit, explain, notes, say, show, warn
-from refprotofl.cli.run import read_workers
 from refprotofl.cli.study import Methods, Protocol, SearchAsJson, SearchSeeds, StudyFolder, planning, read_base
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, percent

@@ -15,12 +15,14 @@ def verify(
     run_folder: RunFolder,
     other: Annotated[
         Path | None,
-        typer.Argument(help="A second run to compare with.", parser=read_path, metavar="[RUN]", show_default=False),
+        typer.Argument(
+            help="A second run to compare with.", parser=read_path, metavar="[RUN_FOLDER]", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Recompute a run's digest from its checkpoint, and check what its events and summary tell against it.
+    """Recompute a run's state digest from its checkpoint, and check its events and summary against it.
 
-    Of two runs, name the first difference. No code that a run folder names is imported.
+    For two runs, report the first difference. Code named by a run folder is never imported.
     """
     from refprotofl.records.verify import first_difference
 
@@ -31,7 +33,7 @@ def verify(
         difference = first_difference(run_folder, other)
         if difference is not None:
             raise RunError(difference)
-        say("The two runs agree in every message and state.")
+        say("The two runs agree in all messages and states.")
 
 
 def _verify(folder: Path) -> None:
@@ -48,13 +50,12 @@ def _verify(folder: Path) -> None:
     if not found.recomputed:
         line = (
             f"{folder}: the files of round {found.round} are intact, but its state digest {found.state_digest} cannot "
-            f"be recomputed: {untrained} clients never trained, and the code that makes their model is not run here."
+            f"be recomputed: {untrained} clients never trained, and the custom code that builds their model is not run."
         )
     elif untrained and recorded is not None:
-        rests = f"For {untrained} clients that never trained this relies on the digests in the manifest."
-        say(rests, notes)
+        say(f"For {untrained} clients that never trained, the digests in the manifest were used.", notes)
     say(line)
     if len(found.kept) > 1:
-        say(f"The checkpoints of rounds {', '.join(map(str, found.kept))} are kept, and all their files are intact.")
+        say(f"Checkpoints of rounds {', '.join(map(str, found.kept))}: all files are intact.")
     for note in found.notes:
         say(note, notes)

@@ -1,4 +1,4 @@
-"""Which nodes a site admits: each by name, with its public key and the client that it is."""
+"""The admitted nodes of a site: name, public key and client of each."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class Admitted:
 @dataclass(frozen=True)
 class Admissions:
     nodes: dict[str, Admitted]  # by name
-    revoked: list[str]  # keys that are never admitted again
+    revoked: list[str]  # keys that cannot be admitted again
 
     def client_of(self, name: str, key: str) -> int | None:
         """Return the client that a node is, by its name and key; None if it is not admitted."""
@@ -72,7 +72,7 @@ def read_admissions(site: Site) -> Admissions:
     try:
         return _KEPT.validate_json(read_file(path), strict=True)
     except (OSError, ValidationError):
-        raise DataError(f"{path} is damaged: it says which nodes are admitted. Restore it from a backup.") from None
+        raise DataError(f"{path} is damaged: it lists the admitted nodes. Restore it from a backup.") from None
 
 
 def write_admissions(site: Site, admissions: Admissions) -> None:
@@ -84,10 +84,10 @@ def _path(site: Site) -> Path:
 
 
 def default_client(name: str, nodes: int) -> int:
-    """Return the client that a name such as node-3 stands for."""
+    """Return the client number at the end of a name such as node-3."""
     number = re.fullmatch(r".*?(\d{1,7})", name)
     if number is None or int(number[1]) >= nodes:
-        raise InputError(f"Which client is {name}? Name it: --client 0 to {nodes - 1}.")
+        raise InputError(f"The name {name} does not end in a client number. Give --client 0 to {nodes - 1}.")
     return int(number[1])
 
 
@@ -102,7 +102,7 @@ def read_public_key(path: Path) -> bytes:
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(f"{path} is not a node's public key: give the node.key.pub that a node writes.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise InputError(f"{path} is not a key of the kind that nodes use: delete node.key there and start it again.")
+        raise InputError(f"{path} is not an elliptic-curve key: delete node.key there and start it again.")
     found: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return found
 

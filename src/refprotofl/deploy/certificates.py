@@ -13,13 +13,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from refprotofl.core.network import LOOPBACK
 from refprotofl.records.atomic_files import create_file
 
-DAYS = 825  # as long as most systems take a server's certificate for valid
+DAYS = 825  # the longest validity that most systems accept for a server
 SLACK = datetime.timedelta(hours=1)  # for clocks that are behind
 AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "refprotofl deployment CA")])
 
 
 def write_certificates(folder: Path, host: str) -> None:
-    """ca.crt, ca.key, server.crt and server.key, valid for `host` and loopback; keys are only for their owner."""
+    """Write ca.crt, ca.key, server.crt and server.key for `host` and loopback; keys are private to their owner."""
     root_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = (
         _started(AUTHORITY, root_key.public_key())
@@ -74,7 +74,7 @@ def _started(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.Certifi
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """What a key is for: to sign certificates, or to talk."""
+    """Return a key's usage: signing certificates, or TLS."""
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,

@@ -76,7 +76,7 @@ def demonstrate(nodes: int, connect: Callable[[Site], Operator], say: Say) -> st
 
 
 def _free_ports() -> tuple[int, int]:
-    """Return two ports that nobody listens on."""
+    """Return two free ports."""
     with socket.socket() as one, socket.socket() as other:
         for each in (one, other):
             each.bind(("127.0.0.1", 0))

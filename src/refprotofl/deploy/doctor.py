@@ -33,14 +33,14 @@ AHEAD, BEHIND = 5, 305  # seconds by which Flower lets the time stamp of a node'
 
 @dataclass(frozen=True)
 class Finding:
-    """What `deploy doctor` found about one subject. `fine` is None where it could not be checked."""
+    """A finding of `deploy doctor` about one subject. `fine` is None if it could not be checked."""
 
     subject: str
     fine: bool | None
     words: str
 
 
-# Returns the headers by which a node shows who it is, made at the moment of a request.
+# Returns the headers that authenticate a node, made at the moment of a request.
 Sign = Callable[[], Mapping[str, str]]
 
 
@@ -61,7 +61,7 @@ def reach(kit: Path, name: str, address: tuple[str, int], sign: Sign, admission_
         yield Finding("server", False, _distrust(host, port, problem))
         return
     except (OSError, ValueError) as problem:
-        yield Finding("server", False, f"{host}:{port} cannot be reached ({problem}): is the server started?")
+        yield Finding("server", False, f"{host}:{port} cannot be reached ({problem}). Is the server running?")
         return
     with closing(line):
         yield Finding("server", True, f"{host}:{port} answers{_trust(line)}.")
@@ -74,7 +74,7 @@ def _distrust(host: str, port: int, problem: ssl.SSLCertVerificationError) -> st
     if "expired" in problem.verify_message:
         return f"The certificate of {host}:{port} has expired: the operator makes a new site and new kits."
     return (
-        f"{host}:{port} has no certificate that ca.crt vouches for ({problem.verify_message}). Is this the kit of that "
+        f"{host}:{port} has no certificate signed by ca.crt ({problem.verify_message}). Is this the kit of that "
         f"server, and is the clock right? It says {_now()}."
     )
 
@@ -85,7 +85,7 @@ def _admission(line: HTTPConnection, kit: Path, name: str, sign: Sign, path: str
             line.request("HEAD", path, headers=dict(sign()))
             status = line.getresponse().status
     except (OSError, HTTPException) as problem:
-        return Finding("admission", None, f"could not be asked for ({type(problem).__name__}): try again.")
+        return Finding("admission", None, f"could not be checked ({type(problem).__name__}): try again.")
     if status == 401:
         return Finding(
             "admission",
@@ -117,25 +117,27 @@ def _connected(authority: Path | None, host: str, port: int) -> HTTPConnection:
 
 def _trust(line: HTTPConnection) -> str:
     if not isinstance(line.sock, ssl.SSLSocket):
-        return ", without TLS: anyone on the way reads along"
+        return ", without TLS: the traffic can be read by anyone on the way"
     ends = ssl.cert_time_to_seconds(str((line.sock.getpeercert() or {}).get("notAfter")))
     return f"; its certificate is valid for {round((ends - time.time()) / 86_400)} more days"
 
 
 def _clock(line: HTTPConnection, signs: bool) -> Finding:
-    """By the date that the server's HTTP answers have, whatever it answers; it matters where nodes sign."""
+    """Compare the clock with the date of the server's HTTP answers; it matters if nodes sign requests."""
     try:
         asked = time.time()
         line.request("HEAD", "/")
-        told = line.getresponse().getheader("Date")
-        theirs = parsedate_to_datetime(told or "").timestamp() + 0.5  # it has whole seconds
+        date = line.getresponse().getheader("Date")
+        theirs = parsedate_to_datetime(date or "").timestamp() + 0.5  # the date has whole seconds
     except (OSError, HTTPException, ValueError):
-        words = f"the server does not tell the time, so this clock could not be compared. It says {_now()}"
-        return Finding("clock", None, f"{words}; Flower wants it less than {AHEAD} s ahead and {BEHIND} s behind.")
+        words = f"the server sends no date, so this clock could not be compared. It says {_now()}"
+        return Finding("clock", None, f"{words}; Flower allows less than {AHEAD} s ahead and {BEHIND} s behind.")
     ahead = (asked + time.time()) / 2 - theirs
     fine = not signs or -BEHIND < ahead < AHEAD
     words = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
-    advice = "" if fine else f"; Flower wants less than {AHEAD} s ahead and {BEHIND} s behind: set it, best by NTP"
+    advice = (
+        "" if fine else f"; Flower allows less than {AHEAD} s ahead and {BEHIND} s behind: set the clock, best by NTP"
+    )
     return Finding("clock", fine, f"{words}{advice}.")
 
 
@@ -165,7 +167,7 @@ def examine(kit: Path, experiment: Experiment | None, sign: Sign, admission_path
 
 
 def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding]:
-    """What the node has, and what it would do with it; what builds on something unfit is not looked at."""
+    """Yield findings about data, run and training step; a check is skipped if one that it needs failed."""
     try:
         found = _load(config, experiment)
     except RefProtoFLError as problem:
@@ -198,10 +200,10 @@ def _versions() -> Finding:
         installed = {name: version(name) for name in ("refprotofl", "torch", "flwr")}
     except PackageNotFoundError as missing:
         return Finding("versions", False, f"{missing.name} is not installed: pip install 'refprotofl[flower]'.")
-    told = ", ".join(f"{name} {number}" for name, number in installed.items())
+    packages = ", ".join(f"{name} {number}" for name, number in installed.items())
     fits = installed["flwr"].split(".")[:2] == ["1", "41"]
     advice = "" if fits else "; flwr must be 1.41: pip install 'flwr>=1.41,<1.42'"
-    return Finding("versions", fits, f"Python {sys.version.split()[0]}, {told}{advice}.")
+    return Finding("versions", fits, f"Python {sys.version.split()[0]}, {packages}{advice}.")
 
 
 def _disk(config: NodeConfig) -> Finding:
@@ -215,9 +217,9 @@ def _disk(config: NodeConfig) -> Finding:
 def _memory() -> Finding:
     total = machine_memory()
     if total is None:
-        return Finding("memory", None, "this system does not tell.")
+        return Finding("memory", None, "unknown on this system.")
     fine = total >= ROOM
-    return Finding("memory", fine, f"{size(total)} in all{'' if fine else f'; {size(ROOM)} is the least that works'}.")
+    return Finding("memory", fine, f"{size(total)} in total{'' if fine else f'; {size(ROOM)} is the minimum'}.")
 
 
 def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledImages:
@@ -231,29 +233,29 @@ def _data(found: LabelledImages, config: NodeConfig, experiment: Experiment | No
     channels, height, width = found.shape
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
     shape = f"{width} x {height} with {counted(channels, 'channel')}"
-    told = f"{counted(len(found.labels), 'image')} of {shape}, classes {', '.join(occurring)}"
+    summary = f"{counted(len(found.labels), 'image')} of {shape}, classes {', '.join(occurring)}"
     if experiment is None:
-        return Finding("data", True, f"{told}. To check them against the experiment, {NEEDED}.")
+        return Finding("data", True, f"{summary}. To check them against the experiment, {NEEDED}.")
     try:
         images_of(found, config, experiment, client_of(config))
     except RefProtoFLError as problem:
-        return Finding("data", False, f"{told}. {problem}")
-    return Finding("data", True, f"{told}.")
+        return Finding("data", False, f"{summary}. {problem}")
+    return Finding("data", True, f"{summary}.")
 
 
 def _run(config: NodeConfig, experiment: Experiment) -> Finding:
-    """The node's side is built as for a run, and refused for the same reasons: code, budget, device."""
+    """Build the node's side as for a run; it is refused for the same reasons: code, budget, device."""
     try:
         from refprotofl.deploy.node import build_side
 
         build_side(config, client_of(config), experiment, b"", config.folder)
     except Exception as problem:  # the owner's own code may do anything
         return Finding("run", False, _words(problem))
-    return Finding("run", True, "this node would take it, as far as its code, data and budget go.")
+    return Finding("run", True, "code, data and budget are accepted.")
 
 
 def _step(found: LabelledImages, config: NodeConfig, experiment: Experiment) -> Finding:
-    """One step of the client's training, timed after one that warms up; what a method does beside it is not."""
+    """Time one training step of the client after a warm-up, without further work of the method."""
     import torch
 
     from refprotofl.deploy.node_data import images_of
@@ -276,13 +278,13 @@ def _step(found: LabelledImages, config: NodeConfig, experiment: Experiment) -> 
             seconds = time.perf_counter() - begin
     except Exception as problem:
         return Finding("training", False, _words(problem))
-    steps = find_method(experiment.method).local_epochs(experiment) * -(-len(own.labels) // table.batch_size)
-    told = f"a step takes {seconds:.2f} s, the {counted(steps, 'step')} of a round about {steps * seconds:.0f} s"
-    return Finding("training", True, f"{told}; messages come on top.")
+    steps = find_method(experiment.method).local_epochs(experiment) * table.steps_per_epoch(len(own.labels))
+    timing = f"a step takes {seconds:.2f} s, the {counted(steps, 'step')} of a round about {steps * seconds:.0f} s"
+    return Finding("training", True, f"{timing}, plus messages.")
 
 
 def client_of(config: NodeConfig) -> int:
-    """Return the client that the node is likely to be: its name says so, and only the operator knows."""
+    """Return the client that the node probably is, by its name; only the operator knows."""
     digits = config.name[len(config.name.rstrip("0123456789")) :]
     return config.client if config.client is not None else int(digits or 0)
 

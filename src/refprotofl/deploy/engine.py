@@ -13,7 +13,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.deploy.fleet import LOST, Fleet
 from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN
-from refprotofl.deploy.status import Progress, Wait
+from refprotofl.deploy.status import StatusCallback, Wait
 from refprotofl.deploy.transport import SLACK, Envelope, Reply, Sending, Transport, Unreadable
 from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
 
@@ -63,7 +63,7 @@ class DeploymentEngine:
         self,
         transport: Transport,
         fleet: Fleet,
-        progress: Progress,
+        progress: StatusCallback,
         records: Mapping[int, Record],
         kept: Mapping[int, Mapping[int, Record]] | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.deploy.headers import PROTOCOL, Greeted
 from refprotofl.deploy.registry import NodeRegistry
-from refprotofl.deploy.status import Progress, Wait
+from refprotofl.deploy.status import StatusCallback, Wait
 from refprotofl.deploy.transport import SLACK, Envelope, Node, Reply, Sending, Transport, Unreadable, collect
 from refprotofl.engines.engine import CODES, Code
 
@@ -22,7 +22,12 @@ class Fleet:
     """The nodes of a run. Each gets the experiment, and the test set if there is one, before any request."""
 
     def __init__(
-        self, transport: Transport, registry: NodeRegistry, experiment: dict[str, Any], test: bytes, progress: Progress
+        self,
+        transport: Transport,
+        registry: NodeRegistry,
+        experiment: dict[str, Any],
+        test: bytes,
+        progress: StatusCallback,
     ) -> None:
         self._transport = transport
         self._registry = registry

@@ -19,7 +19,7 @@ Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]  # of a state; empt
 Name = Annotated[str, Field(max_length=63)]
 Verb = Annotated[str, Field(min_length=1, max_length=100)]
 
-PROTOCOL = 3  # raised when a node of an older version could no longer be talked to
+PROTOCOL = 3  # increased when older nodes are no longer compatible
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Route:
     client: Number
     round: Number
     phase: Number  # the number of the client's request in its round
-    attempt: Number  # how often it was sent before, so that no two messages are equal
+    attempt: Number  # number of earlier attempts, so that no two messages are equal
     verb: Verb
     keeps: bool
-    base: Digest  # of the state to go on from
-    retain: list[Digest]  # of states that the server may come back to
-    reminds: Digest = ""  # the key of a request that was sent before, of which this is all that is sent again
+    base: Digest  # of the state to start from
+    retain: list[Digest]  # of states that the server may roll back to
+    reminds: Digest = ""  # the key of an earlier request, sent again without its payload
 
     def header(self) -> dict[str, Any]:
         return asdict(self)
@@ -43,7 +43,7 @@ class Route:
         return _read(cls, header)
 
     def key(self, payload: bytes) -> str:
-        """What is asked for, whichever attempt it is: equal keys have equal answers."""
+        """Return a key of the request that does not depend on the attempt: equal keys have equal answers."""
         if self.reminds:
             return self.reminds
         asked = (self.run, self.client, self.round, self.phase, self.verb, self.keeps, self.base, sha256(payload))
@@ -52,7 +52,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Answered:
-    """`state`: the digest of the state that the client has with this answer. `code`: why there is none."""
+    """The header of an answer. `state`: the digest of the client's state after it; `code`: why there is no answer."""
 
     run: RunId
     client: Number
@@ -70,7 +70,7 @@ class Answered:
 
     @classmethod
     def read(cls, header: Mapping[str, Any]) -> Self:
-        """Whatever a node says; a code that nobody knows is a failure."""
+        """Read a node's header; an unknown code counts as a failure."""
         return _read(cls, _with_known_code(header))
 
     def belongs_to(self, route: Route) -> bool:
@@ -79,7 +79,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Greeted:
-    """A node's answer to a greeting. `name`: what it calls itself. `code`: why it cannot take part."""
+    """A node's answer to a greeting. `name`: the node's name in its settings; `code`: why it cannot take part."""
 
     protocol: int
     name: Name = ""
@@ -100,6 +100,6 @@ def _read(kind: type[Kind], header: Mapping[str, Any]) -> Kind:
         return TypeAdapter(kind).validate_json(json.dumps(header), strict=True)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise Unreadable(f"its header is not what it must be ({where})") from None
+        raise Unreadable(f"its header is invalid ({where})") from None
     except RecursionError:
         raise Unreadable("its header is nested too deeply") from None

@@ -41,7 +41,7 @@ def _write_kit(site: Site, node: int) -> None:
 
 
 def load_key(kit: Path, name: str) -> ec.EllipticCurvePrivateKey:
-    """Return the node's private key, made now if it has none, and see that its public part lies next to it."""
+    """Return the node's private key, made now if there is none, and write its public part next to it."""
     path = kit / KEY
     if not path.exists():
         secret = ec.generate_private_key(ec.SECP384R1()).private_bytes(

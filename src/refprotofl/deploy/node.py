@@ -1,4 +1,4 @@
-"""A node: what it answers when it is greeted, told of a run, and asked."""
+"""A node of a deployment: its answers to greetings, news of a run and requests."""
 
 import traceback
 from functools import lru_cache
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from refprotofl.deploy.node_store import NodeStore, Sent
     from refprotofl.engines.local.host import ClientHost
 
-NEEDS_RUN = "needs-run"  # the answer of a node that has not been told of the run, or has lost it
-NEEDS_REQUEST = "needs-request"  # of one that is reminded of a request that it has not answered
+NEEDS_RUN = "needs-run"  # the answer of a node that does not know the run, or has lost it
+NEEDS_REQUEST = "needs-request"  # the answer to a reminder of a request that the node does not have
 
 
 def greet(config: NodeConfig) -> Envelope:
@@ -26,7 +26,7 @@ def greet(config: NodeConfig) -> Envelope:
 
 
 def take_run(config: NodeConfig, envelope: Envelope) -> Envelope:
-    """Keeps the experiment, and the test set if one is sent along; refused if the node cannot or will not take part."""
+    """Store the experiment and the test set of a run; answer with a code if the node cannot or must not take part."""
     from refprotofl.deploy.node_store import NodeStore, remove_old
 
     try:
@@ -37,23 +37,23 @@ def take_run(config: NodeConfig, envelope: Envelope) -> Envelope:
                 "ask the operator to admit the node as that client."
             )
         experiment, store = Experiment.parse(envelope.header["experiment"]), NodeStore(config.folder, run)
-        # What does not fit shows before anything is asked.
+        # A misfit is detected before any request.
         build_side(config, client, experiment, envelope.payload, store.states)
         store.take(client, experiment, envelope.payload)
         remove_old(config.folder, config.keep_runs)
-    except Exception as problem:  # why is told here, and only what kind it is to the server
+    except Exception as problem:  # the reason stays in the node's log, the server gets a code
         return failure(envelope, problem)
     return Envelope({"code": None})
 
 
 def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
-    """The client's answer; the same bytes again if it gave it before."""
+    """Answer a request; a repeated one gets the same bytes again."""
     from refprotofl.deploy.node_store import NodeStore
 
     route = Route.read(envelope.header)
     store = NodeStore(config.folder, route.run)
-    told = store.assignment
-    if told is None or told.client != route.client:
+    assignment = store.assignment
+    if assignment is None or assignment.client != route.client:
         return Envelope({NEEDS_RUN: True})
     key = route.key(envelope.payload)
     before = store.remembered(key)
@@ -62,7 +62,7 @@ def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
     if route.reminds:
         return Envelope({NEEDS_REQUEST: True})
     try:
-        given = _do(config, store, route, envelope.payload, told.digest)
+        given = _do(config, store, route, envelope.payload, assignment.digest)
         if given.header["code"] is None:
             store.remember(key, given, _sent(config, store, route, given))
     except Exception as problem:
@@ -70,7 +70,7 @@ def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
     return given
 
 
-def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, told: str) -> Envelope:
+def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, assigned: str) -> Envelope:
     from refprotofl.core.state import digest_state
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
@@ -78,7 +78,7 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
     from refprotofl.methods.base.schema import LOST
     from refprotofl.wire import encode
 
-    host = _host(config, route.run, told)
+    host = _host(config, route.run, assigned)
     where = store.find(route.base, host.store, route.client)
     verb, asked = (LOST, encode({})) if where is None else (route.verb, payload)
     request = Request(route.client, verb, route.round, asked, route.keeps)
@@ -99,7 +99,10 @@ def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, to
 
 
 def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope) -> "Sent":
-    """What the round's answers take with this one, joining and scores apart; more than the owner allows is refused."""
+    """Return the bytes sent in the round, with this answer; raise Refused above the owner's uplink budget.
+
+    Joining and evaluation do not count.
+    """
     from refprotofl.methods.base.schema import Refused
 
     before = store.sent(route.round, route.phase)
@@ -109,14 +112,14 @@ def _sent(config: NodeConfig, store: "NodeStore", route: Route, given: Envelope)
     total = sum(size for _, size in now)
     if config.uplink_budget is not None and total > config.uplink_budget:
         raise Refused(
-            f"Round {route.round}, {route.verb}: with this answer the round takes {total} bytes, more than this "
-            f"node's uplink-budget = {config.uplink_budget}: it is not sent."
+            f"Round {route.round}, {route.verb}: this answer brings the round to {total} bytes, above this node's "
+            f"uplink-budget = {config.uplink_budget}. It is not sent."
         )
     return now
 
 
 def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
-    """The experiment as this node does it: it never sends more than its owner allows."""
+    """Return the experiment with the upload bounded by the owner's uplink budget."""
     from refprotofl.methods.base.schema import LOST
     from refprotofl.wire import encode
 
@@ -131,14 +134,14 @@ def within_budget(config: NodeConfig, experiment: Experiment) -> Experiment:
             "cannot take part. Run with refprotofl.uplink-budget or thin.uplink-budget, or take it out of the node's "
             "config."
         )
-    words = len(encode({LOST: True})) + len(encode({}))  # that a client may say beside what it is asked for
+    words = len(encode({LOST: True})) + len(encode({}))  # overhead of messages other than the upload
     smaller = table.model_copy(update={"uplink_budget": min(budget, config.uplink_budget - words)})
     return experiment.model_copy(update={name: smaller})
 
 
 @lru_cache(maxsize=1)
-def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
-    """The client's side; kept as long as the process lives. `told` is the digest of what the node knows of the run."""
+def _host(config: NodeConfig, run: str, assigned: str) -> "ClientHost":
+    """Return the client side of a run, cached. `assigned` is the digest of the node's assignment."""
     from refprotofl.deploy.node_store import TEST, NodeStore
 
     store = NodeStore(config.folder, run)
@@ -149,7 +152,10 @@ def _host(config: NodeConfig, run: str, told: str) -> "ClientHost":
 
 
 def build_side(config: NodeConfig, client: int, experiment: Experiment, test: bytes, folder: Path) -> "ClientHost":
-    """An error says why this node cannot take part. `test` is the set that all clients are given, if there is one."""
+    """Build the client side of a run; raise an error that says why this node cannot take part.
+
+    `test`: the common test set, encoded, if there is one.
+    """
     from refprotofl.core import numerics
 
     numerics.apply(experiment.numerics)
@@ -179,12 +185,12 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
         budget = config.uplink_budget
         if budget is None:
             raise
-        raise InputError(f"This node's uplink-budget = {budget} bytes cannot be kept: {problem}") from None
+        raise InputError(f"This node's uplink-budget = {budget} bytes is too small: {problem}") from None
 
 
 def failure(envelope: Envelope, problem: Exception) -> Envelope:
-    """The answer to a message that nothing came of: a code, with the route of what was asked. The words stay here."""
-    tell(problem)
+    """Return the answer to a message that failed: a code and its route. The reason stays in the node's log."""
+    log_problem(problem)
     code = code_for(problem)
     try:
         return Envelope(Answered.to(Route.read(envelope.header), code=code).header())
@@ -193,7 +199,7 @@ def failure(envelope: Envelope, problem: Exception) -> Envelope:
 
 
 def code_for(problem: Exception) -> Code:
-    """What the server is told of a problem. One of others', such as a broken torch, must not need torch to be told."""
+    """Return the code of a problem. Problems of other packages are classified without importing torch."""
     if isinstance(problem, MachineError | MemoryError | OSError):
         return "machine"
     if not isinstance(problem, RefProtoFLError):
@@ -203,8 +209,8 @@ def code_for(problem: Exception) -> Code:
     return code_of(problem)
 
 
-def tell(problem: Exception) -> None:
-    """To the node's own log, in full where it is not a sentence of ours."""
+def log_problem(problem: Exception) -> None:
+    """Print a problem to the node's log, with its stack trace if it is unexpected."""
     if isinstance(problem, RefProtoFLError):
         print(str(problem), flush=True)
     else:

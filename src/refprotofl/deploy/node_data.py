@@ -1,4 +1,4 @@
-"""What a node has: its own labelled images under the experiment's classes, and what it is tested on."""
+"""A node's data: its labelled images under the experiment's classes, and its test set."""
 
 from dataclasses import dataclass
 
@@ -25,13 +25,13 @@ class NodeImages:
 
 
 def load_images(config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
-    """DataError if they do not fit the experiment: another size, a class that it has not."""
+    """Load the node's images; raise DataError if size or classes do not fit the experiment."""
     found = load_labelled(config.data_path, "data-path", None, Reading(Sizing(experiment.resize, experiment.crop)))
     return images_of(found, config, experiment, client)
 
 
 def images_of(found: LabelledImages, config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
-    """What was found, as the experiment has it, and split if it comes without test images."""
+    """Return images under the experiment's classes, split if they come without test images."""
     seen = experiment.known_input
     found = renumbered(found, seen.class_names, seen.shape, config.data_path)
     if found.test is not None:
@@ -42,7 +42,7 @@ def images_of(found: LabelledImages, config: NodeConfig, experiment: Experiment,
 
 
 def client_data(images: NodeImages, shared: ValidatedMessage | None, device: torch.device = CPU) -> ClientData:
-    """`shared`: the test images that all clients were given, if there are such."""
+    """Return a client's data. `shared`: the common test set, if there is one."""
     train, own = images.train, images.own_test
     samples = Samples(
         torch.from_numpy(train.images).to(device), torch.from_numpy(train.labels), torch.arange(len(train.labels))

@@ -1,6 +1,6 @@
-"""A node's disk: for each run its experiment, the client's states by digest, and the last answer that it gave.
+"""A node's store on disk: for each run its experiment, the client's states by digest, and the last answer.
 
-It is read where there is no Flower, too: a device uses its own model.
+It can be read without Flower, so that a device can use its own model.
 """
 
 import json
@@ -34,7 +34,7 @@ _STATES = re.compile(rf"\d{{6,9}}-\d{{1,9}}(-again)?\.(safetensors|changes)|{PAR
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """A node's client number and experiment in a run, as the server sent them."""
+    """The client that a node is in a run, and the experiment."""
 
     client: int
     experiment: Experiment
@@ -42,20 +42,20 @@ class Assignment:
 
 
 class NodeStore:
-    """One run on a node. What is on disk when an answer leaves is there after a power cut, too.
+    """One run on a node. Everything is synced to disk before an answer is sent.
 
-    States are found by their digests: which of them counts is the server's to say, by what it asks to go on from.
+    States are found by their digests; each request of the server names the one to start from.
     """
 
     def __init__(self, root: Path, run: str) -> None:
         if not _RUN.fullmatch(run):
-            raise DataError(f"{run!r} is no id of a run.")
+            raise DataError(f"{run!r} is not a run id.")
         self.folder = root / RUNS / run
         self.states = self.folder / CHECKPOINT
         self._index = self.folder / "states.json"
 
     def prepare(self) -> None:
-        """Only its owner can look into it."""
+        """Create the folders, readable by their owner only."""
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder):
             ensure_folder(folder, private=True)
         remove_parts(self.folder)
@@ -65,7 +65,7 @@ class NodeStore:
 
     @property
     def used(self) -> float:
-        """When something was written for it last."""
+        """The time of the last write."""
         times = [0.0]
         for name in (EXPERIMENT, self._index.name, LAST):
             with suppress(OSError):
@@ -87,7 +87,7 @@ class NodeStore:
 
     @property
     def assignment(self) -> Assignment | None:
-        """Return the assignment; None if there is none or it is damaged, so that the server must send it again."""
+        """The stored assignment; None if there is none or it is damaged, so that the server sends it again."""
         try:
             data = read_file(self.folder / EXPERIMENT)
             known = parse_json(data)
@@ -96,14 +96,14 @@ class NodeStore:
             return None
 
     def take(self, client: int, experiment: Experiment, test: bytes) -> None:
-        """Store the assignment of a run."""
+        """Store the assignment and the test set of a run."""
         self.prepare()
         plain = experiment.plain() | {"numerics": experiment.numerics}
         self.write(EXPERIMENT, json.dumps({"client": client, "experiment": plain}).encode())
         self.write(TEST, test)
 
     def find(self, digest: str, states: ClientStore, client: int) -> Location | None:
-        """Where the state of this digest lies; None if it is not here, or no longer what it was."""
+        """Return the location of the state with this digest; None if it is missing or damaged."""
         if not digest:
             return Location()
         location = self.held().get(digest)
@@ -115,7 +115,7 @@ class NodeStore:
         return None
 
     def held(self) -> dict[str, Location]:
-        """By digest, the newest last."""
+        """Return the stored states by digest, the newest last."""
         try:
             found = {digest: Location(**where) for digest, where in read_json(self._index).items()}
             return {digest: where for digest, where in found.items() if _is_ours(where)}
@@ -123,7 +123,7 @@ class NodeStore:
             return {}
 
     def put(self, digest: str, location: Location, retain: Collection[str]) -> None:
-        """Keeps a state, and of the others only those that are named."""
+        """Store a state; of the others keep only those in `retain`."""
         sync_files(self.states / CLIENTS, filter(None, (location.file, location.changes)))
         held = {one: where for one, where in self.held().items() if one in retain and one != digest}
         held[digest] = location
@@ -132,11 +132,11 @@ class NodeStore:
         remove_named(self.states / CLIENTS, _STATES, named)
 
     def keep_newest(self, state: str, round: int, shared: bytes) -> None:
-        """The shared part that the state of this digest was last scored with: with it the device's model is whole."""
+        """Store the shared part that this state was last evaluated with; together they are the device's model."""
         self._write_headed(NEWEST, {"state": state, "round": round}, shared)
 
     def newest(self) -> tuple[str, int, bytes] | None:
-        """Digest, round and shared part, as they were kept."""
+        """Return digest, round and shared part as stored by `keep_newest`."""
         try:
             head, shared = self._read_headed(NEWEST)
             return str(head["state"]), int(head["round"]), shared
@@ -144,15 +144,15 @@ class NodeStore:
             return None
 
     def remember(self, key: str, envelope: "Envelope", sent: Sent) -> None:
-        """The last answer, for a server that has not got it, and what was `sent` in its round, itself included."""
+        """Store the last answer, for a server that asks again, and the sizes `sent` in its round, itself included."""
         self._write_headed(LAST, {"key": key, "header": dict(envelope.header), "sent": sent}, envelope.payload)
 
     def sent(self, round: int, before: int) -> Sent:
-        """In this round, before this phase of it."""
+        """Return the sizes of the answers in this round before this phase."""
         try:
             head, _ = self._read_headed(LAST)
-            told = head["sent"] if head["header"]["round"] == round else []
-            return [(int(phase), int(size)) for phase, size in told if phase < before]
+            sizes = head["sent"] if head["header"]["round"] == round else []
+            return [(int(phase), int(size)) for phase, size in sizes if phase < before]
         except (ValueError, LookupError, TypeError):
             return []
 
@@ -166,23 +166,23 @@ class NodeStore:
             return None
 
     def _write_headed(self, name: str, head: dict[str, Any], data: bytes) -> None:
-        told = json.dumps(head).encode()
-        self.write(name, len(told).to_bytes(4, "little") + told + data)
+        encoded = json.dumps(head).encode()
+        self.write(name, len(encoded).to_bytes(4, "little") + encoded + data)
 
     def _read_headed(self, name: str) -> tuple[dict[str, Any], bytes]:
-        """ValueError if it is not there, or damaged."""
+        """Return head and data; raise ValueError if they are missing or damaged."""
         data = self.read(name) or b""
         end = 4 + int.from_bytes(data[:4], "little")
         return json.loads(data[4:end]), data[end:]
 
 
 def _is_ours(location: Location) -> bool:
-    """Names that lead nowhere else."""
+    """Return whether the names are plain names of state files."""
     return all(_STATES.fullmatch(name) for name in (location.file, location.changes) if name)
 
 
 def runs_in(root: Path) -> list[NodeStore]:
-    """The runs of a node's store, the last used first."""
+    """Return the runs of a node's store, the most recently used first."""
     if not check_folder(root / RUNS):
         return []
     with os.scandir(root / RUNS) as entries:
@@ -191,6 +191,6 @@ def runs_in(root: Path) -> list[NodeStore]:
 
 
 def remove_old(root: Path, most: int) -> None:
-    """Keeps the runs that were used last; who comes back to another joins it anew."""
+    """Keep the most recently used runs; a node that resumes another one has to join it again."""
     for one in runs_in(root)[most:]:
         shutil.rmtree(one.folder, ignore_errors=True)

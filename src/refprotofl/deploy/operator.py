@@ -1,4 +1,4 @@
-"""What the operator of a site does: admit and revoke nodes, submit runs and follow them."""
+"""The operator of a site: admits and revokes nodes, submits runs and follows them."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Which node is which client of a run. A place belongs to the admitted key, whoever connects first."""
+"""The nodes of a run and their clients. A client belongs to an admitted key, not to the first node to connect."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ _KEPT = TypeAdapter(_Kept)
 
 
 class NodeRegistry:
-    """The nodes of a run; kept in the run folder, so that a restarted server knows whom to wait for."""
+    """The nodes of a run; kept in the run folder, so that a restarted server knows which nodes to wait for."""
 
     def __init__(self, folder: Path, clients: int, place: Place) -> None:
         self._path = folder / NODES
@@ -43,7 +43,7 @@ class NodeRegistry:
         self._online: dict[str, Node] = {}
 
     def seen(self, nodes: Iterable[Node]) -> None:
-        """Take note of who is online; a node that lost its place (its key was revoked) is no client any more."""
+        """Update the online nodes; a node that lost its place (its key was revoked) is no client any more."""
         self._online = {node.identity: node for node in nodes}
         for identity, client in list(self._clients.items()):
             name = self._names.get(identity, "")
@@ -63,7 +63,7 @@ class NodeRegistry:
         return self._names.get(self._identities.get(client, ""), "")
 
     def label_of(self, client: int) -> str:
-        """Return what people call a client and its node."""
+        """Return the label of a client and its node for people."""
         name = for_terminal(self.name_of(client))
         return f"{name} (client {client})" if name else f"client {client}"
 
@@ -121,7 +121,7 @@ class NodeRegistry:
         try:
             kept: _Kept = _KEPT.validate_python(read_json(self._path), strict=True)
         except (OSError, ValueError, ValidationError):
-            raise DataError(f"{self._path} is damaged: without it nobody knows which node is which client.") from None
+            raise DataError(f"{self._path} is damaged: it records which node is which client.") from None
         return kept
 
     def keep(self) -> None:

@@ -1,9 +1,4 @@
-"""When a chunk may go on over a link of so many bits a second, and what becomes of it on the way.
-
-A relay for TCP connections: every byte is counted, both ways, and it goes as the link would carry it.
-
-A relay as a process: until it is interrupted, its time is over or it was told to end.
-"""
+"""A relay for TCP connections: counts every byte in both directions, and delays, cuts or corrupts like a real link."""
 
 import asyncio
 import random
@@ -24,33 +19,33 @@ from refprotofl.records.relay_traffic import Crossed, write_crossed
 
 
 @dataclass
-class Lane:
-    """One direction of a link, which all connections share; without a rate it is as fast as it comes.
+class LinkDirection:
+    """One direction of a link, shared by all connections; without a rate it does not delay.
 
-    `flip_every`: a bit is turned over once in so many bytes on average, 0 for never; by a draw of its own, so that a
-    fault can be had again.
+    `flip_every`: one bit is flipped per this many bytes on average, 0 for never. Flips are reproducible: they are
+    drawn from the seed.
     """
 
-    rate: float | None = None  # bits a second
+    rate: float | None = None  # bits per second
     latency: float = 0.0  # seconds
     flip_every: int = 0
     seed: int = 0
     crossed: int = 0  # bytes so far
     flipped: int = 0
-    _free: float = 0.0  # when the last chunk is through
+    _free: float = 0.0  # when the last chunk has been sent
     _draw: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
 
     def due(self, size: int, now: float) -> float:
-        """When a chunk of `size` bytes that comes now is at the other end. Chunks wait for those before them."""
+        """Return when a chunk of `size` bytes received now arrives at the other end, after the chunks before it."""
         begin = max(now, self._free)
         self._free = begin + (8 * size / self.rate if self.rate else 0.0)
         return self._free + self.latency
 
     def cross(self, chunk: bytes) -> bytes:
-        """Counts a chunk, and spoils it if it is its turn."""
+        """Count a chunk, and flip a bit of it at random."""
         self.crossed += len(chunk)
         if not self.flip_every or self._draw.random() >= len(chunk) / self.flip_every:
             return chunk
@@ -59,15 +54,15 @@ class Lane:
         return chunk[:place] + bytes([chunk[place] ^ 1 << self._draw.randrange(8)]) + chunk[place + 1 :]
 
 
-async def at(moment: float) -> None:
-    """Comes back when the loop's clock is there."""
+async def sleep_until(moment: float) -> None:
+    """Sleep until this moment of the loop's clock."""
     left = moment - asyncio.get_running_loop().time()
     if left > 0:
         await asyncio.sleep(left)
 
 
 CHUNK = 16_384
-AHEAD = 64  # chunks of a connection that are under way: who sends more waits, as on a link
+AHEAD = 64  # chunks of a connection in flight; a sender of more has to wait
 
 
 @dataclass(frozen=True)
@@ -81,11 +76,11 @@ class Address:
 
 @dataclass
 class Relay:
-    """`up` is what clients send. While it is `cut` nobody comes through, and who was connected no longer is."""
+    """A TCP relay to one address. `up`: from clients. While it is `cut`, it refuses and resets all connections."""
 
     to: Address
-    up: Lane = field(default_factory=Lane)
-    down: Lane = field(default_factory=Lane)
+    up: LinkDirection = field(default_factory=LinkDirection)
+    down: LinkDirection = field(default_factory=LinkDirection)
     cut: bool = False
     connections: int = 0
     refused: int = 0
@@ -95,7 +90,7 @@ class Relay:
 
     @property
     def counts(self) -> Crossed:
-        """What crossed so far, as TCP has it."""
+        """The TCP bytes relayed so far, and other counts."""
         return {
             "up": self.up.crossed,
             "down": self.down.crossed,
@@ -107,7 +102,7 @@ class Relay:
 
     @asynccontextmanager
     async def listen(self, address: Address) -> AsyncIterator[Address]:
-        """Gives the address that it listens on; at the end every connection is closed."""
+        """Yield the address that it listens on; close every connection at the end."""
         server = await asyncio.start_server(self._accept, address.host, address.port, limit=CHUNK)
         try:
             yield Address(*server.sockets[0].getsockname()[:2])
@@ -124,11 +119,11 @@ class Relay:
         for writer in self._open:
             _reset(writer)
 
-    def join(self) -> None:
+    def restore(self) -> None:
         self.cut = False
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """In a task of ours: of one that asyncio makes, it prints a trace when it is cancelled."""
+        """Serve in a task of our own: asyncio prints a stack trace when one of its own is cancelled."""
         task = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
@@ -147,7 +142,7 @@ class Relay:
                 pumps.create_task(_pump(far_reader, writer, self.down))
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """The other end; None if it is not there, or the link is cut by the time that it is."""
+        """Connect to the other end; return None if it cannot be reached or the link is cut meanwhile."""
         if self.cut:
             return None
         try:
@@ -161,7 +156,7 @@ class Relay:
 
     @asynccontextmanager
     async def _closing(self, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-        """Closed at the end, with what is under way still sent, unless the link is cut."""
+        """Close the connection at the end, after pending data are sent, unless the link is cut."""
         self._open.add(writer)
         try:
             yield
@@ -173,14 +168,14 @@ class Relay:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """As a server that is not there: who is hung up on politely takes it for an end that was meant."""
+    """Reset a connection: a regular close would look like an intended end."""
     with suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: Lane) -> None:
-    """From one end to the other until it is closed; then the other end is told."""
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: LinkDirection) -> None:
+    """Copy from one end to the other until it is closed, and pass the close on."""
     waiting: deque[tuple[float, bytes]] = deque()
     room, more = asyncio.Semaphore(AHEAD), asyncio.Semaphore(0)
 
@@ -189,7 +184,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane
         while True:
             await room.acquire()
             chunk = await reader.read(CHUNK)
-            waiting.append((lane.due(len(chunk), clock.time()), lane.cross(chunk) if chunk else chunk))
+            waiting.append((link.due(len(chunk), clock.time()), link.cross(chunk) if chunk else chunk))
             more.release()
             if not chunk:
                 return
@@ -198,7 +193,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane
         while True:
             await more.acquire()
             moment, chunk = waiting.popleft()
-            await at(moment)
+            await sleep_until(moment)
             if not chunk:
                 if writer.can_write_eof():
                     writer.write_eof()
@@ -216,12 +211,12 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane
             writer.transport.abort()
 
 
-EVERY = 1.0  # seconds between two counts that are written
+EVERY = 1.0  # seconds between two writes of the counts
 
 
 @dataclass(frozen=True)
 class Cut:
-    """When the link is cut, in seconds from the first connection on, and for how long."""
+    """An interruption of the link: its start in seconds after the first connection, and its length."""
 
     after: float
     seconds: float
@@ -231,17 +226,17 @@ def read_address(text: str, option: str) -> Address:
     host, _, typed = text.rpartition(":")
     port = read_whole(typed)
     if not host or port is None or port > 65_535:
-        raise InputError(f"{option} {text}: it should be host:port, such as 127.0.0.1:8443.")
+        raise InputError(f"{option} {text}: expected host:port, such as 127.0.0.1:8443.")
     return Address(read_host(host, option), port)
 
 
 def read_profile(text: str) -> Link:
-    """The one link that all connections share; clients' own are for the report, which knows who sent what."""
+    """Return the link that all connections share; raise InputError for links of single clients."""
     links = read_links(text, "--profile")
     if links.own:
         raise InputError(
-            f"--profile {text}: a relay carries all connections over one link and cannot tell clients apart; for "
-            "clients with links of their own start a relay for each."
+            f"--profile {text}: a relay carries all connections over one link. To give clients links of their own, "
+            "start one relay for each."
         )
     return links.common
 
@@ -253,7 +248,7 @@ def read_cut(text: str) -> Cut:
     except ValueError:
         cut = Cut(-1, -1)
     if not (0 <= cut.after < float("inf") and 0 < cut.seconds < float("inf")):
-        raise InputError(f"--cut {text}: it should be when and for how long in seconds, such as 30:20.")
+        raise InputError(f"--cut {text}: expected AFTER:DURATION in seconds, such as 30:20.")
     return cut
 
 
@@ -268,9 +263,12 @@ async def run_relay(
     seconds: float | None = None,
     counts: Path | None = None,
 ) -> Crossed:
-    """`ready` is told where it listens; `counts` is written again and again while it runs, its folder made for it."""
-    up = Lane(link.up if link else None, link.latency if link else 0.0, flip_every, seed=1)
-    down = Lane(link.down if link else None, link.latency if link else 0.0, flip_every, seed=2)
+    """Run a relay until it is cancelled or its time is over, and return its counts.
+
+    `ready` is called with the address it listens on. `counts`: a file that is updated every second.
+    """
+    up = LinkDirection(link.up if link else None, link.latency if link else 0.0, flip_every, seed=1)
+    down = LinkDirection(link.down if link else None, link.latency if link else 0.0, flip_every, seed=2)
     relay = Relay(to, up, down)
     if counts is not None:
         make_folders(counts.parent)
@@ -283,7 +281,7 @@ async def run_relay(
         if cut is not None:
             cleanup.callback(asyncio.create_task(_cut(relay, cut)).cancel)
         ready(address)
-        with suppress(TimeoutError, asyncio.CancelledError):  # its time is over, or Ctrl-C
+        with suppress(TimeoutError, asyncio.CancelledError):  # the time is over, or Ctrl-C
             async with asyncio.timeout(seconds):
                 await _count(relay, counts)
     _write(relay, counts)
@@ -293,9 +291,7 @@ async def run_relay(
 async def _count(relay: Relay, counts: Path | None) -> None:
     while True:
         await asyncio.sleep(EVERY)
-        with suppress(
-            MachineError
-        ):  # a run that begins tidies its folder; the last count tells if nothing can be written
+        with suppress(MachineError):  # the run may be preparing its folder; a lasting error shows in the last write
             _write(relay, counts)
 
 
@@ -310,4 +306,4 @@ async def _cut(relay: Relay, cut: Cut) -> None:
     await asyncio.sleep(cut.after)
     relay.cut_off()
     await asyncio.sleep(cut.seconds)
-    relay.join()
+    relay.restore()

@@ -14,7 +14,7 @@ from refprotofl.data.server_data import ServerData, load_server_data, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
-from refprotofl.deploy.status import Progress
+from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
@@ -41,7 +41,7 @@ class Settings:
     data: Path | None = None
 
 
-def deploy(transport: Transport, settings: Settings, place: Place, progress: Progress) -> RunResult:
+def deploy(transport: Transport, settings: Settings, place: Place, progress: StatusCallback) -> RunResult:
     """Run an experiment over nodes, or resume the run that is in the folder after its last committed round."""
     deployment = Deployment(transport, settings.out, settings.data, place, progress)
     return run_session(deployment, settings.experiment, RunFolder(settings.out), settings.data, progress)
@@ -55,7 +55,7 @@ class Deployment:
     folder: Path
     data_dir: Path | None
     place: Place
-    progress: Progress
+    progress: StatusCallback
     resume_hint: str = DeploymentEngine.info.resume_hint
 
     def check(self, experiment: Experiment) -> None:

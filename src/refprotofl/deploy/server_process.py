@@ -23,7 +23,7 @@ ANSWERING = 5.0  # seconds that it has to answer a request
 STOPPING = 30.0  # seconds that it has to end
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address to listen on, and where it is then found
 PROGRAMS = {"flower": "refprotofl.engines.flower.superlink"}  # the server's program by transport
-QUIET = {  # Flower asks its makers for updates and sends them statistics otherwise
+QUIET = {  # turns off telemetry and update checks
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

@@ -22,8 +22,8 @@ from refprotofl.records.safe_io import read_file
 FILE = "site.toml"
 LOCKED = 180.0  # seconds that a command waits for another
 INSECURE = (
-    "INSECURE: nothing is encrypted and nobody is authenticated. For trials on one machine only; it listens on "
-    "loopback and nowhere else."
+    "INSECURE: no encryption, no authentication. For trials on one machine only; the server listens on "
+    "loopback addresses only."
 )
 
 Port = Annotated[int, Field(ge=1, le=65_535)]

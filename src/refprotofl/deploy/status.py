@@ -20,7 +20,7 @@ SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
 
 @dataclass(frozen=True)
 class Wait:
-    """A client that is waited for, as people call it. `since` is in seconds since 1970."""
+    """A client that the run waits for, by its label. `since` is in seconds since 1970."""
 
     client: str
     verb: str
@@ -41,8 +41,8 @@ def say(line: str) -> None:
     print(for_terminal(line), flush=True)
 
 
-class Progress(Callback):
-    """`path`: the state file; without one only lines are shown."""
+class StatusCallback(Callback):
+    """Prints the progress of a deployed run, and writes it to the state file `path` if there is one."""
 
     def __init__(self, path: Path | None = None, say: Callable[[str], None] = say) -> None:
         self._path = path
@@ -102,5 +102,5 @@ class Progress(Callback):
             "waiting": [asdict(wait) for wait in self._waits],
             "absent": [asdict(one) for one in self._absent.values()],
         }
-        with suppress(MachineError):  # what is shown must not end what is computed
+        with suppress(MachineError):  # a display must not end the run
             write_whole(self._path, json.dumps(found).encode())

@@ -12,7 +12,7 @@ SLACK = 60.0  # seconds that a message stays valid after its sender stopped wait
 
 
 class Unreadable(RefProtoFLError):
-    """A message that is not in our format."""
+    """A message in another format."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Sending:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back. Without an envelope, `gone` means that the node was lost on the way and may be asked again."""
+    """The reply to a message. Without an envelope, `gone` means that the node was lost and may be asked again."""
 
     envelope: Envelope | None = None
     gone: bool = False
-    reason: str = ""  # the transport's own words
+    reason: str = ""  # as given by the transport
 
 
 class Transport(Protocol):

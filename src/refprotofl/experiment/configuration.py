@@ -4,8 +4,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
 
+from refprotofl.core.discovery import OWN, check_name
 from refprotofl.core.errors import InputError
 from refprotofl.core.user_code import is_reference
 from refprotofl.experiment.keys import Count, Scalars, Share, Table, Text, at_most, explain, key
@@ -21,7 +22,12 @@ from refprotofl.experiment.sections import (
     Train,
     listed_names,
 )
+from refprotofl.methods import aggregators
 from refprotofl.methods.catalogue import METHODS, TABLES
+
+
+def _known_aggregator(name: str) -> str:
+    return check_name(name, aggregators.NAMES)
 
 
 class _Keys(Table):
@@ -49,8 +55,10 @@ class _Keys(Table):
     crop: Annotated[Count, at_most(4096)] = key(
         0, "side in pixels of the square cut out of the middle, after resize; 0 cuts nothing", enters="changed"
     )
-    aggregate: Literal["mean", "median", "trimmed", "clipped", "geometric-median"] = key(
-        "mean", "how the clients' changes and class prototypes are aggregated", enters="changed"
+    aggregate: Annotated[str, AfterValidator(_known_aggregator)] = key(
+        aggregators.MEAN,
+        f"{', '.join(aggregators.NAMES)} or {OWN}: how the clients' changes and class prototypes are aggregated",
+        enters="changed",
     )
     trim: Annotated[float, Field(gt=0, lt=0.5)] = key(
         0.2, "share of a coordinate's senders cut off at each end, above 0 and below 0.5", enters="changed"
@@ -138,12 +146,12 @@ class _Keys(Table):
         return self
 
     def _check_aggregate(self) -> None:
-        """Refuse a key of another aggregator than the chosen one: it would have no effect."""
-        for name, aggregator in (("trim", "trimmed"), ("clip", "clipped")):
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default and self.aggregate != aggregator:
+        """Refuse a key of another aggregator than the chosen one, as it has no effect; a user's own may read all."""
+        for name, reader in (("trim", "trimmed"), ("clip", "clipped")):
+            default = type(self).model_fields[name].default
+            if getattr(self, name) != default and self.aggregate != reader and not is_reference(self.aggregate):
                 raise ValueError(
-                    f'has {name} = {value:g}, which is for aggregate = "{aggregator}", not "{self.aggregate}"'
+                    f'has {name} = {getattr(self, name):g}, which is for aggregate = "{reader}", not "{self.aggregate}"'
                 )
 
     def _check_attack(self) -> None:
@@ -182,7 +190,7 @@ class _Keys(Table):
     @property
     def aggregates_plainly(self) -> bool:
         """Return True if the clients' changes are averaged as in the method's paper."""
-        return self.aggregate == "mean" and self.min_senders == 1
+        return self.aggregate == aggregators.MEAN and self.min_senders == 1
 
     @property
     def counts_clients(self) -> bool:

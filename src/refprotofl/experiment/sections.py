@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer
 
+from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
-from refprotofl.methods.declaration import Feedback
+from refprotofl.methods import compressors
 
 MOST_VALUES = 1 << 24  # per image: 2,360 x 2,360 pixels in RGB
 
@@ -103,8 +104,14 @@ class Test(Table):
     )
 
 
+def _known_compressor(name: str) -> str:
+    return check_name(name, compressors.NAMES)
+
+
 class Compress(Table):
-    name: Literal["none", "top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd"] = "none"
+    name: Annotated[str, AfterValidator(_known_compressor)] = Field(
+        compressors.NONE, description=f"{', '.join(compressors.NAMES)} or {OWN}"
+    )
     keep: Share = Field(0.1, description="share of the shared parameters sent, above 0 and up to 1; not for qsgd")
     bits: Literal[8, 4] = Field(8, description="bits of a value with qsgd")
     bucket: PositiveInt = Field(512, description="values under one norm with qsgd, 1 or more")
@@ -113,25 +120,13 @@ class Compress(Table):
     )
 
     @property
-    def feedback(self) -> Feedback:
-        """Return the error feedback: how the part of a change that is not sent is used later."""
-        feedback: dict[str, Feedback] = {"top-k-ef": "ef", "stc": "ef", "ef21": "ef21"}
-        return feedback.get(self.name, "none")
+    def enabled(self) -> bool:
+        return self.name != compressors.NONE
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Return the differences from the published method."""
-        if self.name != "stc":
-            return ()
-        return (
-            "STC's authors choose the largest values tensor by tensor; here over the whole shared vector. A client "
-            "that missed a broadcast gets the whole vector, not the sum of the updates",
-        )
-
-    @property
-    def levels(self) -> int:
-        """Return qsgd's highest level; one bit is for the sign."""
-        return int(2 ** (self.bits - 1)) - 1
+    def setting(self) -> str:
+        """Return the setting that chooses the compressor, as errors show it."""
+        return f'compress.name = "{self.name}"'
 
 
 class Evaluate(Table):

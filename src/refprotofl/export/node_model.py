@@ -24,7 +24,9 @@ def load_own(folder: Path, trust_code: bool = False) -> TrainedModel:
     newest = store.newest()
     digest = newest[0] if newest is not None and newest[0] in store.held() else next(reversed(store.held()), "")
     if not digest:
-        raise InputError(f"{folder} has no model yet: its node has not trained in its newest run.")
+        raise InputError(
+            f"{folder} has no model yet: its node has not trained in the last run that it was assigned to."
+        )
 
     def read(initial: State) -> tuple[State, State]:
         states = ClientStore(store.states, lambda _: initial)
@@ -39,12 +41,12 @@ def load_own(folder: Path, trust_code: bool = False) -> TrainedModel:
 
 
 def _known(store: NodeStore) -> tuple[int, Experiment]:
-    run = store.assignment
-    if run is None:
-        raise DataError(f"{store.folder / EXPERIMENT} is damaged; the server will send the run to the node again.")
-    if not 0 <= run.client < run.experiment.clients:
-        raise DataError(f"{store.folder / EXPERIMENT} names client {run.client}, which its experiment does not have.")
-    return run.client, run.experiment
+    assignment = store.assignment
+    if assignment is None:
+        raise DataError(f"{store.folder / EXPERIMENT} is damaged; the server will send it again.")
+    if not 0 <= assignment.client < assignment.experiment.clients:
+        raise DataError(f"{store.folder / EXPERIMENT} names a client that its experiment has not.")
+    return assignment.client, assignment.experiment
 
 
 def _shared(store: NodeStore, digest: str, own: State) -> State:

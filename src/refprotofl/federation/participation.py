@@ -1,6 +1,5 @@
 """The clients that take part in each round, and what they spend: optimiser steps and privacy."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -45,9 +44,9 @@ def count_steps(experiment: Experiment, sizes: Iterable[int], closing: Iterable[
 
     `closing`: the numbers of own samples of the clients that train once more after the last round.
     """
-    epochs, batch = find_method(experiment.method).local_epochs(experiment), experiment.train.batch_size
+    epochs, table = find_method(experiment.method).local_epochs(experiment), experiment.train
     after = sum(map(create_mechanism(experiment).finetune_steps, closing))
-    return epochs * sum(math.ceil(size / batch) for size in sizes) + after
+    return epochs * sum(table.steps_per_epoch(size) for size in sizes) + after
 
 
 def count_spent(experiment: Experiment, sizes: Sequence[int], rounds: int) -> Spent | None:

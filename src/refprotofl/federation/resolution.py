@@ -7,10 +7,10 @@ from refprotofl.data.draws import covered_classes, default_per_class
 from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
+from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.catalogue import find_method, with_options
+from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.mechanisms import create_mechanism
-
-SPARSE = ("top-k", "top-k-ef", "random-k", "stc")  # compressors that send few coordinates
 
 
 def prepare(experiment: Experiment) -> Experiment:
@@ -38,25 +38,27 @@ def check_backbones(experiment: Experiment) -> None:
 
 
 def check_compressor(experiment: Experiment) -> None:
-    if experiment.compress.name != "none" and not find_method(experiment.method).server.sends_weights:
+    create_compressor(experiment)  # a user's own is found now
+    if experiment.compress.enabled and not find_method(experiment.method).server.sends_weights:
         raise InputError(
-            f"compress.name = {experiment.compress.name!r} has nothing to shorten: "
+            f"{experiment.compress.setting} has nothing to shorten: "
             f"method = {experiment.method!r} sends no weights up; leave compress out."
         )
 
 
 def check_aggregate(experiment: Experiment) -> None:
     """Refuse an aggregator, dropout or hostile clients that would have no effect."""
-    method, compressor = find_method(experiment.method), experiment.compress.name
+    method = find_method(experiment.method)
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
             f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
-            f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by a rule: "
-            "leave both out."
+            f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by an "
+            "aggregator: leave both out."
         )
-    if experiment.aggregate in ("median", "trimmed") and compressor in SPARSE:
+    aggregator = create_aggregator(experiment)  # a user's own is found now
+    if aggregator.needs_full_changes and create_compressor(experiment).leaves_zeros:
         raise InputError(
-            f"compress.name = {compressor!r} takes what it does not send for unchanged, so that with aggregate = "
+            f"{experiment.compress.setting} takes what it does not send for unchanged, so that with aggregate = "
             f"{experiment.aggregate!r} hardly anything would move: use clipped, geometric-median or another compressor."
         )
     if experiment.attack.kind != "none" and method.pooled:

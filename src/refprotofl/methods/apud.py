@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from refprotofl.experiment.keys import number_of
-from refprotofl.methods.aggregators.aggregation import Mean, Normalise, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.aggregators.mean import Mean
+from refprotofl.methods.base.aggregation import Normalise, Upload, aggregate_uploads, apply_update
 
 Selection = Literal["top", "random", "probabilistic"]
 
@@ -18,7 +19,7 @@ def number_to_send(keep: float, size: int) -> int:
 
 
 def select(local: Tensor, reference: Tensor, keep: int) -> Tensor:
-    """The `keep` coordinates that moved most, Eqs. (3)-(5): a mask (d,); of equals the lower index goes first."""
+    """Return the mask (d,) of the `keep` coordinates that moved most, Eqs. (3)-(5); ties: the lower index first."""
     movement = (local - reference).abs().numpy()  # (d,), Eq. (3)
     return _mask(movement.size, _largest(movement, keep))
 
@@ -28,9 +29,10 @@ def select_random(size: int, keep: int, generator: np.random.Generator) -> Tenso
 
 
 def select_probabilistic(local: Tensor, reference: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
-    """Exactly `keep` coordinates, each with probability min(1, s * movement), s such that these add up to `keep`.
+    """Return a mask of exactly `keep` coordinates, each with probability min(1, s * movement).
 
-    Systematic sampling over a random order: fixed size, and the inclusion probabilities are met exactly.
+    s is such that the probabilities add up to `keep`. Systematic sampling over a random order has a fixed size and
+    meets the inclusion probabilities exactly.
     """
     movement = (local - reference).abs().to(torch.float64).numpy()
     moving = int(np.count_nonzero(movement))
@@ -44,7 +46,7 @@ def select_probabilistic(local: Tensor, reference: Tensor, keep: int, generator:
 
 
 def inclusion_probabilities(movement: np.ndarray, keep: int) -> np.ndarray:
-    """min(1, s * moved) with s solved so that the sum is `keep`; more than `keep` entries must be non-zero."""
+    """Return min(1, s * moved), s solved so that the sum is `keep`; more than `keep` entries must be non-zero."""
     descending = np.sort(movement)[::-1]
     rest = np.cumsum(descending[::-1])[::-1]  # rest[i]: sum from the i-th largest on
     certain = 0  # how many are kept for sure: as long as the next one's probability would exceed 1
@@ -55,7 +57,7 @@ def inclusion_probabilities(movement: np.ndarray, keep: int) -> np.ndarray:
 
 
 def split_by_tensor(keep: int, sizes: Sequence[int]) -> list[int]:
-    """`keep` shared out to tensors in proportion to their sizes, by largest remainder."""
+    """Return `keep` divided among tensors in proportion to their sizes, by largest remainder."""
     shares = [keep * size / sum(sizes) for size in sizes]
     counts = [int(share) for share in shares]
     by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
@@ -67,19 +69,19 @@ def split_by_tensor(keep: int, sizes: Sequence[int]) -> list[int]:
 def aggregate(
     reference: Tensor, uploads: Iterable[tuple[Tensor, Tensor, float]], normalise: Normalise = "senders"
 ) -> Tensor:
-    """Every coordinate averaged over the clients that sent it, Eq. (7); one that nobody sent keeps its value.
+    """Return each coordinate's average over the clients that sent it, Eq. (7); one that no client sent keeps its value.
 
-    `uploads` are (values (d,), mask (d,), weight). With `participants` the weights are those of everyone who
-    took part, so that a coordinate sent by few moves little.
+    `uploads` are (values (d,), mask (d,), weight). With `participants` the weights are those of all participants,
+    so that a coordinate sent by few moves little.
     """
     listed = (upload(reference, mask.nonzero().squeeze(1), values[mask], weight) for values, mask, weight in uploads)
     return apply_update(reference, aggregate_uploads(Mean(normalise), len(reference), listed))
 
 
-def upload(reference: Tensor, places: Tensor, values: Tensor, weight: float) -> Upload:
-    """What the server makes of the values (sent,) that a client has at some places of the adapter."""
-    change = values.to(torch.float64) - reference.index_select(0, places).to(torch.float64)
-    return Upload(change, weight, places)
+def upload(reference: Tensor, indices: Tensor, values: Tensor, weight: float) -> Upload:
+    """Return a client's upload of the values (sent,) at some indices (sent,) of the adapter (d,)."""
+    change = values.to(torch.float64) - reference.index_select(0, indices).to(torch.float64)
+    return Upload(change, weight, indices)
 
 
 def _largest(movement: np.ndarray, keep: int) -> np.ndarray:

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ADAPTER, ALL, Parts
 from refprotofl.core.user_code import load_object
 from refprotofl.experiment.keys import Scalar, Table
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
     from refprotofl.methods.base.client import Client
     from refprotofl.methods.base.server import Server
 
-Feedback = Literal["none", "ef", "ef21"]  # what becomes of the part of a change that is not sent
 Defaults = Mapping[str, Scalar]
 
 
@@ -22,8 +23,8 @@ Defaults = Mapping[str, Scalar]
 class Cost:
     """Formulas of the number of values that a client sends and receives in a round, whatever their type.
 
-    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and what
-    `symbols` adds, each as a function of P. A client is taken to hold every class, a round to be one of many.
+    The symbols: P shared parameters, m width of the embedding, C classes, N clients, D public images, and those of
+    `symbols`, each as a function of P. A client is assumed to hold every class, and the round not to be the first.
     """
 
     up: str = "P"
@@ -58,16 +59,15 @@ class SampleUse:
 SampleUses = Mapping[str, SampleUse]  # by verb; what is not here uses none
 
 NAMED_BY_SIZE = (
-    "which coordinates it sends is chosen by how far they moved, and that choice tells of the data before any noise"
+    "which coordinates it sends is chosen by how far they moved, and that choice reveals the data before any noise"
 )
 BY_HOLDERS = "it averages a class over the clients that hold it, and how many these are depends on their data"
 
 
 def releases_of_weights(experiment: "Experiment") -> Releases:
     """Return the releases of a method that sends trained weights and nothing else."""
-    name = experiment.compress.name
-    hidden = name in ("none", "random-k", "qsgd")
-    return Releases(sample=0, client=1 if hidden else f'compress.name = "{name}": {NAMED_BY_SIZE}')
+    reason = create_compressor(experiment).reveals
+    return Releases(sample=0, client=f"{experiment.compress.setting}: {reason}" if reason else 1)
 
 
 class _Lazy:
@@ -93,15 +93,18 @@ def by_share(experiment: "Experiment") -> Parts:
 class Method:
     """A federated learning method: its two sides, its keys, and the facts that the rest of the package asks for.
 
-    Built-in methods and a user's own are subclasses. The docstring's first line is the method's summary. Where a fact
-    is a function of the experiment, a plain value may be given instead.
+    Built-in methods and a user's own are subclasses. The docstring's first line is the method's summary. The facts
+    below are declared as functions of the experiment or as plain values; an instance has functions for all of them.
     """
 
     name: str = ""  # a user's own is called module:Class
     server: "ClassVar[type[Server]]"
     client: "ClassVar[type[Client]]"
     options: ClassVar[type[Table] | Defaults] = {}  # the keys of its table
-    shared: ClassVar[Any] = staticmethod(by_share)  # the model's parts that clients share, as a function or a value
+    shared: ClassVar[Any] = staticmethod(by_share)  # the model's parts that clients share
+    cost: ClassVar[Any] = Cost()
+    releases: ClassVar[Any] = Releases()  # for [privacy], where a method that does not declare them is refused
+    extra_outputs: ClassVar[Any] = 0  # logits in addition to those of the classes
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # a round depends on the number of rounds, so a run cannot be extended
     simulation_only: ClassVar[str] = ""  # the reason why it must not run on people's devices
@@ -122,23 +125,9 @@ class Method:
         return lambda experiment: value
 
     @staticmethod
-    def cost(experiment: "Experiment") -> Cost:
-        return Cost()
-
-    @staticmethod
-    def releases(experiment: "Experiment") -> Releases:
-        """Return what [privacy] accounts for; a method that does not declare it is refused there."""
-        return Releases()
-
-    @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses | None:
         """Return the uses of private samples by verb; None: `train` makes `local_epochs` passes and the class means."""
         return None
-
-    @staticmethod
-    def extra_outputs(experiment: "Experiment") -> int:
-        """Return the number of logits in addition to those of the classes."""
-        return 0
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
@@ -167,7 +156,8 @@ class Method:
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        return experiment.compress.feedback
+        """Return the use that is made of the part of a change that is not sent."""
+        return create_compressor(experiment).feedback
 
     @staticmethod
     def warnings(experiment: "Experiment") -> tuple[str, ...]:
@@ -187,23 +177,23 @@ class Method:
 
     @property
     def line(self) -> str:
-        """Its summary: the first line of its docstring."""
+        """The summary: the first line of its docstring."""
         return (type(self).__doc__ or self.name).strip().splitlines()[0].rstrip(".")
 
     @property
     def page(self) -> str:
-        """Its page of the documentation; none for a user's own."""
+        """The page of its documentation; none for a user's own."""
         package, _, module = type(self).__module__.rpartition(".")
         return f"docs/methods/{module}.md" if package == "refprotofl.methods.builtin" else ""
 
     @property
     def table(self) -> type[Table] | None:
-        """Its typed options, where it has such."""
+        """The typed options, if it has such."""
         return self.options if isinstance(self.options, type) else None
 
     @property
     def defaults(self) -> Defaults:
-        """Its options where they are names with default values."""
+        """The options that are names with default values, if it has such."""
         return {} if isinstance(self.options, type) else self.options
 
     @property
@@ -224,7 +214,7 @@ _FACTS: dict[str, type] = {  # functions of the experiment, and the kind of a va
     "finetune_epochs": int,
     "join_payload": bool,
     "seed_start": bool,
-    "feedback": str,
+    "feedback": Feedback,
     "warnings": tuple,
     "finetune_steps": int,
     "check": object,

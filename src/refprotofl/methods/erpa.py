@@ -1,11 +1,11 @@
-"""External-Referenced Prototype Alignment: class prototypes, anchors and the pull towards them."""
+"""External-Referenced Prototype Alignment: class prototypes, anchors and the alignment loss."""
 
 import torch
 from torch import Tensor
 
 
 def class_prototypes(embeddings: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Mean embedding and sample count of every class, Eqs. (10), (11).
+    """Return the mean embedding and the sample count of every class, Eqs. (10), (11).
 
     (B, m), (B,) -> (C, m), (C,); an absent class has a zero row and count 0.
     """
@@ -17,12 +17,12 @@ def class_prototypes(embeddings: Tensor, labels: Tensor, num_classes: int) -> tu
 
 
 def external_prototypes(public_prototypes: Tensor) -> Tensor:
-    """Uniform mean over the clients, Eq. (14): (clients, C, m) -> (C, m)."""
+    """Return the uniform mean over the clients, Eq. (14): (clients, C, m) -> (C, m)."""
     return public_prototypes.to(torch.float64).mean(dim=0).to(public_prototypes.dtype)
 
 
 def global_prototypes(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over the clients that hold the class, weighted by how many samples they hold, Eq. (15).
+    """Return the mean over the clients that hold the class, weighted by their sample counts, Eq. (15).
 
     (clients, C, m), (clients, C) -> (C, m), defined (C,); rows of clients without the class are not read.
     """
@@ -34,7 +34,7 @@ def global_prototypes(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tenso
 
 
 def alignment_loss(embeddings: Tensor, labels: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
-    """Mean over the batch of the squared distance to the own class's anchor, Eq. (17).
+    """Return the batch mean of the squared distance to the own class's anchor, Eq. (17).
 
     A sample whose class has no anchor contributes 0. Anchors are chosen, not multiplied by 0: they may be NaN.
     """

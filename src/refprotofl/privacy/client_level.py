@@ -17,7 +17,7 @@ from refprotofl.core import streams
 from refprotofl.core.errors import PrivacyError
 from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Aggregator, Upload
+from refprotofl.methods.base.aggregation import Aggregator, Upload
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import Method
 from refprotofl.privacy.accounting import Relation, Spent, bounded, epsilon
@@ -95,16 +95,15 @@ def is_stateless(experiment: Experiment) -> bool:
     """Return whether clients keep no part of the model, no batch statistics and no error feedback."""
     method, norm = find_method(experiment.method), experiment.model.norm
     whole = set(method.shared(experiment)) == set(ALL) and norm != "batch-local"
-    return whole and method.feedback(experiment) == "none"
+    return whole and not method.feedback(experiment).client_memory
 
 
-class NoisedSum:
+class NoisedSum(Aggregator):
     """An aggregator: changes clipped to the norm `clip`, summed, noised, divided by the `expected` clients."""
-
-    holds: ClassVar[bool] = False
 
     def __init__(self, clip: float, noise: float, expected: int, draw: Callable[[], np.random.Generator]) -> None:
         """`draw` returns the stream of the noise, a new one for each sum."""
+        super().__init__()
         self._clip = clip
         self._noise = noise
         self._expected = expected
@@ -114,7 +113,7 @@ class NoisedSum:
         summed, sent = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.bool)
         for upload in uploads:
             short = upload.change * min(1.0, self._clip / max(float(upload.change.norm()), 1e-300))
-            indices = slice(None) if upload.places is None else upload.places
+            indices = slice(None) if upload.indices is None else upload.indices
             summed[indices] += short
             sent[indices] = True
         summed += self._noise * self._clip * torch.from_numpy(self._draw().standard_normal(size))

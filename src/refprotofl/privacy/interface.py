@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from refprotofl.methods.aggregators.aggregation import Aggregator
+    from refprotofl.methods.base.aggregation import Aggregator
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.declaration import Method
     from refprotofl.models import SplitModel

@@ -1,40 +1,44 @@
-"""Which runs may stand in one table: those that differ in the method, in the seed, and in nothing else unsaid."""
+"""Comparable runs: they differ in the method, the seed and the keys that their rows name, and in nothing else."""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import InputError
-from refprotofl.experiment import differences
-from refprotofl.methods.catalogue import TABLES
+from refprotofl.core.errors import InputError, RefProtoFLError
+from refprotofl.experiment import Experiment, differences
+from refprotofl.federation.provenance import changed_since
+from refprotofl.methods.catalogue import TABLES, find_method
+from refprotofl.records.safe_io import read_json
+from refprotofl.records.summary import Summary, read_summary
 from refprotofl.studies.results import Result
 
-# What belongs to a method, not to the data, the model and its training.
+# Keys of a method, in contrast to those of the data, the model and its training.
 METHOD_KEYS = {"method", "share", "compress", "own", *TABLES}
 
-# What runs are paired by and scored on: no row's name makes these comparable.
+# Keys that runs are paired by and scored on: they must be equal even if rows name them.
 COMMON = {
     *("dataset", "train-limit", "clients", "partition", "alpha", "min-size", "resize", "crop"),
     *("validation", "evaluate", "test"),
 }
 
-_FOLLOWS = {"input"}  # from the data, which are compared by their digest, and from other keys
-_SETTLED = {"public.coverage": ("public.classes", "public.per-class")}  # what a key is spelt out as
+_FOLLOWS = {"input"}  # follows from other keys and from the data, which are compared by their digest
+_SETTLED = {"public.coverage": ("public.classes", "public.per-class")}  # keys that resolving sets from another
 
 Plain = dict[str, Any]  # an experiment's plain values
 
 
 def check_comparable(results: Sequence[Result], allowed: Collection[str] = ()) -> None:
-    """InputError naming what else the runs differ in than method and seed: keys, data, code, versions.
+    """InputError if runs differ in more than method and seed: in keys, data, code or versions.
 
-    `allowed` are dotted keys that may differ, because the rows' names say so; those of COMMON never may.
+    `allowed` are dotted keys that may differ because the rows name them; those of COMMON never may.
     """
     experiments = [result["summary"]["experiment"] for result in results]
     _refuse([*_other_settings(experiments, allowed), *_other_origins(results)])
 
 
 def check_settings(experiments: Sequence[Plain], allowed: Collection[str] = ()) -> None:
-    """The same before anything was run, as far as the experiments tell."""
+    """The same check before any run, on experiments alone."""
     _refuse(_other_settings(experiments, allowed))
 
 
@@ -52,14 +56,14 @@ def _other_settings(experiments: Sequence[Plain], allowed: Collection[str]) -> l
 
 
 def _as_asked(plain: Plain) -> Plain:
-    """Classes that were drawn, by coverage and seed, are not what the user asked for."""
+    """Return the experiment without public classes that were drawn from the coverage and seed."""
     public = plain.get("public", {})
     drawn = public.get("coverage", 1.0) < 1
     return {**plain, "public": _without(public, {"classes"})} if drawn else plain
 
 
 def _without(plain: Plain, ignored: Collection[str], prefix: str = "") -> Plain:
-    """Without these dotted keys, and without tables that have nothing left."""
+    """Return the experiment without these dotted keys, and without tables that are empty then."""
     kept = {}
     for name, value in plain.items():
         if f"{prefix}{name}" in ignored:
@@ -71,12 +75,34 @@ def _without(plain: Plain, ignored: Collection[str], prefix: str = "") -> Plain:
 
 
 def _other_origins(results: Sequence[Result]) -> Iterator[str]:
-    """What is not on record does not count."""
+    """Yield differences of data, code and versions; unrecorded ones are ignored."""
     origins = [result["origin"] for result in results if result["origin"] is not None]
     if len({origin["data"] for origin in origins} - {None}) > 1:
-        yield "the data that they were run on"
+        yield "their data"
     for name in sorted({name for origin in origins for name in origin["code"]}):
         if len({origin["code"][name] for origin in origins if name in origin["code"]}) > 1:
             yield f"the code of {name}"
     if len({origin["results"] for origin in origins}) > 1:
-        yield "the numbers that their versions of refprotofl compute"
+        yield "their version of refprotofl, which computes other numbers"
+
+
+def baseline_of(experiment: Experiment, method: str) -> Experiment:
+    """Return the same experiment with another method and that method's defaults."""
+    find_method(method)
+    kept = {name: value for name, value in experiment.plain().items() if name not in METHOD_KEYS}
+    return Experiment.parse({**kept, "method": method})
+
+
+def finished_run(place: Path, experiment: Experiment, data: Path | None = None) -> Summary | None:
+    """Return the summary of a finished run of this resolved experiment in a folder of `place`, if there is one.
+
+    Runs whose data or code changed since are ignored.
+    """
+    for file in sorted(place.glob("*/experiment.json")):
+        try:
+            stored = read_json(file).get("hash")
+            if stored == experiment.hash and not changed_since(file.parent, experiment, data):
+                return read_summary(file.parent / "summary.json")
+        except (OSError, ValueError, AttributeError, RefProtoFLError):
+            continue  # not a run folder, or an unfinished or damaged one
+    return None

@@ -1,4 +1,4 @@
-"""Several methods on the same partitions, initial weights and cohorts, each a row over its seeds."""
+"""Rows of a comparison: each method over its seeds, on the same partitions, initial weights and cohorts."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -10,6 +10,7 @@ from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
@@ -18,49 +19,53 @@ from refprotofl.studies.results import Point, Result
 from refprotofl.studies.trials import Trial
 
 _Run = TypeVar("_Run")
-_Told = TypeVar("_Told")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class Difference:
+    """The paired difference of a row to the baseline."""
+
     paired: Paired
-    p_holm: float | None  # its p-value among those of all methods that are set against the baseline
+    p_holm: float | None  # corrected for the number of rows compared with the baseline
 
 
 @dataclass(frozen=True)
 class Against:
+    """The differences of a row to the baseline."""
+
     baseline: str
-    differences: dict[str, Difference]  # by protocol, where both have it and a seed in common
+    differences: dict[str, Difference]  # by protocol that both have, with a seed in common
 
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """One method over all seeds; a protocol that the method does not have is absent."""
+    """One row over all seeds; protocols that the method lacks are absent."""
 
     name: str
     method: str
-    share: str  # what its clients really share: adapter, full, nothing, or parts by name
+    share: str  # the parts that its clients share: adapter, full, nothing, or names
     accuracy: dict[str, Estimate]
     values: dict[str, dict[int, float]]  # the accuracies by protocol and seed
     worst: dict[str, float]  # the worst client's accuracy by protocol, mean over seeds
     client_spread: dict[str, float]  # standard deviation over clients by protocol, mean over seeds
     last: dict[str, Estimate]  # of each run's mean over its last evaluations, by protocol
-    evaluations: int  # that `last` is over; with fewer than 2 there is none
-    bytes: dict[str, float]  # means: uplink, downlink, one_off and their total; evaluation is apart
-    local_epochs: float  # passes over their own data that all clients made in all rounds and after the last
-    steps: float | None  # of their optimisers meanwhile; None where a run did not count them
+    evaluations: int  # averaged in `last`, which is empty with fewer than 2
+    bytes: dict[str, float]  # means: uplink, downlink, one_off and their total; without evaluation
+    local_epochs: float  # of all clients, in all rounds and after the last
+    steps: float | None  # of the clients' optimisers; None if a run did not count them
     seconds: float
-    facts: dict[str, dict[int, float | int | str]]  # what the method tells of itself, by seed
-    notes: tuple[str, ...]  # where it departs from what its authors published
+    facts: dict[str, dict[int, float | int | str]]  # reported by the method, by seed
+    notes: tuple[str, ...]  # differences to the published method
     runs: tuple[str, ...]  # the folders
     metrics: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # by protocol and name, accuracy included
-    asked: str = ""  # the method with its switches, where the name does not say them
-    privacy: Spent | None = None  # the worst of all seeds, where something is protected
-    against: Against | None = None  # of the baseline itself, and where there is none: None
+    asked: str = ""  # the method with its switches, if the name is another
+    privacy: Spent | None = None  # the largest epsilon of all seeds, if anything is protected
+    against: Against | None = None  # None for the baseline itself
 
 
 def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[OverSeeds]:
-    """A row for each name; `last` evaluations are averaged, or as many as all runs have."""
+    """Return a row for each name; the `last` evaluations are averaged, or as many as all runs have."""
     by_name: dict[str, list[tuple[Trial, Result]]] = {}
     for trial, result in results:
         by_name.setdefault(trial.name, []).append((trial, result))
@@ -69,7 +74,7 @@ def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[Ove
 
 
 def against(rows: Sequence[OverSeeds], baseline: str) -> list[OverSeeds]:
-    """The same rows, each but the baseline with its paired difference to it; p-values are corrected by protocol."""
+    """Return the rows with their paired differences to the baseline; p-values are corrected by protocol."""
     base = {row.name: row for row in rows}[baseline]
     others = [row for row in rows if row is not base]
     found: dict[str, dict[str, Difference]] = {row.name: {} for row in others}
@@ -82,7 +87,7 @@ def against(rows: Sequence[OverSeeds], baseline: str) -> list[OverSeeds]:
 
 
 def headline(rows: Sequence[OverSeeds]) -> str:
-    """The protocol that all rows are read by first."""
+    """Return the protocol that the table leads with: `global` if all rows have it."""
     return "global" if all("global" in row.accuracy for row in rows) else "personal"
 
 
@@ -114,7 +119,7 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
             fact: {seed: found["facts"][fact] for seed, found in summaries.items() if fact in found.get("facts", {})}
             for fact in facts
         },
-        notes=(*method.notes, *ran.compress.notes),
+        notes=(*method.notes, *create_compressor(ran).notes),
         runs=tuple(str(trial.folder) for trial, _ in runs),
         metrics=_metrics(summaries.values()),
         privacy=_privacy(summaries.values()),
@@ -122,16 +127,16 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
 
 
 def _privacy(summaries: Collection[Summary]) -> Spent | None:
-    """Seeds deal samples to clients in their own ways: what is told is the largest epsilon, or that there is none."""
+    """Return the largest epsilon of all seeds, whose partitions differ; unbounded is the largest."""
     found = [summary["privacy"] for summary in summaries if "privacy" in summary]
     return max(found, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"], default=None)
 
 
-def _by_protocol(runs: Collection[_Run], told: Callable[[_Run, str], _Told | None]) -> dict[str, list[_Told]]:
-    """What each run tells, for the protocols that none lacks, as an older run may."""
-    found = {protocol: [told(run, protocol) for run in runs] for protocol in PROTOCOLS}
-    known = {protocol: [one for one in all_told if one is not None] for protocol, all_told in found.items()}
-    return {protocol: all_told for protocol, all_told in known.items() if len(all_told) == len(runs)}
+def _by_protocol(runs: Collection[_Run], value: Callable[[_Run, str], _Value | None]) -> dict[str, list[_Value]]:
+    """Return a value of each run, by the protocols that all runs have."""
+    found = {protocol: [value(run, protocol) for run in runs] for protocol in PROTOCOLS}
+    known = {protocol: [one for one in values if one is not None] for protocol, values in found.items()}
+    return {protocol: values for protocol, values in known.items() if len(values) == len(runs)}
 
 
 def _metrics(summaries: Collection[Summary]) -> dict[str, dict[str, Estimate]]:

@@ -1,7 +1,4 @@
-"""The numbers behind the formulas of what a method sends in a round.
-
-What every method costs, for one experiment's model and data.
-"""
+"""The communication cost of methods: the values of their formulas for one experiment's model and data."""
 
 import ast
 import operator
@@ -25,7 +22,7 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def symbols(cost: Cost, experiment: Experiment, shared: int) -> dict[str, int]:
-    """The symbols' values, with this many shared parameters."""
+    """Return the values of the formulas' symbols, with `shared` parameters shared."""
     public = experiment.public
     return {
         "P": shared,
@@ -38,7 +35,7 @@ def symbols(cost: Cost, experiment: Experiment, shared: int) -> dict[str, int]:
 
 
 def evaluate(formula: str, symbols: Mapping[str, int]) -> int:
-    """The number that a formula of sums and products stands for."""
+    """Evaluate a formula of sums and products."""
     return _value(ast.parse(formula, mode="eval").body, symbols)
 
 
@@ -54,7 +51,7 @@ def _value(node: ast.expr, symbols: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class CostRow:
-    """What one method shares and sends, a client and round."""
+    """The values that a client shares and sends in a round of one method."""
 
     name: str
     line: str
@@ -66,7 +63,7 @@ class CostRow:
 
 
 def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
-    """Every method's cost for this experiment's model and data."""
+    """Return the cost of every method for this experiment's model and data."""
     resolved = resolve(experiment, load_federated(experiment, data))
     rows = []
     for name, method in METHODS.items():
@@ -79,5 +76,5 @@ def cost_rows(experiment: Experiment, data: Path | None) -> list[CostRow]:
 
 
 def words(shared: Parts) -> str:
-    """What clients share: adapter, full, nothing, or parts by name."""
+    """Return the shared parts in words: adapter, full, nothing, or names."""
     return {ALL: "full", ADAPTER: "adapter", (): "nothing"}.get(shared, ", ".join(shared))

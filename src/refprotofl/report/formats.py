@@ -1,7 +1,4 @@
-"""A row of a comparison as plain values: nested for programs, flat for spreadsheets.
-
-A comparison as text for people, papers, spreadsheets and programs.
-"""
+"""The formats of a comparison: the columns of its tables, Markdown, LaTeX, CSV and JSON."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,7 +16,7 @@ from refprotofl.report.tables import as_markdown as table_as_markdown
 
 
 def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
-    """By name; `headline` is the protocol that the table is read by."""
+    """Return a row as nested plain values; `headline` is the protocol that the table leads with."""
     accuracy = {
         protocol: {"mean": found.mean, "half_width": found.half_width, "values": row.values[protocol]}
         for protocol, found in row.accuracy.items()
@@ -53,7 +50,7 @@ def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
 
 
 def _against(row: OverSeeds, headline: str) -> dict[str, Any] | None:
-    """The headline's difference, and all of them by protocol."""
+    """Return the headline's difference, and all differences by protocol."""
     if row.against is None:
         return None
     found = row.against.differences
@@ -80,7 +77,7 @@ def _difference(found: Difference | None) -> dict[str, Any]:
 
 
 def flat(row: OverSeeds, protocols: Sequence[str]) -> dict[str, object]:
-    """By column; every row has the same ones."""
+    """Return a row as plain values by column, the same columns for all rows."""
     line: dict[str, object] = {"method": row.name, "share": row.share, "seeds": len(row.runs)}
     for protocol in protocols:
         line |= _flat_accuracy(row, protocol)
@@ -109,13 +106,13 @@ def _flat_accuracy(row: OverSeeds, protocol: str) -> dict[str, object]:
     }
 
 
-Cells = tuple[list[str], list[list[str]]]  # headings, and for each method what stands under them
+Cells = tuple[list[str], list[list[str]]]  # headings, and the cells of each row
 
 BYTES = {"uplink": "uplink", "downlink": "downlink", "one_off": "one-off", "total": "total"}
 
 
 def accuracies(rows: Sequence[OverSeeds]) -> Cells:
-    """What each method shares, how good it is by the headline's protocol and how sure that is; then the others."""
+    """Return the columns of accuracy: the shared parts, the headline's protocol with its difference, the others."""
     first, by_client = headline(rows), _by_client(rows)
     columns = {
         "shares": [row.share for row in rows],
@@ -131,12 +128,12 @@ def accuracies(rows: Sequence[OverSeeds]) -> Cells:
         for protocol in _protocols(rows)
         if protocol != first
     }
-    told = {name: cells for name, cells in columns.items() if name in ("shares", first) or set(cells) != {"-"}}
-    return list(told), [list(line) for line in zip(*told.values(), strict=True)]
+    shown = {name: cells for name, cells in columns.items() if name in ("shares", first) or set(cells) != {"-"}}
+    return list(shown), [list(line) for line in zip(*shown.values(), strict=True)]
 
 
 def _by_client(rows: Sequence[OverSeeds]) -> str:
-    """The protocol that clients are told apart by: under the one global model they differ in their data alone."""
+    """Return the protocol of columns about single clients: under one global model these differ by their data alone."""
     first = headline(rows)
     return first if PROTOCOLS[first].per_client else "own"
 
@@ -148,7 +145,7 @@ def _differences(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
 
 
 def difference(found: Difference | None) -> str:
-    """In points, with what can be said of it: a p-value only where the interval does not contain 0."""
+    """Return a difference in points with its interval, and a p-value unless the interval contains 0."""
     if found is None:
         return "-"
     mean, half_width = f"{100 * found.paired.mean:+z.2f}", found.paired.half_width
@@ -159,7 +156,7 @@ def difference(found: Difference | None) -> str:
 
 
 def short_difference(found: Difference | None) -> str:
-    """The same for a narrow column: a star where the corrected p-value is below 0.05."""
+    """Return a difference for a narrow column, with a star if its corrected p-value is below 0.05."""
     if found is None:
         return "-"
     mean, half_width = f"{100 * found.paired.mean:+z.2f}", found.paired.half_width
@@ -174,12 +171,12 @@ def _p_value(p: float) -> str:
 
 
 def points(share: float | None) -> str:
-    """Percent of which the sign is in the heading."""
+    """Return a share in points, without a percent sign."""
     return "-" if share is None else f"{100 * share:.2f}"
 
 
 def legend(rows: Sequence[OverSeeds]) -> list[str]:
-    """What the columns of accuracies mean."""
+    """Return the explanations of the columns of accuracy."""
     first, headings, evaluations = headline(rows), accuracies(rows)[0], rows[0].evaluations
     lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *_difference_legend(rows, first)]
     lines += dict.fromkeys(f"epsilon: {epsilon_meaning(row.privacy)}" for row in rows if row.privacy is not None)
@@ -219,7 +216,7 @@ def metric_values(rows: Sequence[OverSeeds]) -> Cells:
 
 
 def efforts(rows: Sequence[OverSeeds]) -> Cells:
-    """What each method took: bytes, passes over the data, time."""
+    """Return the columns of cost: bytes, local epochs, steps and time."""
     headings = [*BYTES.values(), "local epochs", "steps", "seconds"]
     return headings, [
         [
@@ -247,7 +244,7 @@ def with_interval(value: Estimate | None) -> str:
 
 
 def footnotes(rows: Sequence[OverSeeds]) -> list[str]:
-    """What names stand for, what methods tell of themselves, where they depart from what their authors published."""
+    """Return the footnotes: methods behind names, method notes, and differences to the published methods."""
     return [
         line
         for row in rows
@@ -260,12 +257,12 @@ def _notes(row: OverSeeds) -> list[str]:
 
 
 def _facts(row: OverSeeds) -> list[str]:
-    told = "; ".join(f"{fact.replace('_', ' ')} {_told(values)}" for fact, values in row.facts.items())
-    return [f"{row.name}: {told}"] if told else []
+    facts = "; ".join(f"{fact.replace('_', ' ')} {_over_seeds(values)}" for fact, values in row.facts.items())
+    return [f"{row.name}: {facts}"] if facts else []
 
 
-def _told(values: dict[int, Any]) -> str:
-    """Once if all seeds agree, else seed by seed."""
+def _over_seeds(values: dict[int, Any]) -> str:
+    """Return a fact once if all seeds agree, else seed by seed."""
     shown = {seed: f"{value:.4g}" if isinstance(value, float) else str(value) for seed, value in values.items()}
     if len(set(shown.values())) == 1:
         return next(iter(shown.values()))
@@ -277,7 +274,7 @@ def as_json(rows: Sequence[OverSeeds], title: str = "") -> str:
 
 
 def as_csv(rows: Sequence[OverSeeds], title: str = "") -> str:
-    """Plain numbers, shares of 1 and bytes."""
+    """Return CSV of plain numbers: accuracies from 0 to 1, and bytes."""
     lines = [{**flat(row, _protocols(rows)), "notes": "; ".join(footnotes([row]))} for row in rows]
     return csv_of(lines)
 
@@ -291,7 +288,7 @@ def as_latex(rows: Sequence[OverSeeds], title: str) -> str:
 
 
 def _table(rows: Sequence[OverSeeds], title: str) -> Table:
-    """With the headline's cell, which is the third, marked by how the method stands."""
+    """Return the comparison as a table; the headline's cell, the third, is marked by its standing."""
     headings, lines = _all_cells(rows)
     entries = [
         tuple(Entry(cell, standing if place == 2 else "behind") for place, cell in enumerate(line))
@@ -301,7 +298,7 @@ def _table(rows: Sequence[OverSeeds], title: str) -> Table:
 
 
 def _standings(rows: Sequence[OverSeeds]) -> list[Standing]:
-    """Of two methods or more: one alone is not the best of anything."""
+    """Return the standings of two rows or more; a single row is not marked."""
     found = standings([row.values.get(headline(rows), {}) for row in rows])
     return found if len(rows) > 1 else ["behind"] * len(rows)
 

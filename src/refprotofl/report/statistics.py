@@ -1,4 +1,4 @@
-"""What numbers by seed and by client say, and how sure it is."""
+"""Statistics over seeds and clients: intervals, paired differences, corrected p-values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,20 +31,20 @@ class Paired:
 
     @property
     def within_noise(self) -> bool | None:
-        """Whether the interval contains 0; without one nothing is claimed."""
+        """Whether the interval contains 0; None without an interval."""
         return None if self.half_width is None else abs(self.mean) <= self.half_width
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How unequal the clients of one run fare."""
+    """The spread of accuracy over the clients of one run."""
 
     worst: float
-    deviation: float  # of these very clients, not an estimate for others
+    deviation: float  # standard deviation of these clients, not an estimate for others
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """By Student's t distribution: seeds are few, and their spread is itself an estimate."""
+    """Estimate the mean by Student's t distribution."""
     count = len(values)
     if count < 2:
         return Estimate(fmean(values), None, count)
@@ -52,7 +52,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Paired | None:
-    """By Student's t on the differences, seed by seed; None where no seed is in both."""
+    """Estimate the mean difference by Student's t; None if no seed is in both."""
     common = sorted(values.keys() & baseline.keys())
     if not common:
         return None
@@ -61,7 +61,7 @@ def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Paired
 
 
 def _p_value(found: Estimate) -> float | None:
-    """Two-sided, that the mean is 0; from the interval, so that the two cannot disagree."""
+    """Return the two-sided p-value of a zero mean, from the interval, so that the two agree."""
     from scipy.stats import t
 
     if found.half_width is None:
@@ -79,7 +79,7 @@ def _critical(count: int) -> float:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """The p-values adjusted for their number, step by step from the smallest (Holm 1979); what is None stays so."""
+    """Adjust p-values for their number, step by step from the smallest (Holm 1979); None stays None."""
     known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
     adjusted: list[float | None] = [None] * len(ps)
     reached = 0.0
@@ -90,9 +90,9 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
-    """Who has the highest mean, and who is within noise of it by the paired interval; without values one is behind.
+    """Mark the highest mean as best, and rivals within noise of it by the paired interval; all others are behind.
 
-    Only those with most of the seeds can be the best: means over other seeds are not comparable.
+    Only a rival with the largest number of seeds can be the best: means over fewer seeds are not comparable.
     """
     most = max(map(len, rivals), default=0)
     means = [fmean(values.values()) if values and len(values) == most else -math.inf for values in rivals]
@@ -108,6 +108,6 @@ def _standing(values: Mapping[int, float], best: Mapping[int, float]) -> Standin
 
 
 def spread(clients: Sequence[float | None]) -> Spread | None:
-    """Over the clients of one run; those that were not evaluated are None and left out."""
+    """Return the spread over the clients of one run; clients that were not evaluated are None and left out."""
     known = [value for value in clients if value is not None]
     return Spread(min(known), pstdev(known)) if known else None

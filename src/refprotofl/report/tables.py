@@ -1,4 +1,4 @@
-"""A table as text for people and papers, and as plain numbers for spreadsheets and programs."""
+"""Tables, and their formats: Markdown, LaTeX, CSV and JSON."""
 
 import csv
 import io
@@ -19,22 +19,24 @@ _IN_LATEX: dict[Standing, str] = {"best": r"\textbf{{{}}}", "within noise": r"{}
 
 @dataclass(frozen=True)
 class Entry:
+    """A cell of a table."""
+
     text: str
-    standing: Standing = "behind"  # the best is set in bold, what is within noise of it is marked
+    standing: Standing = "behind"  # the best is bold; those within noise of it are marked
 
 
 @dataclass(frozen=True)
 class Table:
-    """The first `left` columns are words, the others numbers."""
+    """A table; its first `left` columns are words, the others numbers."""
 
     name: str  # of its files
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
-    records: tuple[dict[str, Any], ...] = ()  # the same as plain numbers, one for each line of a spreadsheet
+    records: tuple[dict[str, Any], ...] = ()  # the same as plain numbers, one record per line
     notes: tuple[str, ...] = ()
     left: int = 1
-    about: dict[str, Any] = field(default_factory=dict)  # what the numbers come from, for programs
+    about: dict[str, Any] = field(default_factory=dict)  # the origin of the numbers, for JSON
 
 
 def as_markdown(table: Table) -> str:
@@ -46,7 +48,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """For the package booktabs."""
+    """Return LaTeX for the package booktabs."""
     rows = [[_IN_LATEX[entry.standing].format(_signed(for_latex(entry.text))) for entry in row] for row in table.rows]
     shown = [" & ".join(line) + r" \\" for line in (map(for_latex, table.headings), *rows)]
     beneath = [rf"\par\footnotesize {for_latex(note)}" for note in table.notes]
@@ -70,7 +72,7 @@ def as_latex(table: Table) -> str:
 
 
 def _signed(cell: str) -> str:
-    """A number's sign is a minus, not a hyphen."""
+    """Replace the hyphen of a negative number by a minus sign."""
     return re.sub(r"^-(?=\d)", "$-$", cell)
 
 
@@ -79,7 +81,7 @@ def as_csv(table: Table) -> str:
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:
-    """A line for each, a column for each name that any of them has."""
+    """Return CSV with a line per record, and a column for each name in any of them."""
     headings = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -98,7 +100,7 @@ WRITERS: dict[str, Callable[[Table], str]] = {"md": as_markdown, "tex": as_latex
 
 
 def write_table(folder: Path, table: Table) -> list[Path]:
-    """In all formats, side by side."""
+    """Write the table in all formats; return the paths."""
     make_folders(folder)
     paths = {suffix: folder / f"{table.name}.{suffix}" for suffix in WRITERS}
     for suffix, path in paths.items():

@@ -1,9 +1,4 @@
-"""What a run's events are to a tracker: numbers by name and round.
-
-Where numbers go: TensorBoard, MLflow, or a CSV file.
-
-From events.jsonl to a tracker, after the fact or while the run goes on.
-"""
+"""Export of a run's events to TensorBoard, MLflow or a CSV file, after the run or during it."""
 
 import csv
 import math
@@ -26,11 +21,11 @@ Scalar = tuple[str, int, float]  # name, round, value
 
 
 class Scalars:
-    """Events in, numbers out; sums run over all rounds that it was shown."""
+    """Turns events into named numbers per round; bytes are cumulative."""
 
     def __init__(self) -> None:
         self._sent = {"up": 0, "down": 0, "one_off": 0}
-        self._dropped = 0  # in the round that the next event of this name ends
+        self._dropped = 0  # in the current round
 
     def of(self, event: Event) -> Iterator[Scalar]:
         number = int(event.get("round", 0))
@@ -69,7 +64,7 @@ class Scalars:
 
 Tracker = Literal["tensorboard", "mlflow", "csv"]
 
-_NAME = re.compile(r"[^\w/. -]+", re.ASCII)  # what MLflow does not take in a name
+_NAME = re.compile(r"[^\w/. -]+", re.ASCII)  # not allowed in names by MLflow
 _LONGEST = 250  # characters of a setting's value
 
 
@@ -84,13 +79,13 @@ class Writer(Protocol):
 
 
 def open_writer(to: Tracker, out: Path, name: str, settings: Mapping[str, object]) -> Writer:
-    """`out` is a folder, of a CSV file the file; `settings` are the experiment's, by dotted key."""
+    """Open a writer. `out`: a folder, or the CSV file; `settings`: the experiment's, by dotted key."""
     kinds: dict[Tracker, type[Writer]] = {"tensorboard": _TensorBoard, "mlflow": _MLflow, "csv": _Csv}
     return kinds[to](out, name, settings)
 
 
 class _Csv:
-    """A line a number: name, round, value."""
+    """One line per number: name, round, value."""
 
     def __init__(self, out: Path, name: str, settings: Mapping[str, object]) -> None:
         try:
@@ -125,8 +120,8 @@ class _TensorBoard:
         except ImportError:
             raise _missing("tensorboard", "tensorboardX") from None
         self._writer = SummaryWriter(str(out))
-        told = "\n".join(f"    {for_terminal(key)} = {for_terminal(value)}" for key, value in settings.items())
-        self._writer.add_text("experiment", told)
+        lines = "\n".join(f"    {for_terminal(key)} = {for_terminal(value)}" for key, value in settings.items())
+        self._writer.add_text("experiment", lines)
 
     def write(self, scalar: Scalar) -> None:
         name, number, value = scalar
@@ -141,7 +136,7 @@ class _TensorBoard:
 
 
 class _MLflow:
-    """One run of the experiment `refprotofl` in a local store, or wherever MLFLOW_TRACKING_URI says."""
+    """One run of the experiment `refprotofl`, in a local store or at MLFLOW_TRACKING_URI."""
 
     def __init__(self, out: Path, name: str, settings: Mapping[str, object]) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -161,7 +156,7 @@ class _MLflow:
             for key, value in settings.items():
                 self._client.log_param(self._run, _plain(key)[:_LONGEST], for_terminal(value)[:_LONGEST])
         except self._failed as problem:
-            raise MachineError(f"MLflow at {for_terminal(address)} does not take the run: {_first(problem)}") from None
+            raise MachineError(f"MLflow at {for_terminal(address)} rejected the run: {_first(problem)}") from None
 
     def write(self, scalar: Scalar) -> None:
         name, number, value = scalar
@@ -169,17 +164,17 @@ class _MLflow:
             try:
                 self._client.log_metric(self._run, _plain(name), value, step=number)
             except self._failed as problem:
-                raise MachineError(f"MLflow did not take a number: {_first(problem)}") from None
+                raise MachineError(f"MLflow rejected a number: {_first(problem)}") from None
 
     def flush(self) -> None:
-        """Every number is there once it is written."""
+        """Do nothing: every number is stored when it is written."""
 
     def close(self, finished: bool) -> None:
         self._client.set_terminated(self._run, "FINISHED" if finished else "RUNNING")
 
 
 def _local_store(out: Path) -> str:
-    """A folder of files: the only store that mlflow-skinny has without a server."""
+    """Return the address of a file store, the only one that mlflow-skinny has without a server."""
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     out.mkdir(parents=True, exist_ok=True)
     return out.absolute().as_uri()
@@ -203,11 +198,11 @@ POLL = 1.0
 def export_log(
     run_folder: Path, to: Tracker, out: Path, follow: bool = False, wait: Callable[[float], object] = time.sleep
 ) -> int:
-    """Writes a run's numbers and gives how many; with `follow` until the run has ended."""
+    """Write a run's numbers and return their count; with `follow`, until the run has ended."""
     if not is_run(run_folder):
         raise InputError(f"{run_folder} is not a run folder: it has no experiment.json.")
     reader, scalars, written = RunReader(run_folder), Scalars(), 0
-    writer = open_writer(to, out, run_folder.absolute().name, flat(reader.told.experiment.plain()))
+    writer = open_writer(to, out, run_folder.absolute().name, flat(reader.run.experiment.plain()))
     try:
         while True:
             for _, event in reader.read():
@@ -215,8 +210,8 @@ def export_log(
                     writer.write(scalar)
                     written += 1
             writer.flush()
-            if not follow or reader.told.ended:
+            if not follow or reader.run.ended:
                 return written
             wait(POLL)
     finally:
-        writer.close(reader.told.ended)
+        writer.close(reader.run.ended)

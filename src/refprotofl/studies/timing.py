@@ -40,8 +40,8 @@ class Pace:
 
 def passes(experiment: Experiment) -> float:
     """Return the passes over all clients' data in all rounds, and after the last one."""
-    method, batch = find_method(experiment.method), experiment.train.batch_size
-    closing = create_mechanism(experiment).finetune_steps(SAMPLES) / math.ceil(SAMPLES / batch)
+    method = find_method(experiment.method)
+    closing = create_mechanism(experiment).finetune_steps(SAMPLES) / experiment.train.steps_per_epoch(SAMPLES)
     return experiment.fraction * (experiment.rounds * max(1, method.local_epochs(experiment)) + closing)
 
 

@@ -1,4 +1,4 @@
-"""The page over HTTP: for who knows the token, asks this very host, and only reads."""
+"""The page over HTTP: only for GET requests with the token that name this host."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from refprotofl.core.errors import InputError
 from refprotofl.report.live import web_server as live_server
-from refprotofl.report.live.follower import Following
+from refprotofl.report.live.follower import Follower
 from refprotofl.report.live.web_server import MOST_CONNECTIONS, LiveServer, listen
 
 
@@ -25,7 +25,7 @@ def folder(brief_run: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[LiveServer]:
-    made = LiveServer(Following(folder), "127.0.0.1", listen("127.0.0.1", 0), "t0ken")
+    made = LiveServer(Follower(folder), "127.0.0.1", listen("127.0.0.1", 0), "t0ken")
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield made
@@ -128,17 +128,17 @@ def test_events_are_numbered_by_their_lines(server: LiveServer, folder: Path) ->
     assert [int(one["id"]) for one in found] == list(range(1, len(names) + 1))
 
 
-def test_who_comes_back_is_told_what_it_missed(server: LiveServer, folder: Path) -> None:
+def test_a_viewer_that_reconnects_receives_the_missed_events(server: LiveServer, folder: Path) -> None:
     lines = len((folder / "events.jsonl").read_text().splitlines())
     assert [one["id"] for one in events(server, 2, str(lines - 2))] == [str(lines - 1), str(lines)]
     assert events(server, 1, "<script>")[0]["id"] == "1"
 
 
-def test_a_new_line_is_told_at_once(server: LiveServer, folder: Path) -> None:
+def test_a_new_line_is_sent_at_once(server: LiveServer, folder: Path) -> None:
     path = folder / "events.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    server.following.page()
+    server.follower.page()
     timer = threading.Timer(0.3, lambda: path.write_bytes(path.read_bytes() + lines[-1]))
     timer.start()
     (last,) = events(server, 1, str(len(lines) - 1))
@@ -167,8 +167,8 @@ def drip(connection: socket.socket, stop: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("opening", [b"", b"GET /t0ken/ HTTP/1.1\r\nHost: "])
-def test_slow_connections_keep_nobody_out(server: LiveServer, monkeypatch: pytest.MonkeyPatch, opening: bytes) -> None:
-    """As many as may wait, and more: an honest request is answered at once all the same."""
+def test_slow_connections_block_no_viewer(server: LiveServer, monkeypatch: pytest.MonkeyPatch, opening: bytes) -> None:
+    """Open more connections than may wait: an honest request is still answered at once."""
     monkeypatch.setattr(live_server, "MOST_WAITING", 20)
     stop = threading.Event()
     slow = [socket.create_connection(("127.0.0.1", port(server)), timeout=10) for _ in range(30)]
@@ -233,26 +233,26 @@ def test_a_damaged_folder_is_a_note_on_the_page_not_an_error(server: LiveServer,
     (folder / "events.jsonl").write_text('{"event": "</script>"\n')
     status, _, body = ask(server, "/t0ken/page.json")
     assert status == 200
-    assert "is no event of ours" in json.loads(body)["notes"][0]
+    assert "is not a valid event" in json.loads(body)["notes"][0]
 
 
 def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path, brief_run: Path) -> None:
-    following = Following(tmp_path / "run")
-    assert following.page().progress == {"waiting": True}
+    follower = Follower(tmp_path / "run")
+    assert follower.page().progress == {"waiting": True}
     shutil.copytree(brief_run, tmp_path / "run")
-    assert following.page().progress is not None
-    assert json.loads(following.page_json())["progress"]["done"] == 3
+    assert follower.page().progress is not None
+    assert json.loads(follower.page_json())["progress"]["done"] == 3
 
 
 def test_a_folder_of_runs_is_watched_as_one_page(tmp_path: Path, brief_run: Path) -> None:
     for name in ("a", "b"):
         shutil.copytree(brief_run, tmp_path / "grid" / name)
     (tmp_path / "grid" / "b" / "experiment.json").unlink()
-    assert Following(tmp_path / "grid").page().title.startswith("refprotofl on digits")
+    assert Follower(tmp_path / "grid").page().title.startswith("refprotofl on digits")
     shutil.copytree(brief_run, tmp_path / "grid" / "c")
-    assert "1 run" in Following(tmp_path / "grid").page().subtitle  # the same experiment counts once
+    assert "1 run" in Follower(tmp_path / "grid").page().subtitle  # the same experiment counts once
 
 
-def test_a_port_that_is_taken_is_a_sentence(server: LiveServer) -> None:
+def test_a_port_that_is_taken_is_an_error_message(server: LiveServer) -> None:
     with pytest.raises(InputError, match="Cannot listen at"):
         listen("127.0.0.1", port(server))

@@ -47,7 +47,7 @@ def test_clients_may_have_their_own() -> None:
         *(f"wifi;{'9' * 5000}:lte", "wifi;٣:lte", f"up={'9' * 400}bit/s,down=1bit/s"),
     ],
 )
-def test_what_is_no_link_is_a_sentence(text: str) -> None:
+def test_what_is_no_link_is_an_error_message(text: str) -> None:
     with pytest.raises(InputError, match="--link"):
         read_links(text)
 

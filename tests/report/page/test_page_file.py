@@ -91,9 +91,9 @@ def test_markup_and_controls_in_what_is_shown_do_nothing() -> None:
         assert elements.count("img") == 0
         assert "\x1b" not in text
         assert "\u202e" not in text
-        told = json.loads(elements.texts["script"][0])
-        assert told["title"].startswith("</script><script>alert(1)")  # as text
-        assert told["sections"][0]["parts"][0]["rows"][1] == ["=1+1", None]  # JSON has no infinity
+        found = json.loads(elements.texts["script"][0])
+        assert found["title"].startswith("</script><script>alert(1)")  # as text
+        assert found["sections"][0]["parts"][0]["rows"][1] == ["=1+1", None]  # JSON has no infinity
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "&lt;", "\u2028"])
@@ -135,7 +135,7 @@ def test_a_page_that_cannot_be_mailed_is_refused(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(html, "MOST_BYTES", 1000)
-    with pytest.raises(InputError, match="MB even without curves, more than 3"):
+    with pytest.raises(InputError, match="MB even without curves; the limit is"):
         write_page(gather([finished]), tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
@@ -150,7 +150,7 @@ def test_a_page_that_is_too_large_is_shown_in_less_and_says_so(
     write_page(page, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert len(text.encode()) == smallest[-2]
-    assert "curves are by round and by all bytes alone." in text
+    assert "only curves by round and by total bytes are kept." in text
     assert '"accuracy-by-round"' in text
     assert '"accuracy-by-up"' not in text
 

@@ -1,4 +1,4 @@
-"""What a page shows is what the run folder tells."""
+"""The numbers of a page are those of the run folder."""
 
 import json
 from pathlib import Path
@@ -37,20 +37,20 @@ def test_the_last_point_of_every_curve_is_the_summary(finished: Path, summary: d
     ends = {row[1]: row[2] for row in figure(page, "accuracy-by-bytes").rows if row[0] == 4}
     up, down = sent["uplink"]["payload_bytes"], sent["downlink"]["payload_bytes"]
     assert ends == {
-        "sent up": up,
-        "sent down": down,
-        "both ways and once": up + down + sent["one_off"]["payload_bytes"],
+        "uplink": up,
+        "downlink": down,
+        "total": up + down + sent["one_off"]["payload_bytes"],
     }
 
 
-def test_clients_are_sorted_and_stand_beside_their_samples(finished: Path, summary: dict[str, Any]) -> None:
+def test_clients_are_sorted_and_have_their_samples(finished: Path, summary: dict[str, Any]) -> None:
     page = gather([finished])
     rows = figure(page, "clients-personal").rows
     assert [row[2] for row in rows] == sorted(summary["accuracy_per_client"]["personal"])
     held = figure(page, "partition").rows
     for _, client, _, samples in rows:
         assert samples == sum(int(str(count)) for name, _, count in held if name == client)
-    assert sum(int(str(row[3])) for row in rows) == 300 - 20  # the public set is nobody's
+    assert sum(int(str(row[3])) for row in rows) == 300 - 20  # the public set belongs to no client
 
 
 def test_the_confusion_matrix_is_the_summary_s(finished: Path, summary: dict[str, Any]) -> None:
@@ -60,12 +60,12 @@ def test_the_confusion_matrix_is_the_summary_s(finished: Path, summary: dict[str
     assert [right[str(label)] for label in range(10)] == pytest.approx(summary["accuracy_per_class"])
 
 
-def test_traffic_is_told_at_three_levels(finished: Path, summary: dict[str, Any]) -> None:
+def test_traffic_is_reported_at_three_levels(finished: Path, summary: dict[str, Any]) -> None:
     """The wire is what a relay counted, where one did."""
 
     def levels() -> Table:
         parts = [part for section in gather([finished]).sections for part in section.parts]
-        return next(part for part in parts if isinstance(part, Table) and part.title == "Three levels")
+        return next(part for part in parts if isinstance(part, Table) and part.title == "Traffic by level")
 
     sent = summary["communication"]
     assert [row[1] for row in levels().rows] == [f"{sent[way]['parameters']:,}" for way in ("uplink", "downlink")]
@@ -104,12 +104,12 @@ def test_two_directions_hold_all_of_a_plane() -> None:
     assert distances == pytest.approx(np.linalg.norm(plane[:, None] - plane[None], axis=2))
 
 
-def test_data_digests_protocols_and_the_machine_are_told(finished: Path) -> None:
+def test_data_digests_protocols_and_the_machine_are_reported(finished: Path) -> None:
     about = next(section for section in gather([finished]).sections if section.name == "about")
     facts = {part.title: part for part in about.parts}
-    assert "protocol" in getattr(facts["Protocols"], "headings", ())
+    assert "protocol" in getattr(facts["Evaluation protocols"], "headings", ())
     assert "torch" in getattr(facts["Environment"], "pairs", {})
-    assert getattr(facts["What the numbers come from"], "pairs", {})["digest of the data"] == "digits"
+    assert getattr(facts["Provenance"], "pairs", {})["data digest"] == "digits"
 
 
 def test_a_comparison_pairs_by_seed_and_names_the_frontier(grid: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_comparison_pairs_by_seed_and_names_the_frontier(grid: Path) -> None:
     }
 
 
-def test_a_baseline_that_is_not_there_is_a_sentence(grid: Path) -> None:
+def test_a_baseline_that_is_not_there_is_an_error_message(grid: Path) -> None:
     with pytest.raises(InputError, match="--against nobody: allowed are fedavg, refprotofl"):
         gather([grid], baseline="nobody")
 
@@ -142,7 +142,7 @@ def test_runs_are_named_by_what_they_differ_in() -> None:
     ]
 
 
-def test_what_was_tuned_by_method_stands_beside_the_rows_and_what_goes_with_the_data_in_the_headings() -> None:
+def test_tuned_settings_are_in_a_table_and_settings_of_the_data_in_headings() -> None:
     def tuned(dataset: str, method: str, lr: float) -> Experiment:
         return Experiment.parse({"dataset": dataset, "method": method, "train": {"lr": lr}})
 
@@ -190,12 +190,12 @@ def test_a_run_of_an_older_version_has_a_page_without_what_it_did_not_record(fin
     assert not {"loss-by-round", "mask-parts", "partition", "time-by-round"} & {*names}
 
 
-def test_an_unfinished_run_stands_in_a_grid_by_its_curve_alone(grid: Path) -> None:
-    told = read_run(grid / "fedavg-0")
+def test_an_unfinished_run_is_in_a_grid_by_its_curve_alone(grid: Path) -> None:
+    found = read_run(grid / "fedavg-0")
     members = [
-        Member("a", "", told.experiment, told.folder, stops_of(told), 4),
+        Member("a", "", found.experiment, found.folder, stops_of(found), 4),
         Member(
-            "b", "", told.experiment, told.folder.with_name("b"), [Stop(2, {"personal": 0.5}, None, {"both": 7})], 2
+            "b", "", found.experiment, found.folder.with_name("b"), [Stop(2, {"personal": 0.5}, None, {"both": 7})], 2
         ),
     ]
     page = comparison_page(members, "two")
@@ -218,7 +218,7 @@ def test_a_time_axis_has_the_unit_that_reads_best(seconds: float, unit: str) -> 
 
 
 def test_runs_stand_under_the_headings_that_are_given(grid: Path) -> None:
-    """One may stand under several, and is listed once."""
+    """A run may be in several blocks, and is listed once."""
     runs = find_runs([grid])
     page = gather([grid], blocks=[("One", {runs[0]: "first", runs[1]: "second"}), ("Other", {runs[0]: "again"})])
     titles = [section.title for section in page.sections]

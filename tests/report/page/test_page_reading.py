@@ -27,19 +27,19 @@ def test_a_line_that_is_not_whole_yet_waits(finished: Path) -> None:
         file.write(lines[1][100:] + lines[2])
     assert [number for number, _ in reader.read()] == [2, 3]
     assert reader.read() == []
-    assert reader.told.rounds_done == 2 - (json.loads(lines[2])["event"] == "evaluation")
+    assert reader.run.rounds_done == 2 - (json.loads(lines[2])["event"] == "evaluation")
 
 
 def test_a_file_that_was_replaced_is_read_anew(finished: Path) -> None:
     reader = RunReader(finished)
     reader.read()
-    before = len(reader.told.rounds)
+    before = len(reader.run.rounds)
     path = finished / "events.jsonl"
     part = finished / "new"
     part.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
     part.replace(path)
     assert [number for number, _ in reader.read()] == [1, 2]
-    assert len(reader.told.rounds) == 1 < before
+    assert len(reader.run.rounds) == 1 < before
 
 
 def changed(finished: Path, **values: Any) -> None:
@@ -65,17 +65,17 @@ def changed(finished: Path, **values: Any) -> None:
         {"round": "one"},
     ],
 )
-def test_a_round_of_another_kind_is_a_sentence(finished: Path, values: dict[str, Any]) -> None:
+def test_a_round_of_another_kind_is_an_error_message(finished: Path, values: dict[str, Any]) -> None:
     changed(finished, **values)
-    with pytest.raises(DataError, match=r"events\.jsonl: line 2 is no event of ours"):
+    with pytest.raises(DataError, match=r"events\.jsonl: line 2 is not a valid event"):
         read_run(finished)
 
 
 @pytest.mark.parametrize("line", [b"[]", b"7", b"[" * 100_000, b"\xff\xfe", b'{"event": 1}', b"{", b""])
-def test_lines_that_are_no_events_are_a_sentence(finished: Path, line: bytes) -> None:
+def test_lines_that_are_no_events_are_an_error_message(finished: Path, line: bytes) -> None:
     path = finished / "events.jsonl"
     path.write_bytes(line + b"\n" + path.read_bytes())
-    with pytest.raises(DataError, match="line 1 is no event of ours"):
+    with pytest.raises(DataError, match="line 1 is not a valid event"):
         read_run(finished)
 
 
@@ -87,7 +87,7 @@ def test_events_that_are_not_known_pass(finished: Path) -> None:
 
 def test_a_line_without_an_end_is_not_read_for_ever(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refprotofl.report.page.run_reader.LONGEST_LINE", 1000)
-    with pytest.raises(DataError, match="is longer than any of ours"):
+    with pytest.raises(DataError, match="is longer than any that a run writes"):
         read_run(finished)
 
 
@@ -111,7 +111,7 @@ def test_nothing_in_a_run_folder_leads_elsewhere(finished: Path, tmp_path: Path,
 def test_a_linked_folder_within_a_grid_is_not_followed(grid: Path, tmp_path: Path) -> None:
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / "elsewhere").symlink_to(grid / "fedavg-0")
-    with pytest.raises(InputError, match="not a run folder, and there is none in it"):
+    with pytest.raises(InputError, match="is not a run folder and contains none"):
         find_runs([tmp_path / "grid"])
 
 
@@ -124,8 +124,8 @@ def test_a_damaged_run_costs_a_grid_its_own_place_alone(grid: Path, tmp_path: Pa
     assert "fedavg-1" in page.notes[0]
 
 
-def test_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="There is no"):
+def test_what_is_not_there_is_an_error_message(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Path not found"):
         gather([tmp_path / "nowhere"])
     with pytest.raises(InputError, match="is not a run folder"):
         gather([tmp_path])

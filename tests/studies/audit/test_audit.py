@@ -12,7 +12,15 @@ from refprotofl.models import SplitModel
 from refprotofl.report.tables import as_markdown
 from refprotofl.studies.audit.audit import audit, tabulated
 from refprotofl.studies.audit.inversion import correlation, search
-from refprotofl.studies.audit.membership import Scores, Told, auc, calibrated, confidence, found_at, over_clients
+from refprotofl.studies.audit.membership import (
+    MembershipScores,
+    Scores,
+    auc,
+    calibrated,
+    confidence,
+    over_clients,
+    true_positives,
+)
 
 
 def scores(*values: float) -> Scores:
@@ -25,11 +33,11 @@ def test_auc_counts_pairs_and_halves_ties() -> None:
     assert auc(scores(1, 1), scores(1, 0)) == 0.75
 
 
-def test_members_found_at_few_false_alarms() -> None:
+def test_members_true_positives_few_false_alarms() -> None:
     strangers = np.arange(100.0)  # at 1 % one of them may be above the threshold: it is 98
-    assert found_at(scores(97, 98, 98.5, 200), strangers) == 0.5
-    assert found_at(scores(97, 98, 98.5, 200), strangers[:50]) == 1.0
-    assert found_at(scores(99, 200), np.arange(100.0), 0.0) == 0.5
+    assert true_positives(scores(97, 98, 98.5, 200), strangers) == 0.5
+    assert true_positives(scores(97, 98, 98.5, 200), strangers[:50]) == 1.0
+    assert true_positives(scores(99, 200), np.arange(100.0), 0.0) == 0.5
 
 
 def test_calibration_measures_by_what_others_make_of_a_sample() -> None:
@@ -38,7 +46,7 @@ def test_calibration_measures_by_what_others_make_of_a_sample() -> None:
 
 
 def test_the_interval_is_over_clients_and_repeats() -> None:
-    told = [Told(scores(1, 2), scores(0, 1)), Told(scores(0, 0), scores(1, 1))]
+    told = [MembershipScores(scores(1, 2), scores(0, 1)), MembershipScores(scores(0, 0), scores(1, 1))]
     area, _ = over_clients(told, seed=3)
     assert area.low == 0.0
     assert area.high == pytest.approx(0.875)

@@ -276,9 +276,9 @@ def test_which_rows_are_tuned_and_how_is_told_so_that_they_can_be_run_again(grid
     [
         (
             {"origin": {"results": 2, "data": "mnist", "code": {}}},
-            "the numbers that their versions of refprotofl compute",
+            "their version of refprotofl, which computes other numbers",
         ),
-        ({"origin": {"results": 1, "data": "other", "code": {}}}, "the data that they were run on"),
+        ({"origin": {"results": 1, "data": "other", "code": {}}}, "their data"),
     ],
 )
 def test_runs_that_are_not_comparable_are_refused_by_name(

@@ -88,12 +88,18 @@ def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.toml")), ids=lambda path: path.stem)
 def test_kept_settings_say_what_the_search_beside_them_was_on(path: Path) -> None:
-    record = json.loads(path.with_suffix(".json").read_text())
-    own = {key: record["experiment"][key] for key in ("dataset", "partition", "alpha")}
-    assert tomllib.loads(path.read_text())["search"] == own | {
-        key: record[key] for key in ("rounds", "seeds", "protocol")
-    }
-    assert list(read_tuned(path)) == [method["name"] for method in record["methods"]]
+    trials = [json.loads(line) for line in path.with_suffix(".jsonl").read_text().splitlines()]
+    search = tomllib.loads(path.read_text())["search"]
+    for trial in trials:
+        own = {key: trial["experiment"][key] for key in ("dataset", "partition", "alpha")}
+        seeds = [int(seed) for seed in trial["values"]]
+        assert search == own | {"rounds": trial["rounds"], "seeds": seeds, "protocol": trial["protocol"]}
+    assert list(read_tuned(path)) == [trial["method"] for trial in trials if trial["chosen"]]
+    for method, settings in read_tuned(path).items():
+        (chosen,) = (trial for trial in trials if trial["chosen"] and trial["method"] == method)
+        assert chosen["mean"] == max(trial["mean"] for trial in trials if trial["method"] == method)
+        typed = [f"{key}={value}" for key, value in chosen["settings"].items()]
+        assert read_settings(settings) == read_settings(typed)
 
 
 @pytest.mark.parametrize("text", ["search = 3", "[search]", '[search]\ndataset = "mnist"\nseeds = [1.5]'])
@@ -161,8 +167,8 @@ def test_the_search_is_told_in_full(ask: Ask) -> None:
     ]
     request = ask(["local"], seeds=(7, 8))
     found = [SearchResult("local", tried[0], tuple(tried), ())]
-    record = json.loads(write_search(request, found).read_text())
-    assert record == json.loads(json.dumps(plain(request, found)))
+    lines = [json.loads(line) for line in write_search(request, found).read_text().splitlines()]
+    record = json.loads(json.dumps(plain(request, found)))
     assert record["experiment"]["validation"] == 0.1
     (one,) = record["methods"]
     assert one["chosen"] == one["trials"][0]
@@ -174,3 +180,9 @@ def test_the_search_is_told_in_full(ask: Ask) -> None:
         "values": {"7": 0.1},
         "failed": "it diverged",
     }
+    assert [line["chosen"] for line in lines] == [True, False]
+    assert [{key: line[key] for key in one} for line, one in zip(lines, one["trials"], strict=True)] == one["trials"]
+    assert [(line["method"], line["strategy"], line["protocol"]) for line in lines] == [
+        ("local", "each", "personal")
+    ] * 2
+    assert [(line["experiment"]["train"]["lr"], line["experiment"]["seed"]) for line in lines] == [(0.1, 7), (9.0, 7)]

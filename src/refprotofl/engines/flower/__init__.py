@@ -1,1 +1,1 @@
-"""Clients behind Flower: in its simulation on Ray, or on devices of their own. Nothing else here imports flwr."""
+"""Clients behind Flower: in its simulation on Ray, or on real devices. The only package that imports flwr."""

@@ -55,7 +55,7 @@ def read_run_config(config: Mapping[str, Value]) -> Settings:
     given = {name: str(value) for name, value in config.items() if value != ""}
     if unknown := [name for name in given if name not in KEYS]:
         raise InputError(
-            f"There is no run config key {unknown[0]}. The keys are {', '.join(KEYS)}; the experiment's own go into "
+            f"Unknown run config key `{unknown[0]}`. The keys are {', '.join(KEYS)}; the experiment's own go into "
             f'set, as in set="{unknown[0]}={given[unknown[0]]}".'
         )
     file, out, data = (_path(name, given.get(name)) for name in ("file", "out", "data"))

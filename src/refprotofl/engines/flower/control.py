@@ -1,4 +1,4 @@
-"""What the operator of a site asks of its SuperLink, through the operator's door."""
+"""The operator's connection to a SuperLink, through the operator's door."""
 
 import re
 from collections.abc import Callable
@@ -87,7 +87,7 @@ class FlowerOperator:
             status = problem.response.status_code
             if status == 401:
                 raise InputError(
-                    f"The server on {self._site.operator_address} does not know the secret of {folder}."
+                    f"The server on {self._site.operator_address} does not accept the secret of {folder}."
                 ) from None
             raise MachineError(
                 f"The server refused the request (HTTP {status}); its log is {self._site.log}."

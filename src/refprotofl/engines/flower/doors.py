@@ -2,7 +2,7 @@
 
 Anything else, routes of a later Flower included, is refused before its body is read, and so is a request without a
 registered node's signature or the operator's secret. Connections, headers and bodies are bounded in number, size and
-time, so that nobody can keep the others out.
+time, so that no sender can block the others.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SLOWEST = 2000  # bytes per second of the slowest uplink that is waited for
 LONGEST_BODY = 900.0  # seconds for the largest body
 SMALL, ANNOUNCEMENT = 16_384, 262_144  # bytes of an ordinary request, and of one that announces a message
 OBJECT = PART + 65_536  # bytes of one part of a message
-UNKNOWN_SHARE = 0.5  # of the connections: for those that have not shown who they are
+UNKNOWN_SHARE = 0.5  # of the connections may be unauthenticated
 SPARE_FILES = 128  # files that the process needs besides connections
 
 Scope = dict[str, Any]
@@ -77,18 +77,18 @@ OPERATOR_ROUTES = {
 
 @dataclass(eq=False)
 class Connection:
-    """What is known of a connection; its requests carry it in their scope."""
+    """A connection and its state; its requests carry it in their scope."""
 
     address: str
     since: float = field(default_factory=time.monotonic)
-    known: bool = False  # whether a request over it has shown who it is
+    known: bool = False  # a request over it was authenticated
     close: Callable[[], None] = lambda: None
 
 
 class Door:
-    """Wraps an ASGI app. `check` sees a request's headers and returns who sent it, "" for a stranger.
+    """Wraps an ASGI app. `check` sees a request's headers and returns its sender, "" if it is not authenticated.
 
-    `routes` has the most bytes of a body for each route. `open_routes` are answered to strangers as well. `at_once`
+    `routes` has the most bytes of a body for each route. `open_routes` need no authentication. `at_once`
     bounds the requests and connections of one sender at a time.
     """
 
@@ -220,7 +220,7 @@ class TimedProtocol(H11Protocol):
         self._timer = self.loop.call_later(HEADERS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
-        """Close what is no HTTP, without a word."""
+        """Close a connection that does not send HTTP, without an answer."""
         self.transport.abort()
 
     def _stop_timer(self) -> None:
@@ -316,7 +316,7 @@ def _network(address: str) -> str:
 
 
 class _Ending(TimedProtocol):
-    """Says when its connection has ended."""
+    """Sets an event when its connection has ended."""
 
     def __init__(self, gone: asyncio.Event, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)

@@ -45,7 +45,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from refprotofl.deploy.transport import Envelope, Unreadable
 from refprotofl.engines.flower.records import inflate, wrap
 
-ALIVE = 30.0  # seconds, at least, within which the server hears of a node; it takes one for gone that misses two
+ALIVE = 30.0  # seconds, at least, between heartbeats as announced; a node that misses two counts as offline
 BEAT = 0.7  # share of ALIVE after which a node reports again
 
 Answer = TypeVar("Answer")
@@ -60,7 +60,7 @@ class Again(Protocol):
 class FleetClient:
     """`authority`: the PEM of the site's CA; None without TLS, where a node registers its key itself.
 
-    `look_every`: the longest pause between two looks for work; who looks seldom sends as few heartbeats.
+    `look_every`: the longest pause between two looks for work; a long one also makes heartbeats rare.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from refprotofl.engines.flower.records import Packed, pack, unwrap, wrap
 from refprotofl.records.atomic_files import sha256
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call
-HANDS = 16  # calls at a time: each takes several requests, and on a SuperLink that many nodes ask each waits its turn
+CALLS = 16  # at a time: each takes several requests, which queue on a busy SuperLink
 SHORTEST, LONGEST, GROWTH = 0.02, 1.0, 1.5  # seconds between two looks for replies
 QUIET = 0.03  # seconds without a look for each call of the last one: a SuperLink has the nodes' requests to answer, too
 UNTAKEN = 20  # messages in a row that a SuperLink may refuse before the run stops
@@ -42,7 +42,7 @@ class FlowerTransport:
         self._untaken = 0  # messages in a row that the SuperLink did not take
 
     def nodes(self) -> list[Node]:
-        return [_node(info) for info in _spoken(self._grid.get_nodes)]
+        return [_node(info) for info in _checked(self._grid.get_nodes)]
 
     def push(self, sendings: Sequence[Sending]) -> list[str]:
         first, others = sendings[:AT_ONCE], sendings[AT_ONCE:]  # payloads that came with the first are not sent again
@@ -57,20 +57,20 @@ class FlowerTransport:
     def _push_some(self, packing: "_Packing", sendings: Sequence[Sending]) -> list[str]:
         messages = [packing.message(one) for one in sendings]
         try:
-            pushed = list(_spoken(partial(self._grid.push_messages, messages)))
+            pushed = list(_checked(partial(self._grid.push_messages, messages)))
         except Untaken:  # because of one of them: the others are sent
             if len(sendings) > 1:
                 return [one for each in sendings for one in self._push_some(packing, [each])]
             self._untaken += 1
             return [""]
-        if len(pushed) != len(sendings):  # which of them were taken is not told: what was is never asked for
+        if len(pushed) != len(sendings):  # it is unknown which of them were taken; none is polled for
             return [""] * len(sendings)
         return [identity or "" for identity in pushed]
 
     def pull(self, ids: Iterable[str]) -> dict[str, Reply]:
         wanted = list(ids)
         self._calls = -(-len(wanted) // AT_ONCE)
-        messages = _in_parts(lambda some: _spoken(partial(self._grid.pull_messages, some)), wanted)
+        messages = _in_parts(lambda some: _checked(partial(self._grid.pull_messages, some)), wanted)
         found = {message.metadata.reply_to_message_id: _reply(message) for message in messages}
         if found:
             self._length = SHORTEST
@@ -88,16 +88,16 @@ def _node(info: NodeInfo) -> Node:
 
 
 def _in_parts(do: Callable[[Sequence[Thing]], Iterable[Made]], things: Sequence[Thing]) -> list[Made]:
-    """What is made of all of them, in their order, several calls at a time."""
+    """Return the results of calls on parts of a list, in order; several calls run at a time."""
     parts = [things[first : first + AT_ONCE] for first in range(0, len(things), AT_ONCE)]
     if len(parts) < 2:
         return [made for part in parts for made in do(part)]
-    with ThreadPoolExecutor(min(HANDS, len(parts))) as hands:
-        return [made for some in hands.map(do, parts) for made in some]
+    with ThreadPoolExecutor(min(CALLS, len(parts))) as pool:
+        return [made for some in pool.map(do, parts) for made in some]
 
 
 class _Packing:
-    """Messages in Flower's form. A payload that goes to many is there once, however many are under way."""
+    """Builds Flower messages; a payload sent to many nodes is stored once."""
 
     def __init__(self) -> None:
         self._last: tuple[bytes, Packed] | None = None
@@ -118,8 +118,8 @@ class _Packing:
         return last[1]
 
 
-def _spoken(call: Callable[[], Made]) -> Made:
-    """Flower tries again by itself while its SuperLink is away; what it gives up on, nobody can mend here."""
+def _checked(call: Callable[[], Made]) -> Made:
+    """Call Flower and turn its errors into ours; it has retried already while the SuperLink was away."""
     try:
         return call()
     except httpx.HTTPStatusError as problem:

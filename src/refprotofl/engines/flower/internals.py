@@ -1,7 +1,7 @@
-"""Everything that reaches into Flower: each use of a part that Flower does not promise to keep stands here.
+"""All uses of Flower's internals, which Flower does not promise to keep.
 
-Flower changes such parts from release to release, so another version is refused, and tests/flower/test_internals.py
-has a contract test for each of them.
+They change from release to release, so other versions are refused, and tests/flower/test_internals.py has a contract
+test for each of them.
 """
 
 import base64
@@ -112,7 +112,7 @@ def queue_for_database() -> None:
 
 
 class Lifespan:
-    """In place of Flower's own, which would start a SuperExec and gRPC servers."""
+    """A replacement for Flower's lifespan, which would start a SuperExec and gRPC servers."""
 
     def __init__(self, config: object, state_factory: object) -> None:
         del config, state_factory
@@ -178,7 +178,7 @@ def routes_of(app: Any) -> list[tuple[str, str]]:
 def guard_fleet(most: int) -> None:
     """Have the Fleet API check what Flower does not: that a node answers in its own name, within its size.
 
-    Flower authenticates the node of a request, but not the sender that stands in the message: a node could answer for
+    Flower authenticates the node of a request, but not the sender named in the message: a node could answer for
     another, or send it requests as if it were the server. And it bounds neither the parts of a message nor their sum. A
     node has one answer under way at a time; only parts of that are taken.
     """
@@ -321,7 +321,7 @@ def verified_key(headers: Mapping[str, str]) -> bytes | None:
 
 
 def signed_headers(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
-    """Return the headers by which a node shows who it is."""
+    """Return the headers that authenticate a node."""
     stamp = datetime.datetime.now(datetime.UTC).isoformat()
     signature = sign_message(key, stamp.encode("ascii"))
     return {
@@ -378,9 +378,9 @@ class OperatorGrid(HttpGrid):
         )
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Return the replies that are there. One that cannot be read is an error of its sender's, and of nobody else.
+        """Return the replies that are there. One that cannot be read fails its sender only.
 
-        To which request a reply belongs says the SuperLink, which checked it, not the reply itself.
+        The SuperLink says which request a reply belongs to; the reply itself is not trusted.
         """
         found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
         trees = zip(found.messages_list, found.message_object_trees, strict=True)
@@ -419,7 +419,7 @@ class OperatorGrid(HttpGrid):
         return make_message(metadata=metadata, error=Error(code=UNREADABLE, reason=reason[:LONGEST_LINE]))
 
     def begin(self) -> Run:
-        """Tell the SuperLink that the run's process is here, keep telling it, and return the run."""
+        """Register the run's process with the SuperLink, start its heartbeat, and return the run."""
         from flwr.common.serde import run_from_proto
 
         self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(self._runtime_client))

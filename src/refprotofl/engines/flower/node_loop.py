@@ -22,7 +22,7 @@ from refprotofl.engines.flower.internals import check_version, code_in
 from refprotofl.engines.flower.records import unwrap
 
 SHORTEST, GROWTH = 0.1, 1.5  # seconds between two looks for work, from a message on
-ACTIVE, QUICK = 60.0, 6.0  # for so many seconds after a message the pause is at most look-every over this number
+ACTIVE, QUICK = 60.0, 6.0  # seconds after a message, in which the pause is at most look-every / QUICK
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds between two tries to reach the server
 KEPT_OUT, KEPT_OUT_PAUSE = 412, 8.0  # the HTTP status for a key that is online; seconds between two tries then
 LONGEST_RETRY = 600.0  # seconds for which an answer is sent again; the server asks once more for a later one
@@ -53,17 +53,17 @@ class NodeLoop:
             client = self.connect()
             try:
                 client.activate()
-                self._tell(f"Connected to {self.config.server} as {self.config.name or 'a node without a name'}.")
+                self._report(f"Connected to {self.config.server} as {self.config.name or 'a node without a name'}.")
                 pause = FIRST_PAUSE
                 self._serve(client)
             except httpx.HTTPStatusError as problem:
                 status = problem.response.status_code
-                self._tell(self._refused(status))
+                self._report(self._refused(status))
                 pause = min(pause, KEPT_OUT_PAUSE) if status == KEPT_OUT else pause
             except httpx.HTTPError as problem:
-                self._tell(f"Cannot reach {self.config.server} ({_words(problem)}). Trying again.")
-            except Exception as problem:  # something else than a SuperLink may answer there for once
-                self._tell(f"{self.config.server} cannot be understood ({_words(problem)}). Trying again.")
+                self._report(f"Cannot reach {self.config.server} ({_words(problem)}). Trying again.")
+            except Exception as problem:  # another server may be listening there
+                self._report(f"{self.config.server} sent an invalid answer ({_words(problem)}). Trying again.")
             finally:
                 client.close()
             self.pause(pause * random.uniform(0.7, 1.3))
@@ -74,13 +74,13 @@ class NodeLoop:
             return self.waiting
         if status == KEPT_OUT:
             return (
-                "The server does not let this node in: another one with the same key is online, or this one was "
-                "cut off less than a minute ago. Trying again."
+                "The server refuses this node: another one with the same key is online, or this one was "
+                "disconnected less than a minute ago. Trying again."
             )
         return f"The server refused a request (HTTP {status}). Trying again."
 
-    def _tell(self, sentence: str) -> None:
-        """Say something, but not the same twice in a row."""
+    def _report(self, sentence: str) -> None:
+        """Print a sentence, unless it was the last one printed."""
         if sentence != self._last:
             self.say(sentence)
         self._last = sentence
@@ -113,7 +113,7 @@ class NodeLoop:
                 raise
             taken = False
         if not taken:
-            self.say("An answer was not taken: its run may have ended.")
+            self.say("An answer was not accepted: its run may have ended.")
 
     def _check_app(self, client: FleetClient, run: int) -> None:
         """Raise InputError for a run whose app has code, or is not ours: nothing of an app is ever unpacked here."""
@@ -132,12 +132,12 @@ class NodeLoop:
                 if time.monotonic() > until:
                     raise
                 failed = True
-                self._tell(f"The link to {self.config.server} is down ({_words(problem)}). Trying again.")
+                self._report(f"The link to {self.config.server} is down ({_words(problem)}). Trying again.")
                 self.pause(pause * random.uniform(0.7, 1.3))
                 pause = min(LONGEST_PAUSE, 2 * pause)
                 continue
             if failed:
-                self._tell(f"The link to {self.config.server} is back.")
+                self._report(f"The link to {self.config.server} is back.")
             return made
 
 

@@ -1,7 +1,7 @@
 """Envelopes as the content of Flower messages.
 
 Flower stores each record of a message under the hash of its bytes, and one that is there already is not sent again. So
-every record has a random salt: nobody can know, reserve or probe for the hash of what somebody else is going to send.
+every record has a random salt: the hash of a future message cannot be guessed, reserved or probed for.
 """
 
 import json
@@ -19,7 +19,7 @@ Packed: TypeAlias = dict[str, ConfigRecord]  # a payload's parts by name; those 
 
 HEADER, PAYLOAD = "header", "payload"
 PART = 4_000_000  # bytes in one record: Flower sends a record in one piece
-KINDS = frozenset({"Message", "RecordDict", "ConfigRecord"})  # of objects that a message of ours consists of
+KINDS = frozenset({"Message", "RecordDict", "ConfigRecord"})  # objects that our messages consist of
 
 
 def wrap(envelope: Envelope, packed: Packed | None = None) -> RecordDict:
@@ -37,7 +37,7 @@ def pack(payload: bytes) -> Packed:
 
 
 def objects_of(size: int) -> int:
-    """Return the number of objects of a message whose payload has so many bytes."""
+    """Return the number of objects of a message whose payload has `size` bytes."""
     return 4 + size // PART
 
 
@@ -48,14 +48,14 @@ def inflate(identity: str, contents: Mapping[str, bytes]) -> Message:
     """
     try:
         if any(get_object_type_from_object_content(content) not in KINDS for content in contents.values()):
-            raise Unreadable("it has records that no message of ours has")
+            raise Unreadable("it has records of another kind")
         message = inflate_object_from_contents(identity, dict(contents))
     except Unreadable:
         raise
-    except Exception as problem:  # Flower's own for whatever somebody else may have sent
-        raise Unreadable(f"it is no message of ours ({type(problem).__name__})") from None
+    except Exception as problem:  # Flower raises many kinds for malformed input
+        raise Unreadable(f"it is not one of our messages ({type(problem).__name__})") from None
     if not isinstance(message, Message):
-        raise Unreadable("it is no message of ours")
+        raise Unreadable("it is not one of our messages")
     return message
 
 
@@ -65,10 +65,10 @@ def unwrap(content: RecordDict) -> Envelope:
         text = content.config_records[HEADER]["json"]
         header = json.loads(text) if isinstance(text, str) and len(text) <= PART else None
         parts = [record["bytes"] for record in _parts(content)]
-    except Exception as problem:  # JSON has its own for whatever is nested or too long
-        raise Unreadable(f"it is no message of ours ({type(problem).__name__})") from None
+    except Exception as problem:  # RecursionError for nested JSON, among others
+        raise Unreadable(f"it is not one of our messages ({type(problem).__name__})") from None
     if not isinstance(header, dict) or not all(isinstance(part, bytes) for part in parts):
-        raise Unreadable("it is no message of ours")
+        raise Unreadable("it is not one of our messages")
     return Envelope(header, b"".join(cast(list[bytes], parts)))
 
 

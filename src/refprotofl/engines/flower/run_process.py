@@ -18,7 +18,7 @@ from refprotofl.core.errors import InputError, RefProtoFLError, RunError
 from refprotofl.deploy.admission import default_client, read_admissions
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.site import Site, read_site
-from refprotofl.deploy.status import Progress, say
+from refprotofl.deploy.status import StatusCallback, say
 from refprotofl.deploy.transport import Node
 from refprotofl.engines.flower.internals import OperatorGrid
 from refprotofl.engines.flower.superlink import TOKEN
@@ -56,7 +56,7 @@ def _run(grid: OperatorGrid, site: Site, config: "Mapping[str, Value]", run: str
     from refprotofl.engines.flower.grid_transport import FlowerTransport
 
     finished = deploy(
-        FlowerTransport(grid), read_run_config(config), place_in(site), Progress(site.runs / f"{run}.json")
+        FlowerTransport(grid), read_run_config(config), place_in(site), StatusCallback(site.runs / f"{run}.json")
     )
     say(f"The run is in {finished.folder}, state digest {finished.summary['state_digest'][:12]}.")
 

@@ -6,7 +6,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from refprotofl.core.errors import RefProtoFLError, RunError
-from refprotofl.deploy.status import Progress, say
+from refprotofl.deploy.status import StatusCallback, say
 from refprotofl.deploy.transport import Transport
 from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.grid_transport import FlowerTransport
@@ -26,7 +26,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the experiment of the run config; what goes wrong is the reason that Flower keeps of a failed run."""
     try:
         settings, transport = read_run_config(context.run_config), FlowerTransport(grid)
-        finished = simulate(transport, first_nodes(transport), settings, Progress())
+        finished = simulate(transport, first_nodes(transport), settings, StatusCallback())
         say(f"The run is in {finished.folder}.")
     except RefProtoFLError as problem:
         say(f"Error: {problem}")

@@ -1,9 +1,7 @@
-"""Tasks of the engine of this machine, done by the nodes of Flower's simulation.
+"""A run under Flower's simulation: the local engine, with Flower's nodes in place of worker processes.
 
-Its nodes own no clients: like worker processes, any of them answers for any client, whose state is a file in the run
-folder. So the run is the same for any number of nodes.
-
-A federation under Flower's simulation: the run of this machine, with its nodes in place of worker processes.
+Its nodes own no clients: any of them answers for any client, whose state is a file in the run folder. So the result is
+the same for any number of nodes.
 """
 
 import json
@@ -37,9 +35,9 @@ class _Job:
 
 
 class GridExecutor:
-    """`nodes` and `specifications` belong together: what each node builds its clients' place from.
+    """Runs tasks on Flower's nodes. `specifications`: by node, the specification of its client host.
 
-    `sizes`: how much data each client has; of the tasks that wait, the longest are sent first.
+    `sizes`: samples by client; the largest waiting tasks are sent first.
     """
 
     def __init__(
@@ -85,7 +83,9 @@ class GridExecutor:
         self._waiting = []
         for identity, job in zip(self._transport.push([self._sending(job) for job in jobs]), jobs, strict=True):
             if not identity:
-                raise MachineError("Flower did not take a message; its log tells why. Go on with the same run folder.")
+                raise MachineError(
+                    "Flower did not accept a message; its log says why. Resume with the same run folder."
+                )
             self._sent[identity] = job
 
     def _sending(self, job: _Job) -> Sending:
@@ -102,22 +102,22 @@ class GridExecutor:
         return bool(replies)
 
     def _find_late(self, deadline: float | None) -> None:
-        """Whoever waits for a free process is not late: somebody else's answer comes in time then."""
+        """Raise if no reply arrived within the deadline; tasks that wait for a free process are not late."""
         if deadline is not None and self._heard is not None and time.monotonic() - self._heard > deadline:
             raise too_late(next(iter(self._sent.values())).task, deadline)
 
 
 def _read(task: Task, reply: Reply, deadline: float | None) -> Outcome:
     if reply.envelope is None or "trouble" in reply.envelope.header:
-        told = reply.reason if reply.envelope is None else str(reply.envelope.header["trouble"])
-        raise MachineError(f"Round {task.round}, client {task.client}: Flower's node failed: {told.rstrip('.')}.")
+        reason = reply.reason if reply.envelope is None else str(reply.envelope.header["trouble"])
+        raise MachineError(f"Round {task.round}, client {task.client}: Flower's node failed: {reason.rstrip('.')}.")
     if deadline is not None and float(reply.envelope.header["seconds"]) > deadline:
         raise too_late(task, deadline)
     return unpack_outcome(reply.envelope.payload)
 
 
 def simulate(transport: Transport, nodes: list[int], settings: Settings, callback: Callback) -> RunResult:
-    """The ServerApp's part. It goes on with the run in the folder, if there is one."""
+    """Run the server's part; an existing run in the folder is resumed."""
 
     def open_engine(site: Site) -> LocalEngine:
         sizes = [len(indices) for indices in site.federation.data.client_indices]
@@ -138,7 +138,7 @@ def simulate(transport: Transport, nodes: list[int], settings: Settings, callbac
 
 
 def do_task(envelope: Envelope) -> Envelope:
-    """The ClientApp's part, in whichever process Flower runs it."""
+    """Do a task in a process of Flower's."""
     try:
         host = _host(str(envelope.header["specification"]))
         begin = time.monotonic()

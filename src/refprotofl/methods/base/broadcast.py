@@ -1,61 +1,63 @@
-"""What a server remembers of the shared vector's way to and from its clients, and what clients hold of it."""
+"""The shared vector's way down to the clients, what they hold of it, and the changes that came up."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import State
-from refprotofl.experiment import Experiment
-from refprotofl.methods.declaration import Feedback
+from refprotofl.core.state import State, tensor_of
+from refprotofl.methods.feedback import Feedback
 from refprotofl.wire import Message
 
 NONE_HELD = -1
 
 
-def _nothing() -> Tensor:
-    return torch.zeros(0)
+class Downlink:
+    """A broadcast of the whole vector to each client."""
 
-
-@dataclass
-class Remembered:
-    """Plain tensors; an empty one is something that the experiment does not need."""
-
-    holds: Tensor = field(default_factory=_nothing)  # (clients,), the round whose broadcast a client has
-    memory: Tensor = field(default_factory=_nothing)  # (clients, P), EF21: each client's change as both sides know it
-    residual: Tensor = field(default_factory=_nothing)  # (P,), STC: what the broadcasts still owe
-    step: Tensor = field(default_factory=_nothing)  # (P,), STC: the last broadcast minus the one before
+    names: ClassVar[tuple[str, ...]] = ()  # the attributes that must outlive a round
 
     @property
     def state(self) -> State:
-        return {name: kept for name, kept in vars(self).items() if kept.numel()}
+        return {name: getattr(self, name) for name in self.names}
 
     def restore(self, state: State) -> None:
-        for name in self.state:
+        for name in self.names:
             setattr(self, name, state[name])
 
+    def requests(self, round: int, name: str, vector: Tensor, extra: Message) -> Callable[[int], Message]:
+        """Return what each client is sent: `extra`, and the vector (P,) as the field `name`."""
+        whole: Message = {**extra, name: vector}
+        return lambda client: whole
+
+    def advance(self, reference: Tensor, target: Tensor) -> Tensor:
+        """Return the next broadcast (P,) on the way from the last one to the `target`."""
+        return target
+
+    def mark_held(self, clients: Sequence[int], round: int) -> None:
+        """Note that these clients hold the round's broadcast."""
+
     def forget(self, client: int) -> None:
-        """A client that joins holds nothing, and nothing is known of its changes."""
-        if len(self.holds):
-            self.holds[client] = NONE_HELD
-        if len(self.memory):
-            self.memory[client] = 0
+        """Note that a client that joins holds nothing."""
 
-    def take(self, client: int, round: int, change: Tensor) -> None:
-        """An accepted change of a client that now holds the round's broadcast."""
-        if len(self.holds):
-            self.holds[client] = round
-        if len(self.memory):
-            self.memory[client] += change
 
-    def requests(self, round: int, extra: Message, whole: Message, update: Message | None) -> Callable[[int], Message]:
-        """What each client is sent: `extra`, and the `whole` vector unless it got that in this round already.
+class StepDownlink(Downlink):
+    """A broadcast that is sent once: clients that hold the one before are sent the step from it, if there is one."""
 
-        Who holds the broadcast of the round before gets the `update` from that one instead.
-        """
-        whole = {**extra, **whole}
-        short = whole if update is None else {**extra, **update, "base": round - 1}
+    names: ClassVar[tuple[str, ...]] = ("holds",)
+
+    def __init__(self, clients: int) -> None:
+        self.holds = torch.full((clients,), NONE_HELD)  # the round whose broadcast each client holds
+
+    def step_message(self, name: str, vector: Tensor) -> Message | None:
+        """Return the step from the last broadcast to `vector`; None: it is sent as a whole."""
+        return None
+
+    def requests(self, round: int, name: str, vector: Tensor, extra: Message) -> Callable[[int], Message]:
+        """Return what each client is sent: `extra`, and the vector unless it got that in this round already."""
+        whole, step = {**extra, name: vector}, self.step_message(name, vector)
+        short = whole if step is None else {**extra, **step, "base": round - 1}
 
         def request(client: int) -> Message:
             held = int(self.holds[client])
@@ -63,28 +65,71 @@ class Remembered:
 
         return request
 
+    def mark_held(self, clients: Sequence[int], round: int) -> None:
+        self.holds[list(clients)] = round
 
-def remember(experiment: Experiment, feedback: Feedback, size: int) -> Remembered:
-    """For a shared vector of `size` values that nobody holds yet."""
-    remembered = Remembered()
-    if feedback == "ef21":
-        remembered.memory = torch.zeros(experiment.clients, size)
-    if experiment.compress.name == "stc":
-        remembered.holds = nobody(experiment.clients)
-        remembered.residual, remembered.step = torch.zeros(size), torch.zeros(size)
-    return remembered
-
-
-def nobody(clients: int) -> Tensor:
-    return torch.full((clients,), NONE_HELD)
+    def forget(self, client: int) -> None:
+        self.holds[client] = NONE_HELD
 
 
 def hold(state: State, name: str, vector: Tensor, round: int) -> None:
-    """A client keeps the round's broadcast, so that the next one can build on it."""
+    """Keep the round's broadcast at a client, so that the next one can build on it."""
     state[name], state[f"{name}_round"] = vector, round
 
 
 def held(state: State, name: str, round: object) -> Tensor | None:
-    """The broadcast of that round, if it is the one that the client keeps."""
+    """Return that round's broadcast if it is the one that the client keeps."""
     kept = state.get(name)
     return kept if isinstance(kept, Tensor) and state[f"{name}_round"] == round else None
+
+
+class Changes:
+    """The changes of a round, which count as they come."""
+
+    @property
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Take over what outlived a round: nothing."""
+
+    def forget(self, client: int) -> None:
+        """Forget what is known of a client that joins: nothing."""
+
+    def counted(self, changes: Iterable[tuple[int, Tensor]], samples: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Yield the clients and changes (P,) that make up the next vector; `samples` (clients,): 0 has not joined."""
+        yield from changes
+
+    def known(self, clients: Iterable[int]) -> list[Tensor]:
+        """Return what is known of these clients' changes from earlier rounds."""
+        return []
+
+
+class LatestChanges(Changes):
+    """Everyone's latest change, as both sides know it (EF21): absent clients count with their last one."""
+
+    def __init__(self, clients: int, size: int) -> None:
+        self.memory = torch.zeros(clients, size)  # (clients, P)
+
+    @property
+    def state(self) -> State:
+        return {"memory": self.memory}
+
+    def restore(self, state: State) -> None:
+        self.memory = tensor_of(state, "memory")
+
+    def forget(self, client: int) -> None:
+        self.memory[client] = 0
+
+    def counted(self, changes: Iterable[tuple[int, Tensor]], samples: Tensor) -> Iterator[tuple[int, Tensor]]:
+        for client, correction in changes:
+            self.memory[client] += correction
+        for client in samples.nonzero().squeeze(1).tolist():
+            yield client, self.memory[client]
+
+    def known(self, clients: Iterable[int]) -> list[Tensor]:
+        return [self.memory[client] for client in clients]
+
+
+def create_changes(feedback: Feedback, clients: int, size: int) -> Changes:
+    return LatestChanges(clients, size) if feedback.server_memory else Changes()

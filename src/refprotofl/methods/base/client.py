@@ -27,7 +27,8 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.base.training import GradHook, Loss, TrainResult, train
-from refprotofl.methods.declaration import Feedback
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.interface import Mechanism
@@ -57,7 +58,7 @@ class ClientContext:
     blobs: BlobStore
     memo: dict[str, Tensor]  # common to all clients of a process: features under the newest shared backbone
     options: Any = None  # of the method
-    feedback: Feedback = "none"
+    feedback: Feedback = field(default_factory=Feedback)
     messages: MessageSchemas = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,7 @@ class Client(ABC):
         self.parts = context.parts
         self.samples = context.samples
         self.state = state
+        self.compressor = create_compressor(context.experiment)
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         if verb not in (*self.verbs, LOST):
@@ -129,7 +131,7 @@ class Client(ABC):
     def join(self, round: int, message: ValidatedMessage) -> Message:
         if "images" in message:
             self.state["public"] = self.context.blobs.put(message)
-        if self.context.feedback == "ef21":
+        if self.context.feedback.server_memory:
             self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # the server resets its copy, too
         return {"samples": len(self.training_samples())}
 

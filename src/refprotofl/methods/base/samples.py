@@ -28,15 +28,15 @@ class Samples:
         return self.images_of(self.rows)
 
     def images_of(self, rows: Tensor) -> Tensor:
-        """Those of some rows of the whole set, on the device."""
+        """Return the images of some rows of the whole set, on the device."""
         return self.images[rows.to(self.images.device)]
 
     def relabelled(self, own_labels: Tensor) -> "Samples":
-        """The same samples with other labels (n,)."""
+        """Return the same samples with other labels (n,)."""
         return Samples(self.images, self.labels.index_copy(0, self.rows, own_labels), self.rows)
 
     def joined(self, images: Tensor, labels: Tensor) -> "Samples":
-        """These samples and some more, as a set of its own."""
+        """Return these samples and more, as a set of its own."""
         images = torch.cat([self.own_images, images.to(self.images.device)])
         labels = torch.cat([self.own_labels, labels])
         return Samples(images, labels, torch.arange(len(labels)))

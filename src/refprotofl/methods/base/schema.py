@@ -1,11 +1,7 @@
-"""Why an answer does not count: it is not what was asked for, or its client's store is lost.
+"""Message schemas: the fields that a method declares for each verb, and the one place that checks messages by them.
 
-The fields of messages as a method declares them, and the one place where they are read by that declaration.
-
-What passes has the declared names, kinds, types, shapes and ranges. What must fit between fields (as many counts as
-classes) is the reader's to check.
-
-The messages that all methods have in common: joining and scores; and what the shapes of fields depend on.
+A validated message has the declared names, kinds, types, shapes and ranges. What must fit between fields (as many
+counts as classes) is for the reader to check. The messages of joining and scoring are the same for all methods.
 """
 
 from collections.abc import Mapping
@@ -29,7 +25,7 @@ LOST = "lost"  # a client's answer when its store does not hold what the request
 
 
 def is_lost(answer: Message) -> bool:
-    """Whether a client says that its store is lost: alone, and nothing beside it."""
+    """Return whether a client's answer says that its store is lost, and nothing else."""
     return answer.keys() == {LOST} and answer[LOST] is True
 
 
@@ -75,7 +71,7 @@ class ValidatedMessage(dict[str, Value]):
 
 
 class Field(Protocol):
-    """One declared field; `kind` is what the ledger counts its values as."""
+    """A declared field; `kind` is the ledger's category of its values."""
 
     @property
     def kind(self) -> Kind | Counted: ...
@@ -84,7 +80,7 @@ class Field(Protocol):
     def optional(self) -> bool: ...
 
     def check(self, name: str, value: Value) -> None:
-        """Refuses a value that is not as declared."""
+        """Raise `Refused` for a value that is not as declared."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,7 @@ class Dense:
 def whole_numbers(
     *shape: int | None, low: float | None = None, high: float | None = None, optional: bool = False
 ) -> Dense:
-    """Class ids, counts: whole numbers of any width."""
+    """Return the field of class ids or counts: whole numbers of any width."""
     return Dense(shape, _WHOLE, low=low, high=high, optional=optional)
 
 
@@ -218,18 +214,18 @@ Fields = Mapping[str, Field]
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """What a verb sends down to a client, and what the client answers."""
+    """The fields of a verb's request to a client (`down`) and of the client's answer (`up`)."""
 
     down: Fields = field(default_factory=dict)
     up: Fields = field(default_factory=dict)
-    open: bool = False  # whether fields beside the declared ones may come along
+    open: bool = False  # whether undeclared fields are allowed
 
 
 MessageSchemas = Mapping[str, MessageSchema]  # by verb
 
 
 def read_request(message_schemas: MessageSchemas, verb: str, message: Message) -> ValidatedMessage:
-    """What a client is asked, if it is as the verb declares it; a verb that nobody declares passes as it is."""
+    """Return a request that fits its verb's schema; a verb without a schema is not checked."""
     return (
         _read(message_schemas[verb].down, message, message_schemas[verb].open)
         if verb in message_schemas
@@ -238,7 +234,7 @@ def read_request(message_schemas: MessageSchemas, verb: str, message: Message) -
 
 
 def read_answer(message_schemas: MessageSchemas, verb: str, message: Message) -> ValidatedMessage:
-    """What a client answers, if it is as the verb declares it."""
+    """Return an answer that fits its verb's schema; a verb without a schema is not checked."""
     return (
         _read(message_schemas[verb].up, message, message_schemas[verb].open)
         if verb in message_schemas
@@ -259,7 +255,7 @@ def _read(fields: Fields, message: Message, open: bool) -> ValidatedMessage:
 
 
 def kinds(message_schemas: MessageSchemas) -> dict[str, Kind | Counted]:
-    """What the ledger counts every field as."""
+    """Return the ledger's category of every field."""
     return {
         name: declared.kind
         for exchange in message_schemas.values()
@@ -273,7 +269,7 @@ MOST_TESTED = 2**31 - 1  # samples of any test set: what the confusion matrix ca
 
 @dataclass(frozen=True)
 class Scope:
-    """What the fields of an experiment's messages depend on; both sides have it."""
+    """All that the fields of an experiment's messages depend on; both sides have it."""
 
     experiment: Experiment
     model: SplitModel
@@ -291,12 +287,12 @@ class Scope:
 
     @property
     def width(self) -> int:
-        """m, of the embedding."""
+        """m, the width of the embedding."""
         return self.experiment.model.embedding
 
 
 def class_ids(classes: Tensor, num_classes: int) -> Tensor:
-    """Class numbers in the narrowest type that holds them."""
+    """Return class numbers in the narrowest type that holds them."""
     return classes.to(torch.uint8 if num_classes <= 256 else torch.int16)
 
 
@@ -308,10 +304,10 @@ def declare(
     join: Fields | None = None,
     **verbs: MessageSchema,
 ) -> dict[str, MessageSchema]:
-    """A method's verbs beside those that all methods have: joining and being scored.
+    """Return the schemas of a method's verbs, and those of joining and scoring.
 
-    `evaluate` is what a client is sent to be scored with; `greeting` what it is sent beside the public set when it
-    joins, and `join` what it tells then beside its number of samples.
+    `evaluate` are the fields that a client is sent for scoring, `greeting` and `join` the fields of joining in
+    addition to the public set, down, and to the number of samples, up.
     """
     images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
@@ -330,7 +326,7 @@ def declare(
 
 
 def read_scores(client: int, counts: ValidatedMessage) -> ValidatedMessage:
-    """A client's correct predictions, of which there are no more than samples."""
+    """Check a client's scores: no more correct predictions than samples."""
     for name, protocol in PROTOCOLS.items():
         if name in counts and counts.whole(name) > counts.whole(protocol.out_of):
             raise Refused(f"{name} = {counts[name]} is more than {protocol.out_of} = {counts[protocol.out_of]}")

@@ -1,8 +1,8 @@
-"""A method's server: what it has, what outlives a round, and how it asks its clients."""
+"""The server side of a method: its context, the state that outlives a round, and how it asks its clients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor
 from refprotofl.core.parts import Parts
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods.aggregators.aggregation import Aggregator, Normalise
-from refprotofl.methods.aggregators.robust import choose_aggregator
-from refprotofl.methods.base.broadcast import remember
+from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.base.aggregation import Aggregator, Normalise
+from refprotofl.methods.base.broadcast import Downlink, create_changes
 from refprotofl.methods.base.cohort import Answers, Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import (
@@ -29,7 +29,8 @@ from refprotofl.methods.base.schema import (
     read_scores,
 )
 from refprotofl.methods.base.screening import Screening, accepted, norm
-from refprotofl.methods.declaration import Feedback
+from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.wire import Message
@@ -41,7 +42,7 @@ Rest = TypeVar("Rest")
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server has where it works."""
+    """All that a server is given."""
 
     experiment: Experiment
     model: SplitModel
@@ -50,7 +51,7 @@ class ServerContext:
     pooled: Samples | None = None  # all clients' samples, for a method without federation
     test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
     options: Any = None  # the method's own
-    feedback: Feedback = "none"
+    feedback: Feedback = field(default_factory=Feedback)
     most_samples: int | None = None  # of any client, where that is known
     own_tested: Sequence[int] | None = None  # test samples of each client's own, where they are known
 
@@ -67,7 +68,7 @@ class ServerContext:
 def set_aside(
     answers: Iterable[tuple[int, tuple[Content, Rest]]], rest: dict[int, Rest]
 ) -> Iterator[tuple[int, Content]]:
-    """The first halves of what was read, as they come; the others are put into `rest`."""
+    """Yield the first half of each answer's content as it comes, and put the other into `rest`."""
     for client, (content, other) in answers:
         rest[client] = other
         yield client, content
@@ -80,7 +81,7 @@ class Server(ABC):
     kinds: ClassVar[Mapping[str, Kind | Counted]] = {}
     # Whether clients send up how far the shared weights moved, which [compress] can shorten.
     sends_weights: ClassVar[bool] = False
-    # Whether what clients send is averaged by `rule`, or as class prototypes, so that `aggregate` has a say.
+    # Whether uploads are averaged by `aggregator`, or as class prototypes, so that the key `aggregate` has an effect.
     averages: ClassVar[bool] = False
     options: Any
 
@@ -97,17 +98,22 @@ class Server(ABC):
         self.privacy = create_mechanism(context.experiment)
         compares = context.experiment.max_step > 0 and self.privacy.compares_answers
         self.screening = Screening(context.experiment.max_step, compares, self.steps_in_epoch, self.usual_memory)
-        named = choose_aggregator(context.experiment, self.normalise)
-        self.named_aggregator: Aggregator = self.privacy.aggregator(
-            named, lambda: self.screening.round
-        )  # by the experiment
+        named = create_aggregator(context.experiment, self.normalise)  # by the experiment
+        self.named_aggregator: Aggregator = self.privacy.aggregator(named, lambda: self.screening.round)
         self.aggregator: Aggregator = self.named_aggregator  # how the clients' changes become one
-        # Its tensors are part of the state.
-        self.remembered = remember(context.experiment, context.feedback, context.scope.shared)
+        self.compressor = create_compressor(context.experiment)
+        size, clients = context.scope.shared, context.experiment.clients
+        # The tensors of these two are part of the state.
+        self.downlink = self.compressor.create_downlink(clients, size) or self.create_downlink()
+        self.changes = create_changes(context.feedback, clients, size)
+
+    def create_downlink(self) -> Downlink:
+        """Return the way of the shared vector down to the clients, where the compressor has none of its own."""
+        return Downlink()
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
-        """The fields of each verb's messages; those of a verb that is not here are not checked.
+        """Return the fields of each verb's messages; verbs without an entry are not checked.
 
         A server that declares none may have fields of its own in the messages that all methods have.
         """
@@ -120,23 +126,25 @@ class Server(ABC):
 
     @property
     def state(self) -> State:
-        return {name: getattr(self, name) for name in self.state_names} | self.remembered.state
+        own = {name: getattr(self, name) for name in self.state_names}
+        return own | self.downlink.state | self.changes.state
 
     def restore(self, state: State) -> None:
         for name in self.state_names:
             setattr(self, name, state[name])
-        self.remembered.restore(state)
+        self.downlink.restore(state)
+        self.changes.restore(state)
 
     @abstractmethod
     def round(self, cohort: Cohort) -> None: ...
 
     def close(self, cohort: Cohort) -> None:
-        """After the last round: what a method has for all who ever joined, whether they were asked in it or not."""
+        """Run after the last round, for all clients that ever joined."""
         return
 
     @abstractmethod
     def evaluation(self) -> Message:
-        """What a client is sent when it is to evaluate the newest shared part."""
+        """Return the message with which a client evaluates the newest shared part."""
 
     def global_model(self) -> SplitModel | None:
         """Return the one aggregated model, where the method has one."""
@@ -150,44 +158,44 @@ class Server(ABC):
         return self.model
 
     def facts(self) -> dict[str, float | int | str]:
-        """What must be known beside an accuracy to read it right; from the state, recorded with every evaluation."""
+        """Return facts that an accuracy must be read with; from the state, recorded with every evaluation."""
         return {}
 
     def observed(self) -> dict[str, Any]:
-        """What the server saw in the round that ends, for its event: no part of the state, 1 kB of JSON at most."""
+        """Return observations of the round for its event: no part of the state, 1 kB of JSON at most."""
         return {}
 
     @property
     def observations(self) -> State:
-        """What `observed` counts on from round to round; checkpoints keep it beside the state, no digest knows it."""
+        """The running totals behind `observed`; checkpoints keep them next to the state, no digest covers them."""
         return {}
 
     def recall(self, observations: State) -> None:
-        """Takes up what was kept; called only where something was."""
+        """Restore stored observations."""
         raise ValueError(f"{self.experiment.method} keeps no observations")
 
     @property
     def counted_as(self) -> dict[str, Kind | Counted]:
-        """What the ledger counts the fields of all messages as."""
+        """The ledger's category of the fields of all messages."""
         return {**self.kinds, **kinds(self.messages)}
 
     @property
     def normalise(self) -> Normalise:
-        """Whom a coordinate that not all sent is averaged over."""
+        """The clients over which a coordinate is averaged that not all of them sent."""
         return "senders"
 
     @property
     def ships_public_set(self) -> bool:
-        """Whether a client that joins is given the public set."""
+        """True where a client that joins is given the public set."""
         return self.experiment.public.train_on
 
     def join(self, cohort: Cohort, clients: Iterable[int]) -> None:
-        """Once a client: it is greeted, and tells how many samples it has."""
+        """Greet clients that join; each answers with its number of samples."""
         for client, answer in self.ask_once(cohort, "join", self.greeting(), clients, self._read_joined):
             self.welcome(client, answer)
 
     def greeting(self) -> Message:
-        """What a client gets when it joins: the public set, if the method wants it to."""
+        """Return the message to a client that joins: the public set, if the method ships it."""
         if self.public is None or not self.ships_public_set:
             return {}
         labels = class_ids(self.public.own_labels, self.num_classes)
@@ -198,21 +206,22 @@ class Server(ABC):
 
     def _read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         """A number of samples is believed once, within bounds, and stays: it is the weight of all that comes later."""
-        told, before = answer.whole("samples"), int(self.samples[client])
+        reported, before = answer.whole("samples"), int(self.samples[client])
         most = self.experiment.max_samples or self.context.most_samples
-        if most is not None and told > most:
-            raise Refused(f"samples = {told} is more than any client has, max-samples = {most}")
-        if before not in (0, told):
-            raise Refused(f"samples = {told}, but it joined with {before} before")
+        if most is not None and reported > most:
+            raise Refused(f"samples = {reported} is more than any client has, max-samples = {most}")
+        if before not in (0, reported):
+            raise Refused(f"samples = {reported}, but it joined with {before} before")
         return self.read_joined(client, answer)
 
     def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
-        """What a client tells of itself when it joins, if it is believed."""
+        """Check what a client reports when it joins."""
         return answer
 
     def welcome(self, client: int, answer: ValidatedMessage) -> None:
         self.samples[client] = answer.whole("samples")
-        self.remembered.forget(client)
+        self.downlink.forget(client)
+        self.changes.forget(client)
 
     def ask(
         self,
@@ -268,7 +277,7 @@ class Server(ABC):
 
     def usual_memory(self, clients: Iterable[int]) -> float:
         """Return the usual size of changes under EF21, in which old clients send little and new ones all of it."""
-        known = [norm(self.remembered.memory[client]) for client in clients if len(self.remembered.memory)]
+        known = [norm(change) for change in self.changes.known(clients)]
         return sorted(known)[len(known) // 2] if known else 0.0
 
     def scores(self, cohort: Cohort) -> Iterator[tuple[int, ValidatedMessage]]:

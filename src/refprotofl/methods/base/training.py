@@ -205,7 +205,7 @@ def _batches(
 
 
 def check_alignment(result: TrainResult, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:
-    """Guard the method's own term: positive where a sample's class is `defined` (C,) and its weight is not 0."""
+    """Check the method's own loss term: positive where a sample's class is `defined` (C,) and its weight is not 0."""
     data, noise = open_samples(samples)
     penalty = result.penalty if noise is None else noise.penalty
     guards.alignment_happened(penalty, weight, defined[data.own_labels], key)

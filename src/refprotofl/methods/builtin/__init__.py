@@ -1,5 +1,1 @@
-"""The methods that come with the package: a folder each.
-
-A folder's `__init__` declares the method: options, parts, cost, notes; the code beside it is imported when a run needs
-it. A folder added here is found by itself.
-"""
+"""The methods that come with the package: a folder each, declared in its `__init__` (see `refprotofl.methods`)."""

@@ -1,1 +1,1 @@
-"""What several methods share: weights and their compressed changes, class prototypes and learning from them."""
+"""Shared parts of methods: weights and their compressed changes, class prototypes and learning from them."""

@@ -1,4 +1,4 @@
-"""What methods that learn from class prototypes have in common: to collect, to average, to be drawn to them."""
+"""Learning from class prototypes: collecting, averaging and aligning to them, and prototypes that the server trains."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,12 @@ from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import erpa
+from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, minimise
-from refprotofl.methods.common.prototypes import ClassMeans, class_means, merge, with_quorum
+from refprotofl.methods.common.prototypes import ClassMeans, class_means, with_quorum
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class Running:
 
 
 def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMeans:
-    """Class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
+    """Return class means with the weights that are loaded, in evaluation mode; `unit`: of embeddings of length 1.
 
-    Where samples are protected they are noised: they are made of the samples themselves.
+    Where samples are protected the means are noised: they are made of the samples themselves.
     """
     return ClassMeans(*class_means(client, samples, unit=unit))
 
@@ -69,7 +70,7 @@ def collect(client: Client, samples: Samples, *, unit: bool = False) -> ClassMea
 def train_towards(
     client: Client, round: int, anchors: Tensor, defined: Tensor, alignment: Alignment, *, running: bool = False
 ) -> Running | None:
-    """Trains the client's own model towards the anchors, (C, m) and (C,); with `running`, gives what it saw."""
+    """Train the client's own model towards the anchors, (C, m) and (C,); with `running`, return the embeddings seen."""
     client.load()
     samples = client.training_samples()
     penalty = alignment.penalty(anchors, defined, client.model.device)
@@ -89,13 +90,14 @@ def average(
     defined: Tensor,
     retain: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Mean of each class over the clients that hold it, or what `aggregate` says instead: (C, m) and (C,).
+    """Merge the prototypes of each class over the clients that hold it, by the aggregator: (C, m) and (C,).
 
-    A class that nobody holds keeps the prototype it had, or with `retain` off loses it.
+    A class that no client holds keeps the prototype it had, or with `retain` off loses it.
     """
     means, counts = zip(*((one.means, one.counts) for one in uploads), strict=True)
     held = with_quorum(experiment, torch.stack(counts))  # (clients, C)
-    fresh, found = merge(experiment, torch.stack(means), held if weighting == "count" else held.clamp(max=1))
+    weights = held if weighting == "count" else held.clamp(max=1)
+    fresh, found = create_aggregator(experiment).merge(torch.stack(means), weights)
     kept = defined & ~found if retain else torch.zeros_like(defined)
     merged, known = torch.where(kept.unsqueeze(1), anchors, fresh), found | kept
     guards.anchors_cover(merged, known, [], held)
@@ -103,7 +105,7 @@ def average(
 
 
 def pairs(uploads: Iterable[ClassMeans]) -> tuple[Tensor, Tensor, Tensor]:
-    """Every (client, class) prototype on its own, by client and class: (n, m), its class (n,), its count (n,)."""
+    """Return every (client, class) prototype, by client and class: (n, m), with its class (n,) and count (n,)."""
     held = [(one.means[one.counts > 0], *one.counts.nonzero().T, one.counts[one.counts > 0]) for one in uploads]
     prototypes, labels, counts = (torch.cat(parts) for parts in zip(*held, strict=True))
     return prototypes, labels, counts
@@ -112,7 +114,7 @@ def pairs(uploads: Iterable[ClassMeans]) -> tuple[Tensor, Tensor, Tensor]:
 def contrastive_loss(
     embeddings: Tensor, labels: Tensor, anchors: Tensor, defined: Tensor, temperature: float
 ) -> Tensor:
-    """Mean over the batch of -log softmax of the cosine to the own class's anchor against all known anchors.
+    """Return the batch mean of -log softmax of the cosine to the own class's anchor against all known anchors.
 
     A sample whose class has no anchor contributes 0.
     """
@@ -127,7 +129,7 @@ EXACT = "donot_use_mm_for_euclid_dist"  # differences, not products: small dista
 
 
 def initial(seed: int, num_classes: int, width: int) -> Tensor:
-    """The generator's weights as one vector, drawn as torch would draw an Embedding and two Linear layers."""
+    """Return the generator's weights as one vector, drawn as torch draws an Embedding and two Linear layers."""
     draw, bound = stream(seed, "global-prototypes"), 1 / math.sqrt(width)
     table = draw.standard_normal(num_classes * width)
     layers = draw.uniform(-bound, bound, 2 * (width * width + width))
@@ -135,7 +137,7 @@ def initial(seed: int, num_classes: int, width: int) -> Tensor:
 
 
 def generate(parts: Sequence[Tensor]) -> Tensor:
-    """The global prototypes (C, m) from the generator's five tensors."""
+    """Return the global prototypes (C, m) of the generator's five tensors."""
     table, weight, bias, last_weight, last_bias = parts
     return functional.linear(torch.relu(functional.linear(table, weight, bias)), last_weight, last_bias)
 
@@ -147,9 +149,9 @@ def split(generator: Tensor, num_classes: int, width: int) -> list[Tensor]:
 
 
 def gaps(prototypes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Of each class the distance from its mean prototype to the nearest other class's, (C,).
+    """Return each class's distance from its mean prototype to that of the nearest other class, (C,).
 
-    A class without prototypes gets the least gap of all; if there is but one class, every gap is infinite.
+    A class without prototypes gets the smallest gap of all; with a single class every gap is infinite.
     """
     held = labels.unique()
     means = torch.stack([prototypes[labels == one].to(torch.float64).mean(dim=0) for one in held])
@@ -159,7 +161,7 @@ def gaps(prototypes: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 def margin_loss(prototypes: Tensor, labels: Tensor, anchors: Tensor, seen: Tensor, margins: Tensor) -> Tensor:
-    """Cross-entropy over minus the distances to the anchors of seen classes, the own one's enlarged by its margin.
+    """Return the cross-entropy over minus the distances to the anchors of seen classes, the own one's plus its margin.
 
     (n, m), (n,), (C, m), (C,), (C,) -> scalar.
     """
@@ -178,7 +180,7 @@ def retrained(
     order: np.random.Generator,
     settings: Train,
 ) -> tuple[Tensor, Tensor]:
-    """The generator after training on the clients' prototypes (n, m), and its global prototypes (C, m)."""
+    """Return the generator after training on the clients' prototypes (n, m), and its global prototypes (C, m)."""
     shape = (len(seen), prototypes.shape[1])
     parameters = [nn.Parameter(part.clone()) for part in split(generator, *shape)]
 
@@ -188,6 +190,6 @@ def retrained(
     minimise(parameters, loss, len(labels), settings, order)
     with torch.no_grad():
         trained, anchors = torch.cat([part.flatten() for part in parameters]), generate(parameters)
-    if int(seen.sum()) > 1:  # one class alone has nothing to be told from
+    if int(seen.sum()) > 1:  # a single class has no other to be separated from
         guards.server_moved(generator, trained, "the global prototypes")
     return trained, anchors

@@ -1,6 +1,6 @@
 """Class prototypes and anchors as fields of a message, and back.
 
-The prototypes of several clients become one anchor for each class, by the rule that the experiment names.
+The prototypes of several clients become one anchor for each class, by the aggregator that the experiment names.
 
 Class means of a client's own samples: as they are, or noised where single samples are protected.
 """
@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from refprotofl.experiment import Experiment
 from refprotofl.methods import erpa
-from refprotofl.methods.aggregators.robust import centre
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import Dense, Fields, Refused, Scope, ValidatedMessage, class_ids, whole_numbers
@@ -25,18 +24,18 @@ from refprotofl.wire import Message
 
 
 def anchor_fields(scope: Scope, dtype: torch.dtype = torch.float32) -> Fields:
-    """The anchors of defined classes down; which those are where it is not all of them."""
+    """Return the fields of the anchors of defined classes, and of their ids where not all are defined."""
     return {"anchors": _rows(scope, dtype, optional=True), "classes": _class_ids(scope)}
 
 
 def mean_fields(scope: Scope, *, counted: bool = False) -> Fields:
-    """The class means that `write_means` writes."""
+    """Return the fields that `write_means` writes."""
     counts = {"counts": whole_numbers(None, low=1)} if counted else {}
     return {"prototypes": _rows(scope), "classes": _class_ids(scope), **counts}
 
 
 def prototype_fields(scope: Scope, dtype: torch.dtype = torch.float32, *, optional: bool = False) -> Fields:
-    """What `write_prototypes` writes: of public classes, and of others with their counts."""
+    """Return the fields that `write_prototypes` writes: of public classes, and of others with their counts."""
     covered = len(scope.experiment.public.classes or ())
     public = Dense((covered, scope.width), (dtype,), kind="prototype_values", optional=optional)
     return {
@@ -56,14 +55,14 @@ def _class_ids(scope: Scope) -> Dense:
 
 
 def no_anchors(experiment: Experiment) -> tuple[Tensor, Tensor]:
-    """What a server starts from: anchors (C, m), of which none is defined (C,)."""
+    """Return the initial anchors (C, m), of which none is defined (C,)."""
     classes = experiment.known_input.num_classes
     return torch.zeros(classes, experiment.model.embedding), torch.zeros(classes, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
 class Prototypes:
-    """What one client uploads: means of the public classes, and means with counts of its others."""
+    """The prototypes of one client: means of the public classes, and means with counts of its others."""
 
     public: Tensor  # (public classes, m)
     local: Tensor  # (C, m), zero rows where the count is 0
@@ -88,7 +87,7 @@ def write_prototypes(prototypes: Prototypes, dtype: torch.dtype = torch.float32)
 def read_prototypes(
     message: ValidatedMessage, public_classes: Sequence[int], num_classes: int, width: int
 ) -> Prototypes:
-    """Checks what must fit between the fields: as many rows as classes, no class twice, none that is public."""
+    """Check what must fit between the fields: as many rows as classes, no class twice, none that is public."""
     public = message.tensor("public_prototypes").to(torch.float32) if public_classes else torch.zeros(0, width)
     local, counts = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.int64)
     if "local_prototypes" in message:
@@ -101,7 +100,7 @@ def read_prototypes(
 
 
 def _rows_of(message: ValidatedMessage, name: str, classes: Tensor, counts: Tensor) -> Tensor:
-    """A row for each class, each class once."""
+    """Return the rows of a field, one for each class, if each class comes once."""
     rows = message.tensor(name).to(torch.float32)
     if not len(rows) == len(classes) == len(counts) or len(classes.unique()) != len(classes):
         raise Refused(f"{name}, classes and counts do not belong together, or a class comes twice")
@@ -120,7 +119,7 @@ class ClassMeans:
 
 
 def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False) -> Message:
-    """Only the rows of held classes; which they are is said where it is not all of them, or always if `named`."""
+    """Write the rows of held classes, and their ids unless all are held and `named` is false."""
     rows = held.counts.nonzero().squeeze(1)
     message: Message = {"prototypes": held.means[rows]}
     if named or len(rows) < len(held.counts):
@@ -131,7 +130,7 @@ def write_means(held: ClassMeans, *, named: bool = False, counted: bool = False)
 
 
 def read_means(message: ValidatedMessage, num_classes: int, width: int, *, counted: bool = False) -> ClassMeans:
-    """Checks what must fit between the fields; without counts every held class counts 1."""
+    """Check what must fit between the fields; without counts every held class counts 1."""
     classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)
     held = message.tensor("counts").long() if counted else torch.ones_like(classes)
     if not len(classes):
@@ -142,7 +141,7 @@ def read_means(message: ValidatedMessage, num_classes: int, width: int, *, count
 
 
 def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.float32) -> Message:
-    """Only the defined rows; which ones they are is said where it is not all of them."""
+    """Write the defined rows, and their class ids unless all are defined."""
     if not defined.any():
         return {}
     message: Message = {"anchors": anchors[defined].to(dtype)}
@@ -152,7 +151,7 @@ def write_anchors(anchors: Tensor, defined: Tensor, dtype: torch.dtype = torch.f
 
 
 def read_anchors(message: ValidatedMessage, num_classes: int, width: int) -> tuple[Tensor, Tensor]:
-    """Anchors (C, m) and which of them are defined (C,)."""
+    """Read anchors (C, m) and the mask (C,) of those that are defined."""
     anchors, defined = torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.bool)
     if "anchors" in message:
         classes = message.tensor("classes").long() if "classes" in message else torch.arange(num_classes)
@@ -162,42 +161,20 @@ def read_anchors(message: ValidatedMessage, num_classes: int, width: int) -> tup
 
 
 def with_quorum(experiment: Experiment, counts: Tensor) -> Tensor:
-    """The counts (clients, C), 0 for a class that fewer clients sent than `min-senders`: it counts as unsent."""
+    """Return the counts (clients, C), with 0 for a class that fewer clients sent than `min-senders`."""
     return counts * ((counts > 0).sum(dim=0) >= experiment.min_senders)
-
-
-def merge(experiment: Experiment, prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Each class over the clients that sent it, Eq. (15): (clients, C, m), (clients, C) -> (C, m), defined (C,).
-
-    The mean and `clipped` weigh by the counts; for the other rules they only tell who sent a class.
-    """
-    if experiment.aggregate == "mean":
-        return erpa.global_prototypes(prototypes, counts)
-    defined = (counts > 0).any(dim=0)
-    merged = torch.zeros_like(prototypes[0])
-    for label in defined.nonzero().squeeze(1).tolist():
-        held = counts[:, label] > 0
-        merged[label] = centre(experiment, prototypes[held, label], counts[held, label]).to(merged.dtype)
-    return merged, defined
-
-
-def merge_public(experiment: Experiment, prototypes: Tensor) -> Tensor:
-    """Prototypes of what all clients have, every client alike, Eq. (14): (clients, C, m) -> (C, m)."""
-    if experiment.aggregate == "mean":
-        return erpa.external_prototypes(prototypes)
-    return merge(experiment, prototypes, torch.ones(prototypes.shape[:2], dtype=torch.int64))[0]
 
 
 def class_means(
     client: Client, samples: Samples, *, without: Tensor | None = None, unit: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return the means (C, m) and counts (C,) of the samples' embeddings under the weights that are loaded.
+    """Return the means (C, m) and counts (C,) of the samples' embeddings under the loaded weights.
 
-    `without` names classes that are left out, as everybody knows; `unit` scales embeddings to length 1.
+    `without` are classes to leave out, which the server knows; `unit` scales embeddings to length 1.
     """
     data, noise = open_samples(samples)
     width, classes = client.model.feature.out_features, client.num_classes
-    if noise is not None and without is not None and len(without) == classes:  # nothing is told, nothing is spent
+    if noise is not None and without is not None and len(without) == classes:  # nothing is revealed, nothing is spent
         return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
     rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
     embeddings = embed(client.model, data.images_of(rows))

@@ -1,4 +1,4 @@
-"""What is watched: one run or the folder of many, read on as they grow, for however many look on."""
+"""The shared incremental reader behind the live page: one run, or a folder of runs, for all viewers."""
 
 import json
 import threading
@@ -17,25 +17,25 @@ from refprotofl.report.page.run_page import run_page
 from refprotofl.report.page.run_reader import RunReader
 
 POLL = 0.5  # seconds between two looks at what grows
-MOST_REMEMBERED = 20_000  # events that who comes back is told of; older ones are in the page anyway
+MOST_REMEMBERED = 20_000  # events that a reconnecting viewer can catch up on; older ones are in the page
 
 News = tuple[int, str, str]  # line, name and data of an event
 
 
-class Following:
-    """The one reader of a place; whoever looks on shares it."""
+class Follower:
+    """Reads a run folder, or a folder of runs, for all viewers."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         self._lock = threading.Lock()
         self._reader: RunReader | None = None  # of a run
         self._known = KnownRuns()  # of a folder of runs
-        self._told: list[News] = []
-        self._epoch = 0  # grows when the file is read anew
-        self._page: tuple[object, Page] | None = None  # with what it was made of
+        self._events: list[News] = []
+        self._epoch = 0  # grows when the file is read again from its start
+        self._page: tuple[object, Page] | None = None  # with the version that it was made of
 
     def page(self) -> Page:
-        """As of now; what cannot be read for the moment is a note on an empty page."""
+        """Return the current page; on a read error, an empty page with a note."""
         with self._lock:
             try:
                 self._read()
@@ -47,12 +47,12 @@ class Following:
         return json.dumps(plain(self.page()), separators=(",", ":"), allow_nan=False).encode()
 
     def _current(self) -> Page:
-        """Made anew only when there is something new."""
+        """Return the page, rebuilt only if something new was read."""
         reader = self._reader
         version = self._known.version if reader is None else (self._epoch, reader.line)
         if self._page is None or self._page[0] != version:
             if reader is not None:
-                self._page = version, run_page(reader.told, live=True)
+                self._page = version, run_page(reader.run, live=True)
             else:
                 self._page = version, gather([self.place], live=True, known=self._known)
         return self._page[1]
@@ -66,26 +66,26 @@ class Following:
             self._read_run(self._reader)
 
     def _read_folder(self) -> None:
-        """A folder has no lines of its own: what is new in it counts as one."""
+        """Read all runs of a folder; a change in any of them counts as one event."""
         before = self._known.version
         for run in find_runs([self.place]):
             with suppress(RefProtoFLError):  # the page says what is wrong with it
                 self._known.read(run)
         if self._known.version != before:
-            self._told.append((len(self._told) + 1, "round", "{}"))
+            self._events.append((len(self._events) + 1, "round", "{}"))
 
     def _read_run(self, reader: RunReader) -> None:
         before = reader.line
         new = reader.read()
         if reader.line < before + len(new):
             self._epoch += 1
-            self._told.clear()
-        progress = json.dumps(_brief(progress_of(reader.told))) if new else ""
-        self._told += [(number, event["event"], _line(event, progress)) for number, event in new]
-        del self._told[:-MOST_REMEMBERED]
+            self._events.clear()
+        progress = json.dumps(_brief(progress_of(reader.run))) if new else ""
+        self._events += [(number, event["event"], _line(event, progress)) for number, event in new]
+        del self._events[:-MOST_REMEMBERED]
 
     def news(self, after: int, closing: threading.Event) -> Iterator[News]:
-        """Events after a line, as they come; one without a name where nothing happened."""
+        """Yield events after a line as they arrive, and one without a name after each pause without news."""
         epoch = self._epoch
         while not closing.is_set():
             with self._lock:
@@ -93,9 +93,9 @@ class Following:
                     self._read()
                 if self._epoch != epoch:
                     epoch, after = self._epoch, 0
-                    fresh = [(0, "restart", "{}"), *self._told]
+                    fresh = [(0, "restart", "{}"), *self._events]
                 else:
-                    fresh = [one for one in self._told if one[0] > after]
+                    fresh = [one for one in self._events if one[0] > after]
             for one in fresh:
                 after = one[0]
                 yield one
@@ -105,7 +105,7 @@ class Following:
 
 
 def _line(event: Event, progress: str) -> str:
-    """What of an event is sent: where the run stands, never what clients or files are called."""
+    """Return the data of an event: the run's progress, without names of clients or files."""
     return f'{{"round": {int(event.get("round", 0))}, "progress": {progress}}}'
 
 

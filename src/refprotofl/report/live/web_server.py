@@ -1,10 +1,9 @@
-"""Where a page is served: a socket, and an address that nobody guesses.
+"""The live page over HTTP: one random token, one host, GET only, a bounded number of viewers.
 
-The page over HTTP on this machine: one token, one host, GET alone, and no more lookers-on than it can serve.
-
-A connection is *waiting* until its request has arrived as a whole, for which it has a few seconds in all. When too many
-wait, the one that has waited longest is closed, so that a new one always gets in. Only a request with the token takes
-one of the places that are served."""
+A connection is *waiting* until its whole request has arrived, within a few seconds. When too many are waiting, the one
+that has waited longest is closed, so that a new one can always connect. Only a request with the token takes one of the
+served connections.
+"""
 
 import io
 import multiprocessing
@@ -25,7 +24,7 @@ from urllib.parse import urlsplit
 
 from refprotofl.core.errors import InputError
 from refprotofl.core.units import read_whole
-from refprotofl.report.live.follower import Following
+from refprotofl.report.live.follower import Follower
 from refprotofl.report.page.html import as_live, live_policy
 
 BACKLOG = 32
@@ -36,7 +35,7 @@ def new_token() -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Port 0 is any that is free."""
+    """Return a listening socket; port 0 takes any free port."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -53,28 +52,28 @@ def in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-MOST_CONNECTIONS = 16  # that are served at a time
+MOST_CONNECTIONS = 16  # served at a time
 MOST_WAITING = 64  # connections without a whole request
-ARRIVAL = 5.0  # seconds in all that a request may take to arrive, from the connection or the last answer on
+ARRIVAL = 5.0  # seconds for a whole request to arrive, from the connection or the last answer on
 MOST_HEADERS = 64 << 10  # bytes of a request, the server's own buffer included
-PATIENCE = 30.0  # seconds in all that a reader may take for an answer, or for an event
-BEAT = 15.0  # seconds after which a silent stream says that it is still there
+PATIENCE = 30.0  # seconds that a viewer may take to receive an answer or an event
+KEEP_ALIVE = 15.0  # seconds of silence after which an event stream sends a comment
 LONGEST_PATH = 512
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves one place at http://HOST:PORT/TOKEN/ until it is closed."""
+    """Serves one page at http://HOST:PORT/TOKEN/ until it is closed."""
 
     daemon_threads = True
 
-    def __init__(self, following: Following, host: str, listening: socket.socket, token: str) -> None:
+    def __init__(self, follower: Follower, host: str, listening: socket.socket, token: str) -> None:
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self.following = following
+        self.follower = follower
         self.token = token
         self.closing = threading.Event()
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._served = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._waiting: dict[socket.socket, None] = {}  # in the order in which they began to wait
         self._lock = threading.Lock()
         names = {host, "127.0.0.1", "localhost"} if host in ("127.0.0.1", "localhost") else {in_address(host)}
@@ -92,7 +91,7 @@ class LiveServer(ThreadingHTTPServer):
             self._arrived(request)
 
     def wait(self, connection: socket.socket) -> None:
-        """From now on a request is waited for; who has waited longest makes room for it."""
+        """Register a connection as waiting; beyond the limit, close the one that has waited longest."""
         with self._lock:
             self._waiting.setdefault(connection)
             oldest = next(iter(self._waiting)) if len(self._waiting) > MOST_WAITING else None
@@ -107,18 +106,18 @@ class LiveServer(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
 
     @contextmanager
-    def place(self, connection: socket.socket) -> Iterator[bool]:
-        """A place to be served in, if there is one left: who is served stays served."""
+    def serving(self, connection: socket.socket) -> Iterator[bool]:
+        """Take one of the served connections, if one is free; connections in use are never closed."""
         self._arrived(connection)
-        free = self._places.acquire(blocking=False)
+        free = self._served.acquire(blocking=False)
         try:
             yield free
         finally:
             if free:
-                self._places.release()
+                self._served.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who hangs up is no news."""
+        """Ignore clients that disconnect."""
 
     def close(self) -> None:
         self.closing.set()
@@ -127,14 +126,14 @@ class LiveServer(ThreadingHTTPServer):
 
 
 class _Arriving(io.RawIOBase):
-    """What a connection sends: a request by a deadline, however slowly it comes, and of a bounded size."""
+    """The input of a connection: each request has a deadline and a size limit."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self.expect()
 
     def expect(self) -> None:
-        """The next request may begin."""
+        """Start the deadline and the size limit of the next request."""
         self._deadline, self._left = time.monotonic() + ARRIVAL, MOST_HEADERS
 
     def readable(self) -> bool:
@@ -157,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
     _answers: ClassVar[dict[str, str]] = {"": "_page", "page.json": "_data", "events": "_events"}
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal is the run's."""
+        """Log nothing: the terminal belongs to the run."""
 
     def setup(self) -> None:
         super().setup()
@@ -174,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = self._allowed()
         if name is None:
             return
-        with self.server.place(self.connection) as free:
+        with self.server.serving(self.connection) as free:
             if free:
                 getattr(self, self._answers[name])()
             else:
@@ -185,11 +184,11 @@ class _Handler(BaseHTTPRequestHandler):
         super().send_response(code, message)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Without a word of what was asked for."""
+        """Answer an error without echoing the request."""
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code))
 
     def _allowed(self) -> str | None:
-        """The name of what is asked for, if whoever asks knows the token and means this server."""
+        """Return the resource that is requested, if the request has the token and names this server."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
@@ -210,11 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> None:
         nonce = secrets.token_urlsafe(18)
-        html = as_live(self.server.following.page(), nonce).encode()
+        html = as_live(self.server.follower.page(), nonce).encode()
         self._send(HTTPStatus.OK, "text/html; charset=utf-8", html, live_policy(nonce))
 
     def _data(self) -> None:
-        self._send(HTTPStatus.OK, "application/json", self.server.following.page_json())
+        self._send(HTTPStatus.OK, "application/json", self.server.follower.page_json())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, policy: str = "default-src 'none'") -> None:
         self.send_response(status)
@@ -239,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
 
     def _events(self) -> None:
-        """Server-sent events: the id of each is its line in events.jsonl, after which a reader goes on."""
+        """Send events; the id of each is its line in events.jsonl, from which a viewer resumes."""
         self.close_connection = True
         self.send_response(HTTPStatus.OK)
         self._headers("text/event-stream", "default-src 'none'")
@@ -248,30 +247,30 @@ class _Handler(BaseHTTPRequestHandler):
         silent = 0.0
         try:
             self.wfile.write(b"retry: 2000\n\n")
-            for line, name, data in self.server.following.news(self._after(), self.server.closing):
+            for line, name, data in self.server.follower.news(self._after(), self.server.closing):
                 if name:
                     number = f"id: {line}\n" if line else ""
                     self.wfile.write(f"{number}event: {name}\ndata: {data}\n\n".encode())
                     silent = 0.0
                 else:
                     silent += 0.5
-                    if silent >= BEAT:
+                    if silent >= KEEP_ALIVE:
                         self.wfile.write(b": still here\n\n")
                         silent = 0.0
         except OSError:
-            return  # nobody reads on
+            return  # the viewer has disconnected
 
     def _after(self) -> int:
         return read_whole(self.headers.get("Last-Event-ID", "0")) or 0
 
 
-ENDING = 2.0  # seconds that the process has to end by itself
+ENDING = 2.0  # seconds for the process to end by itself
 
 
-class Beside:
-    """Serves a run folder until it is closed, or this process is gone.
+class BackgroundServer:
+    """Serves a run folder from a low-priority process of its own, until it is closed or this process ends.
 
-    It listens at once; who comes before the process is up waits. The run does not.
+    It listens at once; viewers that connect before the process is up wait. The run does not.
     """
 
     def __init__(self, folder: Path, port: int = 0) -> None:
@@ -280,7 +279,7 @@ class Beside:
         context = multiprocessing.get_context("spawn")
         theirs, self._ours = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=serve_beside, args=(theirs, listening, token, str(folder.absolute())), daemon=True
+            target=_serve_in_background, args=(theirs, listening, token, str(folder.absolute())), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -294,16 +293,12 @@ class Beside:
             self._process.join(ENDING)
 
 
-def serve_beside(pipe: "Connection[Any, Any]", listening: socket.socket, token: str, folder: str) -> None:
-    """What the process does: it ends when the other end of the pipe is closed."""
+def _serve_in_background(pipe: "Connection[Any, Any]", listening: socket.socket, token: str, folder: str) -> None:
+    """Serve in the background process until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's
     if hasattr(os, "nice"):
         os.nice(10)
-    # Here, because the run's own process needs none of it.
-    from refprotofl.report.live.follower import Following
-    from refprotofl.report.live.web_server import LiveServer
-
-    server = LiveServer(Following(Path(folder)), "127.0.0.1", listening, token)
+    server = LiveServer(Follower(Path(folder)), "127.0.0.1", listening, token)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with suppress(EOFError, OSError):
         pipe.recv_bytes()

@@ -1,1 +1,1 @@
-"""The report page: what runs did, as one file that needs nothing else, and the same page live."""
+"""The report page of runs, as a self-contained file or live."""

@@ -1,4 +1,4 @@
-"""Anchors of a run's server and, where its data are here, class means of its clients, in two dimensions."""
+"""The server's anchors and, if the data are available, class means of the clients, projected to two dimensions."""
 
 from pathlib import Path
 
@@ -19,15 +19,15 @@ from refprotofl.report.page.elements import Cell, Column, Figure, words
 
 Vectors = NDArray[np.float64]
 
-CLIENTS = 8  # whose class means are drawn
+CLIENTS = 8  # at most, with class means
 IMAGES = 400
 MOST_CLASSES = 100
 
 
 def prototype_figure(run_folder: Path, data: Path | None = None) -> tuple[Figure | None, str]:
-    """The figure, if the method keeps anchors; and a note on what it lacks.
+    """Return the figure, if the method keeps anchors, and a note on missing parts.
 
-    Code that the folder names is never imported: such a run is drawn without its clients.
+    Code that the folder names is never imported; such a run is drawn without its clients.
     """
     experiment, manifest = read_committed(run_folder)
     state = load_state(run_folder / "checkpoint" / manifest["server"]["file"], manifest["server"]["digest"])
@@ -45,9 +45,9 @@ def prototype_figure(run_folder: Path, data: Path | None = None) -> tuple[Figure
 
 
 def _class_means(run_folder: Path, experiment: Experiment, data: Path | None) -> tuple[dict[int, Vectors], str]:
-    """(C, m) for some clients: where their models put test images of each class, on average."""
+    """Return the mean test embedding of each class, (C, m), for some clients."""
     if references(experiment.plain()):
-        return {}, "The run names code of its own, which is not imported: anchors are drawn without clients."
+        return {}, "The run uses code of its own, which is not imported: the anchors are drawn without clients."
     try:
         dataset = load_aggregated(run_folder, data).data.dataset
         rows = balanced_draw(dataset.test_labels, dataset.num_classes, IMAGES, stream(0, "page"))
@@ -59,7 +59,7 @@ def _class_means(run_folder: Path, experiment: Experiment, data: Path | None) ->
                 embeddings = embed(load_trained(run_folder, client).model, images).double().numpy()
                 found[client] = np.stack([embeddings[labels == one].mean(axis=0) for one in range(dataset.num_classes)])
     except RefProtoFLError as problem:
-        return {}, f"Anchors are drawn without clients: {words(problem)}"
+        return {}, f"The anchors are drawn without clients: {words(problem)}"
     return {client: means for client, means in found.items() if np.isfinite(means).all()}, ""
 
 
@@ -80,19 +80,19 @@ def _figure(experiment: Experiment, anchors: Vectors, numbers: list[int], means:
         ]
         for place, (x, y) in enumerate(flat)
     ]
-    beside = f" (diamonds) and where the models of {len(means)} clients put test images, on average" if means else ""
+    also = f" (diamonds) and mean test embeddings of {len(means)} clients' models (circles)" if means else ""
     return Figure(
         "prototypes",
         "Anchors and class prototypes" if means else "Anchors",
-        f"The server's anchor of each class{beside}: the two main directions of these points, which hold "
-        f"{100 * explained:.0f} % of their spread.",
+        f"The server's anchor of each class{also}, on the first two principal components, which explain "
+        f"{100 * explained:.0f} % of the variance.",
         "dots",
         (
             Column("class", "class", "text"),
-            Column("whose", "whose", "text"),
+            Column("model", "model", "text"),
             Column("kind", "kind", "text"),
-            Column("x", "first direction"),
-            Column("y", "second direction"),
+            Column("x", "first principal component"),
+            Column("y", "second principal component"),
         ),
         rows,
         x="x",
@@ -103,7 +103,7 @@ def _figure(experiment: Experiment, anchors: Vectors, numbers: list[int], means:
 
 
 def project(points: Vectors) -> tuple[Vectors, float]:
-    """(n, m) to (n, 2) along the directions of most spread, and how much of it they hold; signs are fixed."""
+    """Project (n, m) on the first two principal components, (n, 2); return the explained variance as well."""
     centred = points - points.mean(axis=0)
     _, strengths, directions = np.linalg.svd(centred, full_matrices=False)
     first = directions[:2]

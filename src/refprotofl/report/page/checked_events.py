@@ -1,9 +1,7 @@
-"""The events that a page is made of, and the one place where they are checked: lines may be anyone's.
+"""The events that a page uses, validated, and the estimated time of a round over given links.
 
-How long a round would take over given links, from the bytes that crossed and the seconds that were measured.
-
-Every verb of a round is a barrier: the server goes on when the slowest client has answered. A client's time for a verb
-is its request on the way down, its computing, and its answer on the way up.
+Every request of a round is a barrier: the server continues when the slowest client has answered. A client's time for a
+request is that of the downlink, its computation and the uplink.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +29,7 @@ class Partition(TypedDict):
 
 
 class Start(TypedDict):
-    """Also of `resume`."""
+    """An event `start` or `resume`."""
 
     event: Literal["start", "resume"]
     run: NotRequired[Name]
@@ -108,20 +106,20 @@ _KNOWN: dict[str, TypeAdapter[Any]] = {
 
 
 def _postings(event: Event) -> list[dict[str, Any]]:
-    """Row by row, whether they stand in columns or not."""
+    """Return the traffic of a round as rows."""
     try:
         return list(read_traffic(event))
     except (TypeError, LookupError, AttributeError):
-        raise ValueError("its traffic is not as we write it") from None
+        raise ValueError("its traffic has another format") from None
 
 
 def read_event(found: object) -> Event:
-    """What of a line the page uses; ValueError if it is no event, or not as we write it.
+    """Return the fields of a line that the page uses; raise ValueError if it is not a valid event.
 
-    Events of other names, as a later version may have, pass with their name and round alone.
+    Events of unknown names are reduced to name and round.
     """
     if not isinstance(found, dict) or not isinstance(found.get("event"), str):
-        raise ValueError("it is no event")
+        raise ValueError("it is not an event")
     known = _KNOWN.get(found["event"])
     if "traffic" in found and known is not None:
         found = {**found, "traffic": _postings(found)}
@@ -139,10 +137,10 @@ def round_seconds(
     workers: int = 1,
     samples: Sequence[int] | None = None,
 ) -> float:
-    """Of a round with joining, without evaluation, which only we want.
+    """Return the estimated seconds of a round, with joining and without evaluation.
 
-    The seconds that this machine waited for a verb are those of all clients, `workers` at a time; a client's part of
-    them is as large as its part of the samples, or that of all where `samples` are not known.
+    The measured seconds of a phase are those of all clients, `workers` at a time; they are split among clients in
+    proportion to their samples, or evenly if `samples` is not known.
     """
     phases: dict[str, dict[int, dict[str, int]]] = {}
     for row in traffic:
@@ -160,7 +158,7 @@ def round_seconds(
 
 
 def _computing(clients: Sequence[int], seconds: float, samples: Sequence[int] | None) -> dict[int, float]:
-    """Each client's part of the seconds that all took one after the other."""
+    """Split the seconds of all clients in proportion to their samples."""
     known = samples is not None and all(client < len(samples) for client in clients)
     weights = {client: samples[client] if known and samples is not None else 1 for client in clients}
     whole = sum(weights.values()) or 1

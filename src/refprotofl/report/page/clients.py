@@ -4,32 +4,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refprotofl.core.units import counted
 from refprotofl.evaluation.metrics import per_class_accuracy
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.report.page.elements import MOST_ROWS, Cell, Column, Figure, Table, words
-from refprotofl.report.page.run_reader import RunTold
+from refprotofl.report.page.run_reader import RunRecord
 
-MOST_CLASSES = 100  # of which every pair is drawn
+MOST_CLASSES = 100  # of a confusion matrix that is drawn
 LONGEST_CLASS = 32  # characters of a name
 
 
-def class_names(told: RunTold) -> list[str]:
-    """As they are shown, and no two alike: two that begin alike are told apart by their number."""
-    short = [words(name)[:LONGEST_CLASS] for name in told.experiment.known_input.class_names]
+def class_names(run: RunRecord) -> list[str]:
+    """Return the names as they are displayed; where two would be equal, their index is appended."""
+    short = [words(name)[:LONGEST_CLASS] for name in run.experiment.known_input.class_names]
     return [name if short.count(name) == 1 else f"{name} #{number}" for number, name in enumerate(short)]
 
 
-def class_figures(told: RunTold) -> list[Figure]:
-    counts = told.evaluations[-1].get("confusion", []) if told.evaluations else []
-    names = class_names(told)
+def class_figures(run: RunRecord) -> list[Figure]:
+    counts = run.evaluations[-1].get("confusion", []) if run.evaluations else []
+    names = class_names(run)
     if len(counts) != len(names) or any(len(row) != len(names) for row in counts) or len(names) > MOST_CLASSES:
         return []
     matrix = np.array(counts, np.int64)
     rows: list[list[Cell]] = [
-        [names[label], names[taken], count, count / max(1, sum(row))]
+        [names[label], names[predicted], count, count / max(1, sum(row))]
         for label, row in enumerate(counts)
-        for taken, count in enumerate(row)
+        for predicted, count in enumerate(row)
         if count or len(names) <= 25
     ]
     shares = sorted(
@@ -39,17 +38,17 @@ def class_figures(told: RunTold) -> list[Figure]:
     return [
         Figure(
             "confusion",
-            "What was taken for what",
-            "All clients' personal predictions: a row for each label, shaded by the share of its samples.",
+            "Confusion matrix",
+            "Personal predictions of all clients. Rows are true classes, shaded by their share of predictions.",
             "heat",
             (
-                Column("label", "label", "text"),
-                Column("taken", "taken for", "text"),
+                Column("label", "true class", "text"),
+                Column("predicted", "predicted class", "text"),
                 Column("count", "samples", "whole"),
-                Column("share", "share of the label", "share"),
+                Column("share", "share of the true class", "share"),
             ),
             rows,
-            x="taken",
+            x="predicted",
             y="label",
             colour="share",
             across=tuple(names),
@@ -57,10 +56,10 @@ def class_figures(told: RunTold) -> list[Figure]:
         ),
         Figure(
             "classes",
-            "How well each class is recognised",
-            "The share of a class's test samples that was recognised, over all clients; sorted.",
+            "Per-class accuracy",
+            "Share of a class's test samples that is predicted correctly, over all clients, in ascending order.",
             "bars",
-            (Column("rank", "rank", "whole"), Column("class", "class", "text"), Column("share", "recognised", "share")),
+            (Column("rank", "rank", "whole"), Column("class", "class", "text"), Column("share", "accuracy", "share")),
             ranked,
             x="class",
             y="share",
@@ -79,27 +78,27 @@ ACCURACY = Column("accuracy", "accuracy", "share")
 CLIENT = Column("client", "client", "text")
 
 
-def client_figures(told: RunTold) -> list[Figure]:
-    per_client = told.evaluations[-1].get("per_client", {}) if told.evaluations else {}
+def client_figures(run: RunRecord) -> list[Figure]:
+    per_client = run.evaluations[-1].get("per_client", {}) if run.evaluations else {}
     scored = [(name, per_client[name]) for name in ("personal", "own") if name in per_client]
-    found = [figure for name, shares in scored for figure in _by_client(told, name, shares)]
-    return [*found, *_partition(told)]
+    found = [figure for name, shares in scored for figure in _by_client(run, name, shares)]
+    return [*found, *_partition(run)]
 
 
-def _by_client(told: RunTold, protocol: str, shares: Sequence[float | None]) -> list[Figure]:
-    sizes, experiment = told.sizes(), told.experiment
+def _by_client(run: RunRecord, protocol: str, shares: Sequence[float | None]) -> list[Figure]:
+    sizes, experiment = run.sizes(), run.experiment
     ranked = sorted((share, number) for number, share in enumerate(shares[: experiment.clients]) if share is not None)
     meaning = PROTOCOLS[protocol].meaning
     if len(ranked) <= MOST_BARS:
         rows: list[list[Cell]] = [
-            [rank, _name(told, number), share, sizes[number] if sizes else None]
+            [rank, _name(run, number), share, sizes[number] if sizes else None]
             for rank, (share, number) in enumerate(ranked, 1)
         ]
         return [
             Figure(
                 f"clients-{protocol}",
-                f"Each client, {protocol}",
-                f"{meaning[0].upper()}{meaning[1:]}; sorted, shaded by the number of its samples.",
+                f"Accuracy per client, {protocol}",
+                f"{meaning[0].upper()}{meaning[1:]}. In ascending order, shaded by number of samples.",
                 "bars",
                 (Column("rank", "rank", "whole"), CLIENT, ACCURACY, Column("samples", "samples", "whole")),
                 rows,
@@ -112,13 +111,13 @@ def _by_client(told: RunTold, protocol: str, shares: Sequence[float | None]) -> 
     if sizes is None:
         return []
     dots: list[list[Cell]] = [
-        [_name(told, number), sizes[number], share] for share, number in ranked[:: -(-len(ranked) // MOST_DOTS)]
+        [_name(run, number), sizes[number], share] for share, number in ranked[:: -(-len(ranked) // MOST_DOTS)]
     ]
     return [
         Figure(
             f"clients-{protocol}",
-            f"Each client, {protocol}",
-            f"{meaning[0].upper()}{meaning[1:]}, against its samples.",
+            f"Accuracy per client, {protocol}",
+            f"{meaning[0].upper()}{meaning[1:]}, by number of samples.",
             "dots",
             (CLIENT, Column("samples", "samples", "whole"), ACCURACY),
             dots,
@@ -128,18 +127,18 @@ def _by_client(told: RunTold, protocol: str, shares: Sequence[float | None]) -> 
     ]
 
 
-def _name(told: RunTold, client: int) -> str:
-    """Short, and with its number where a name of its own was cut."""
-    named = words(told.experiment.client_name(client)) if client < told.experiment.clients else str(client)
+def _name(run: RunRecord, client: int) -> str:
+    """Return a short name; one that is cut ends in the client's number."""
+    named = words(run.experiment.client_name(client)) if client < run.experiment.clients else str(client)
     return named if len(named) <= LONGEST_CLIENT else f"{named[:LONGEST_CLIENT]}… #{client}"
 
 
-def _partition(told: RunTold) -> list[Figure]:
-    counts, names = told.class_counts, class_names(told)
+def _partition(run: RunRecord) -> list[Figure]:
+    counts, names = run.class_counts, class_names(run)
     if counts is None or len(counts) * len(names) > MOST_ROWS:
         return []
     many = len(counts) * len(names) > MOST_BUBBLES
-    clients = [_name(told, client) for client in range(len(counts))]
+    clients = [_name(run, client) for client in range(len(counts))]
     rows: list[list[Cell]] = [
         [clients[client], names[label], count]
         for client, row in enumerate(counts)
@@ -149,8 +148,8 @@ def _partition(told: RunTold) -> list[Figure]:
     return [
         Figure(
             "partition",
-            "Who holds what",
-            f"Training samples of each client by class{'' if many else ', as large as the bubble is'}.",
+            "Data partition",
+            f"Training samples of each client by class{'' if many else '; bubble areas are proportional'}.",
             "heat" if many else "bubbles",
             (CLIENT, Column("class", "class", "text"), Column("samples", "samples", "whole")),
             rows,
@@ -164,22 +163,22 @@ def _partition(told: RunTold) -> list[Figure]:
     ]
 
 
-def dropped_tables(told: RunTold) -> list[Table]:
-    """Who was dropped and why; nothing where nobody was."""
-    if not told.absent:
+def dropped_tables(run: RunRecord) -> list[Table]:
+    """Return the dropped clients by reason, by client and the latest; no table if there are none."""
+    if not run.absent:
         return []
-    by_reason = [[words(reason), f"{count:,}"] for reason, count in told.reasons.most_common(MOST_LISTED)]
+    by_reason = [[words(reason), f"{count:,}"] for reason, count in run.reasons.most_common(MOST_LISTED)]
     by_client = [
-        [_name(told, client), f"{count:,}", str(told.last_seen.get(client, "-"))]
-        for client, count in told.absent.most_common(MOST_LISTED)
+        [_name(run, client), f"{count:,}", str(run.last_seen.get(client, "-"))]
+        for client, count in run.absent.most_common(MOST_LISTED)
     ]
     latest = [
-        [str(one.get("round", "-")), _name(told, one["client"]), one.get("code", "-"), words(one.get("reason", ""))]
-        for one in told.failures[: -MOST_LISTED - 1 : -1]
+        [str(one.get("round", "-")), _name(run, one["client"]), one.get("code", "-"), words(one.get("reason", ""))]
+        for one in run.failures[: -MOST_LISTED - 1 : -1]
     ]
-    times = counted(sum(told.absent.values()), "time")
+    total = sum(run.absent.values())
     return [
-        Table(f"Clients were dropped for a round {times}", ("reason", "times"), by_reason),
-        Table("By client", ("client", "dropped", "took part last in round"), by_client),
-        Table("The latest", ("round", "client", "code", "reason"), latest, left=4),
+        Table(f"Dropped clients: {total:,}", ("reason", "times"), by_reason),
+        Table("Dropped clients by client", ("client", "times dropped", "last round with an answer"), by_client),
+        Table("Latest drops", ("round", "client", "code", "reason"), latest, left=4),
     ]

@@ -1,4 +1,4 @@
-"""Which runs a page is about: a run folder, several, or the folder of a grid; and how they are called beside others."""
+"""The runs of a page: one run folder, several, or the folder of a grid, and the labels that distinguish them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from refprotofl.report.page.comparison_page import Member, comparison_page
 from refprotofl.report.page.curves import stops_of, stops_of_result
 from refprotofl.report.page.elements import Page, without_place
 from refprotofl.report.page.run_page import flat, run_page
-from refprotofl.report.page.run_reader import MEGABYTE, RunReader, RunTold, open_run
+from refprotofl.report.page.run_reader import MEGABYTE, RunReader, RunRecord, open_run
 from refprotofl.studies.results import CELLS, Result, find_result, read_lines, result_of
 
 MOST_RUNS = 3000
@@ -26,7 +26,7 @@ _KEPT = ".jsonl"  # the ending of such a file
 _WHERE = ("", "runs")  # below a grid's folder
 
 _SWITCH: dict[object, str] = {"yes": "on", "no": "off"}  # as switches are typed
-_IGNORED = {"seed"}  # what runs of one row differ in
+_IGNORED = {"seed"}  # differs within a row
 _LABELS_LEFT_OUT = ("input.", "public.classes")
 
 
@@ -40,17 +40,17 @@ def is_kept(path: Path) -> bool:
 
 
 def find_runs(places: Sequence[Path]) -> list[Path]:
-    """Return run folders and addresses of kept results by name; links within a grid's folder are not followed."""
+    """Return run folders and addresses of stored results, by name; links within a grid's folder are not followed."""
     found: list[Path] = []
     for place in places:
         if not place.exists() and not is_kept(place):
-            raise InputError(f"There is no {place}.")
+            raise InputError(f"Path not found: {place}")
         inside = [place] if is_run(place) or is_kept(place) else _within(place)
         if not inside:
-            raise InputError(f"{place} is not a run folder, and there is none in it.")
+            raise InputError(f"{place} is not a run folder and contains none.")
         found += inside
     if len(found) > MOST_RUNS:
-        raise InputError(f"These are {len(found):,} runs; a page takes {MOST_RUNS:,} at most. Name some of them.")
+        raise InputError(f"A page can show {MOST_RUNS:,} runs; these are {len(found):,}. Name fewer of them.")
     return list(dict.fromkeys(found))
 
 
@@ -89,32 +89,32 @@ def gather(
     blocks: "Blocks | None" = None,
     protocol: str | None = None,
 ) -> Page:
-    """The page of one run, or of several side by side; `names` are what runs are called, where that is known.
+    """Return the page of one run, or of several compared. `names`: labels of runs, by folder.
 
-    `blocks` are headings with the runs that stand under each and what they are called there; else runs that differ in
-    method and seed alone stand together. `protocol` is what several are read by, if not the headline's.
+    `blocks`: headings, each with its runs and their labels; by default runs that differ in method and seed only share a
+    block. `protocol`: the protocol that runs are compared by, instead of the headline protocol.
 
-    A run whose method is code that its folder names stands in tables only with `trust_code`: what the method says of
-    itself would have to be imported. `known` are runs that were read before, of which only what is new is read.
+    A run whose method is code named by its folder is in tables only with `trust_code`, because its notes would have to
+    be imported. `known`: runs that were read before and are read incrementally.
     """
     listed = [path for _, called in blocks or () for path in called]
     runs, known = find_runs(listed or places), known or KnownRuns(links, trust_code)
     if len(runs) == 1 and not is_kept(runs[0]):
-        return run_page(known.told(runs[0]), links, data, live)
+        return run_page(known.run_of(runs[0]), links, data, live)
     members, unread = members_of(runs, known, names, blocks)
     if not members:
-        raise DataError(f"None of these runs can be read. The first: {unread[0]}")
+        raise DataError(f"None of these runs can be read. The first error: {unread[0]}")
     name = places[0].resolve().name if len(places) == 1 else counted(len(runs), "run")
     page = comparison_page(members, title or f"{name}: {_common(members)}", links, baseline, protocol)
     return replace(page, notes=unread[:20], progress=page.progress if live else None)
 
 
-Read = tuple[Experiment, RunTold | None, Result | None]
-Blocks = Sequence[tuple[str, Mapping[Path, str]]]  # a heading, and what the runs under it are called
+Read = tuple[Experiment, RunRecord | None, Result | None]
+Blocks = Sequence[tuple[str, Mapping[Path, str]]]  # a heading, and the labels of its runs
 
 
 class KnownRuns:
-    """Runs and what is known of them: asked again, it reads on where it stopped."""
+    """A cache of runs, each read on from where it stopped."""
 
     def __init__(self, links: Mapping[str, Links] | None = None, trust_code: bool = False) -> None:
         self._links = dict(links or {})
@@ -124,29 +124,29 @@ class KnownRuns:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Another whenever something is new."""
+        """A value that changes whenever something new was read."""
         return len(self._readers) + len(self._results), sum(reader.line for reader in self._readers.values())
 
-    def told(self, folder: Path) -> RunTold:
+    def run_of(self, folder: Path) -> RunRecord:
         if folder not in self._readers:
             self._readers[folder] = open_run(folder, self._links)
         self._readers[folder].read()
-        return self._readers[folder].told
+        return self._readers[folder].run
 
     def read(self, path: Path) -> Read:
-        """A run folder, or a kept result."""
+        """Read a run folder or a stored result."""
         if is_kept(path):
             result = self._results.get(path) or _read_kept(path, self._trust_code)
             self._results[path] = result
             return Experiment.parse(result["summary"]["experiment"]), None, result
-        told = self.told(path)
-        named = references(told.experiment.plain())
-        if told.summary is None or (named and not self._trust_code):
+        run = self.run_of(path)
+        named = references(run.experiment.plain())
+        if run.summary is None or (named and not self._trust_code):
             self._results.pop(path, None)
-            return told.experiment, told, None
+            return run.experiment, run, None
         if path not in self._results:
-            self._results[path] = result_of(path, told.experiment, told.summary)
-        return told.experiment, told, self._results[path]
+            self._results[path] = result_of(path, run.experiment, run.summary)
+        return run.experiment, run, self._results[path]
 
 
 def _read_kept(path: Path, trust_code: bool) -> Result:
@@ -162,7 +162,7 @@ def members_of(
     names: Mapping[Path, str] | None = None,
     blocks: Blocks | None = None,
 ) -> tuple[list[Member], list[str]]:
-    """The runs that can be read, named by what they differ in or as told; and what is wrong with the others."""
+    """Return the readable runs, labelled by their differences or by `names`, and the errors of the others."""
     read: dict[Path, Read] = {}
     unread, hashes = [], set()
     for path in runs:
@@ -171,7 +171,7 @@ def members_of(
         except RefProtoFLError as problem:
             unread.append(str(problem))
             continue
-        if one[0].hash not in hashes:  # a kept result of a run whose folder is there too
+        if one[0].hash not in hashes:  # a stored result of a run whose folder is there as well
             hashes.add(one[0].hash)
             read[path] = one
     if blocks is not None:
@@ -186,20 +186,20 @@ def members_of(
 
 
 def _member(path: Path, block: str, name: str, read: Read, trained: str = "") -> Member:
-    experiment, told, result = read
-    stops = stops_of(told) if told else stops_of_result(result) if result else []
-    done = told.rounds_done if told else experiment.rounds
+    experiment, run, result = read
+    stops = stops_of(run) if run else stops_of_result(result) if result else []
+    done = run.rounds_done if run else experiment.rounds
     return Member(name, block, experiment, path, stops, done, result, trained)
 
 
 class Label(NamedTuple):
-    block: str  # the data and training that it differs in from other blocks
+    block: str  # the settings of data and training that distinguish its block
     name: str  # of its row in that block
-    trained: str = ""  # how, where rows differ in it and their names do not say so
+    trained: str = ""  # training settings that differ between rows and are not in their names
 
 
 def labels_of(experiments: Sequence[Experiment]) -> list[Label]:
-    """Where each stands among the others."""
+    """Return the label of each experiment, by its differences from the others."""
     plains = [_asked(experiment) for experiment in experiments]
     keys = dict.fromkeys(key for plain in plains for key in plain)
     differing = [key for key in keys if len({str(plain.get(key)) for plain in plains}) > 1]
@@ -211,18 +211,18 @@ def labels_of(experiments: Sequence[Experiment]) -> list[Label]:
     for plain in plains:
         alike = [other for other in plains if other["method"] == plain["method"]]
         block = _block(plain, shared)
-        beside = [other for other in alike if _block(other, shared) == block]
-        searched = [key for key in tuned if _values(key, beside) > 1]
+        peers = [other for other in alike if _block(other, shared) == block]
+        searched = [key for key in tuned if _values(key, peers) > 1]
         switches = [key for key in own if key in plain and _values(key, alike) > 1]
         method = str(plain["method"])
-        own_words = (f"{key.removeprefix(f'{method}.')}={_told(plain[key])}" for key in (*switches, *searched))
+        own_words = (f"{key.removeprefix(f'{method}.')}={_as_typed(plain[key])}" for key in (*switches, *searched))
         chosen = _block(plain, [key for key in tuned if key not in searched])
         labels.append(Label(block, ":".join([method, *own_words]), chosen))
     return labels
 
 
 def _tuned(plains: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[str]:
-    """How methods were trained, where it differs within what is one block otherwise, as in a tuned grid."""
+    """Return the training keys that differ within a block, as in a tuned grid."""
     trained = [key for key in shared if key.startswith("train.")]
     blocks: dict[str, list[dict[str, Any]]] = {}
     for plain in plains:
@@ -235,10 +235,10 @@ def _values(key: str, plains: Sequence[dict[str, Any]]) -> int:
 
 
 def _block(plain: dict[str, Any], shared: Sequence[str]) -> str:
-    return ", ".join(f"{key} = {_told(plain.get(key))}" for key in shared)
+    return ", ".join(f"{key} = {_as_typed(plain.get(key))}" for key in shared)
 
 
-def _told(value: object) -> str:
+def _as_typed(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else _SWITCH.get(value, str(value))
 
 

@@ -1,4 +1,4 @@
-"""The page of several runs: what each method gives and costs, paired by seed, and what accuracy a byte buys."""
+"""The report page of several runs: accuracy and cost of each method, paired by seed, and accuracy against bytes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Member:
     stops: Sequence[Stop]
     rounds_done: int
     result: Result | None = None  # of a finished run
-    trained: str = ""  # how, where rows differ in it and their names do not say so
+    trained: str = ""  # training settings that differ between rows and are not in their names
 
 
 def comparison_page(
@@ -44,7 +44,7 @@ def comparison_page(
     baseline: str | None = None,
     protocol: str | None = None,
 ) -> Page:
-    """A section of curves and tables for each block, the frontier first; by `protocol`, else by the headline's."""
+    """Return a page with sections of curves and tables for each block, by `protocol` or the headline protocol."""
     names = list(dict.fromkeys(one.name for one in members))
     if baseline is not None and baseline not in names:
         raise InputError(f"--against {baseline}: allowed are {', '.join(names)}.")
@@ -53,7 +53,7 @@ def comparison_page(
         own = [one for one in members if one.block == block]
         sections += [_numbered(number, one) for one in _block(block, own, links or {}, baseline, protocol)]
     sections = [_same_colours(one, names) for one in sections]
-    members = list({one.folder: one for one in reversed(members)}.values())[::-1]  # one may stand in several blocks
+    members = list({one.folder: one for one in reversed(members)}.values())[::-1]  # one may be in several blocks
     done = sum(one.result is not None for one in members)
     sections.append(Section("runs", "Runs", [_runs(members)]))
     return Page(
@@ -78,7 +78,7 @@ def _block(
     if rows:
         trained = {one.name: one.trained for one in members if one.trained}
         parts: list[Part] = [*frontier_figure(rows, protocol), *_tables(rows, trained)]
-        found.append(Section("methods", f"{heading}Methods side by side", parts, block or None))
+        found.append(Section("methods", f"{heading}Method comparison", parts, block or None))
     figures = [
         _over_seeds(by_name, protocol, "round"),
         *(_over_seeds(by_name, protocol, way) for way in WAYS),
@@ -94,7 +94,7 @@ def _block(
 
 
 def _numbered(block: int, section: Section) -> Section:
-    """Names are there once in a page."""
+    """Return the section with names that are unique in the page."""
     end = f"-{block}" if block else ""
     parts = [replace(one, name=f"{one.name}{end}") if isinstance(one, Figure) else one for one in section.parts]
     return replace(section, name=f"{section.name}{end}", parts=parts)
@@ -107,7 +107,7 @@ def _same_colours(section: Section, names: Iterable[str]) -> Section:
 
 
 def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
-    """The rows of the table with their paired differences, as far as runs are finished."""
+    """Return the rows of the table with their paired differences, for finished runs."""
     done = [(Trial(one.name, one.experiment, one.folder), one.result) for one in members if one.result is not None]
     rows = tabulate(done) if done else []
     names = [row.name for row in rows]
@@ -117,7 +117,7 @@ def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
 
 def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table]:
     found = []
-    parts = (("Accuracy", accuracies(rows)), ("Metrics", metric_values(rows)), ("What it took", efforts(rows)))
+    parts = (("Accuracy", accuracies(rows)), ("Metrics", metric_values(rows)), ("Cost", efforts(rows)))
     for name, (headings, lines) in parts:
         if not headings:
             continue
@@ -127,13 +127,13 @@ def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table
         found.append(Table(name, ("method", *headings), shown, notes, left=left))
     if trained:
         settings = [[words(name), words(how)] for name, how in trained.items()]
-        found.append(Table("Trained with", ("method", "settings of its own"), settings, left=2))
-    told = [[words(note)] for note in footnotes(rows)]
-    return [*found, *([Table("What the methods tell of themselves", ("note",), told)] if told else [])]
+        found.append(Table("Training settings", ("method", "own settings"), settings, left=2))
+    method_notes = [[words(note)] for note in footnotes(rows)]
+    return [*found, *([Table("Method notes", ("note",), method_notes)] if method_notes else [])]
 
 
 def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
-    """Accuracy against bytes; who sends next to nothing has no place on a logarithmic axis, and is named."""
+    """Return accuracy against bytes; methods without traffic do not fit a logarithmic axis and are listed instead."""
     known = [row for row in rows if protocol in row.accuracy]
     most = max((row.bytes["total"] for row in known), default=0.0)
     placed = [row for row in known if row.bytes["total"] > NEGLIGIBLE * most]
@@ -148,16 +148,16 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
         ends = [max(0.0, found.mean - half), min(1.0, found.mean + half)]
         lines.append([words(row.name), row.bytes["total"], found.mean, *ends, "yes" if front else "no"])
     left_out = [f"{words(row.name)} ({percent(row.accuracy[protocol].mean)})" for row in known if row not in placed]
-    beside = f" Not drawn, as they send next to nothing: {', '.join(left_out)}." if left_out else ""
+    omitted = f" Not drawn (almost no traffic): {', '.join(left_out)}." if left_out else ""
     columns = (
         NAME,
-        Column("bytes", "bytes of all clients, both ways and once", "bytes"),
+        Column("bytes", "total bytes of all clients", "bytes"),
         Column("accuracy", f"{protocol} accuracy", "share"),
-        Column("low", "95 % interval, from", "share"),
-        Column("high", "to", "share"),
-        Column("front", "on the frontier", "text"),
+        Column("low", "95 % interval, lower end", "share"),
+        Column("high", "95 % interval, upper end", "share"),
+        Column("front", "Pareto-optimal", "text"),
     )
-    caption = f"Who is joined by the dashed line is beaten by no other both in accuracy and in bytes.{beside}"
+    caption = f"The dashed line is the Pareto front.{omitted}"
     return [
         Figure(
             "frontier",
@@ -176,7 +176,7 @@ def frontier_figure(rows: Sequence[OverSeeds], protocol: str) -> list[Figure]:
 
 
 def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, by: str) -> Figure:
-    """Means over seeds with 95 % intervals, at the rounds that all seeds were evaluated at."""
+    """Return means over seeds with 95 % intervals, at rounds that are evaluated for all seeds."""
     of_loss = by == "loss"
     value = LOSS if of_loss else replace(ACCURACY, title=f"{protocol} accuracy")
     rows: list[list[Cell]] = []
@@ -196,15 +196,18 @@ def _over_seeds(by_name: Mapping[str, Sequence[Sequence[Stop]]], protocol: str, 
             rows.append([words(name), *place, found.mean, *ends])
     spread = [row[2] for row in rows if by in WAYS and isinstance(row[2], float) and row[2] > 0]
     wide = bool(spread) and max(spread) > WIDE * min(spread)
-    if by in WAYS:  # who sends nothing has no place on an axis of bytes
+    if by in WAYS:  # a method without traffic does not fit an axis of bytes
         rows = [row for row in rows if row[2] and (not wide or float(row[2]) > NEGLIGIBLE * max(spread))]
-    moved = Column("bytes", f"bytes of all clients, {WAYS[by]}", "bytes") if by in WAYS else None
-    limits = (replace(value, name="low", title="95 % interval, from"), replace(value, name="high", title="to"))
-    title = {"round": "Accuracy by round", "loss": "Loss by round"}.get(by) or f"Accuracy by bytes {WAYS[by]}"
+    moved = Column("bytes", f"{WAYS[by]} bytes of all clients", "bytes") if by in WAYS else None
+    limits = (
+        replace(value, name="low", title="95 % interval, lower end"),
+        replace(value, name="high", title="95 % interval, upper end"),
+    )
+    title = {"round": "Accuracy by round", "loss": "Loss by round"}.get(by) or f"Accuracy by {WAYS[by]} bytes"
     return Figure(
         f"{'loss' if of_loss else 'accuracy'}-by-{'round' if of_loss else by}",
         title,
-        "Mean over seeds, bands are 95 % intervals.",
+        "Mean over seeds with 95 % confidence intervals.",
         "lines",
         (NAME, ROUND, *([moved] if moved else []), value, *limits),
         rows,
@@ -225,7 +228,7 @@ def _at_common_rounds(curves: Sequence[Sequence[Stop]]) -> list[list[Stop]]:
 
 
 def _mean_stops(curves: Sequence[Sequence[Stop]], protocol: str) -> list[Stop]:
-    """One curve over seeds: mean accuracy at mean seconds."""
+    """Return one curve over seeds: mean accuracy at mean seconds."""
     found = []
     for stops in _at_common_rounds(curves):
         known = [share for stop in stops if (share := stop.accuracy.get(protocol)) is not None]
@@ -248,7 +251,7 @@ def _runs(members: Sequence[Member]) -> Table:
         ]
         for one in members
     ]
-    return Table("All runs", ("data", "method", "seed", "rounds", "personal", "folder"), rows, left=6)
+    return Table("All runs", ("setting", "method", "seed", "rounds", "personal", "folder"), rows, left=6)
 
 
 def _last(member: Member) -> str:
@@ -262,5 +265,5 @@ def _tiles(members: Sequence[Member]) -> list[Tile]:
         Tile("methods", str(len(names)), counted(len({one.block for one in members}), "setting")),
         Tile("seeds", str(len(seeds)), ""),
         Tile("runs", str(len(members)), f"{sum(one.result is not None for one in members)} finished"),
-        Tile("sent", size(sent), "all runs, both ways and once"),
+        Tile("traffic", size(sent), "total of all runs"),
     ]

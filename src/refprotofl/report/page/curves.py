@@ -1,7 +1,4 @@
-"""Accuracy and loss along a run: by round, by bytes and by seconds over links.
-
-How far a run that is watched has come, and when it will be done.
-"""
+"""Accuracy and loss of a run by round, by bytes and by seconds over links; the progress of a live run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +7,12 @@ from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from refprotofl.report.page.elements import Cell, Column, Figure, words
-from refprotofl.report.page.run_reader import RunTold
+from refprotofl.report.page.run_reader import RunRecord
 from refprotofl.studies.results import Result
 
-WAYS = {"up": "sent up", "down": "sent down", "both": "both ways and once"}
+WAYS = {"up": "uplink", "down": "downlink", "both": "total"}
 
-MOST_STOPS = 300  # points of a curve; of more, some are drawn
+MOST_STOPS = 300  # points of a curve; longer ones are thinned
 
 _One = TypeVar("_One")
 
@@ -26,39 +23,37 @@ LOSS = Column("loss", "cross-entropy", "number")
 
 @dataclass(frozen=True)
 class Stop:
-    """An evaluation, and what it had taken until then."""
+    """An evaluation with the bytes and seconds spent until then."""
 
     round: int
     accuracy: dict[str, float | None]
     loss: float | None
-    bytes: dict[str, int]  # by way
+    bytes: dict[str, int]  # by direction, as in WAYS
     seconds: dict[str, float] = field(default_factory=dict)  # by link
 
 
 def thinned(rounds: Sequence[_One], most: int) -> Sequence[_One]:
-    """Evenly, the last one always."""
+    """Return at most `most` evenly spaced entries, the last one among them."""
     if len(rounds) <= most:
         return rounds
     step = -(-len(rounds) // most)
     return rounds[(len(rounds) - 1) % step :: step]
 
 
-def stops_of(told: RunTold) -> list[Stop]:
-    """Of a run; an evaluation of a round that is not committed yet is left out."""
+def stops_of(run: RunRecord) -> list[Stop]:
+    """Return the points of a run's curves; evaluations of uncommitted rounds are left out."""
     ups, downs, onces = (
-        list(accumulate(getattr(one, name) for one in told.rounds)) for name in ("up", "down", "one_off")
+        list(accumulate(getattr(one, name) for one in run.rounds)) for name in ("up", "down", "one_off")
     )
     until = {
         one.round: {"up": up, "down": down, "both": up + down + once}
-        for one, up, down, once in zip(told.rounds, ups, downs, onces, strict=True)
+        for one, up, down, once in zip(run.rounds, ups, downs, onces, strict=True)
     }
     clocks = {
         link: dict(
-            zip(
-                (one.round for one in told.rounds), accumulate(one.over_links[link] for one in told.rounds), strict=True
-            )
+            zip((one.round for one in run.rounds), accumulate(one.over_links[link] for one in run.rounds), strict=True)
         )
-        for link in (told.rounds[0].over_links if told.rounds else {})
+        for link in (run.rounds[0].over_links if run.rounds else {})
     }
     return [
         Stop(
@@ -68,18 +63,18 @@ def stops_of(told: RunTold) -> list[Stop]:
             bytes=until[one["round"]],
             seconds={link: clock[one["round"]] for link, clock in clocks.items()},
         )
-        for one in thinned([one for one in told.evaluations if one["round"] in until], MOST_STOPS)
+        for one in thinned([one for one in run.evaluations if one["round"] in until], MOST_STOPS)
     ]
 
 
 def stops_of_result(result: Result) -> list[Stop]:
-    """Of a kept result, which tells the bytes of both ways alone."""
+    """Return the points of a stored result, which has total bytes only."""
     curve = thinned(result["curve"], MOST_STOPS)
     return [Stop(point["round"], point["accuracy"], None, {"both": point["bytes"]}) for point in curve]
 
 
 def time_unit(most: float) -> tuple[float, str]:
-    """What seconds are divided by to be read, and the unit then."""
+    """Return a divisor for seconds and the unit that it gives."""
     for seconds, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if most >= 2 * seconds:
             return seconds, unit
@@ -87,7 +82,7 @@ def time_unit(most: float) -> tuple[float, str]:
 
 
 def run_curves(stops: Sequence[Stop], headline: str) -> list[Figure]:
-    """Of one run: each of its protocols by round, the headline's by bytes, and the loss by both."""
+    """Return a run's figures: all protocols by round, the headline protocol by bytes, and the loss by both."""
     protocols = [name for name in (stops[-1].accuracy if stops else {}) if stops[-1].accuracy[name] is not None]
     by_round: list[list[Cell]] = [
         [stop.round, name, stop.accuracy.get(name)]
@@ -99,7 +94,7 @@ def run_curves(stops: Sequence[Stop], headline: str) -> list[Figure]:
         Figure(
             "accuracy-by-round",
             "Accuracy by round",
-            "Mean over clients, each protocol on the data that it is about.",
+            "Mean over clients, for each evaluation protocol.",
             "lines",
             (ROUND, Column("protocol", "protocol", "text"), ACCURACY),
             by_round,
@@ -139,18 +134,18 @@ def _by_bytes(stops: Sequence[Stop], what: Literal["accuracy", "loss"], headline
     return Figure(
         f"{what}-by-bytes",
         f"{what.capitalize()} by bytes",
-        f"{of[0].upper()}{of[1:]} against the bytes of all clients until then.",
+        f"{of[0].upper()}{of[1:]} against the cumulative bytes of all clients.",
         "lines",
-        (ROUND, Column("way", "bytes", "text"), Column("bytes", "bytes of all clients", "bytes"), value),
+        (ROUND, Column("direction", "direction", "text"), Column("bytes", "bytes of all clients", "bytes"), value),
         rows if any(stop.bytes.get("both") for stop in stops) else [],
         x="bytes",
         y=what,
-        colour="way",
+        colour="direction",
     )
 
 
 def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link: str, called: str) -> Figure:
-    """Accuracy over the seconds that it would take over a link; one curve a name."""
+    """Return accuracy against the estimated time over a link, one curve per name."""
     most = max((stop.seconds.get(link, 0.0) for stops in stops_by_name.values() for stop in stops), default=0.0)
     divisor, unit = time_unit(most)
     rows: list[list[Cell]] = [
@@ -159,12 +154,12 @@ def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link:
         for stop in stops
         if link in stop.seconds and stop.accuracy.get(headline) is not None
     ]
-    time = Column("time", f"{unit} over the link", "number")
+    time = Column("time", f"{unit} over the link (estimated)", "number")
     return Figure(
         f"accuracy-over-{link}",
-        f"Accuracy over time: {called}",
-        "Every request of a round waits for the slowest client: its bytes down, its computing as measured here, its "
-        "bytes up. Joining counts, evaluation does not.",
+        f"Accuracy over link time: {called}",
+        "Estimated. Each request waits for the slowest client: downlink, computation as measured here, uplink. "
+        "Joining is included, evaluation is not.",
         "lines",
         (Column("run", "run", "text"), ROUND, time, ACCURACY),
         rows,
@@ -174,40 +169,40 @@ def link_curve(stops_by_name: Mapping[str, Sequence[Stop]], headline: str, link:
     )
 
 
-RECENT = 20  # rounds that the rest is expected to be like
-MOST_CLIENTS = 500  # whose state is shown
+RECENT = 20  # rounds from which the remaining time is extrapolated
+MOST_CLIENTS = 500  # in the live list
 
 
-def progress_of(told: RunTold) -> dict[str, Any]:
-    experiment, done = told.experiment, told.rounds_done
-    left = 0 if told.ended else max(0, experiment.rounds - done)
-    pace = fmean(one.seconds for one in told.rounds[-RECENT:]) if told.rounds else None
+def progress_of(run: RunRecord) -> dict[str, Any]:
+    experiment, done = run.experiment, run.rounds_done
+    left = 0 if run.ended else max(0, experiment.rounds - done)
+    pace = fmean(one.seconds for one in run.rounds[-RECENT:]) if run.rounds else None
     return {
         "rounds": experiment.rounds,
         "done": done,
-        "ended": told.ended,
+        "ended": run.ended,
         "seconds_left": None if pace is None else pace * left,
-        "budget": _budget(told),
-        "clients": _clients(told),
+        "budget": _budget(run),
+        "clients": _clients(run),
     }
 
 
-def _budget(told: RunTold) -> dict[str, int] | None:
-    """What a client may send in a round, where that is bounded, and the most that one sent in the last ones."""
-    table = told.experiment.plain().get(told.experiment.method)
+def _budget(run: RunRecord) -> dict[str, int] | None:
+    """Return the uplink budget of a client and round, if there is one, and the most that was sent recently."""
+    table = run.experiment.plain().get(run.experiment.method)
     allowed = table.get("uplink-budget") if isinstance(table, dict) else None
     if not isinstance(allowed, int) or isinstance(allowed, bool) or allowed <= 0:
         return None
-    return {"allowed": allowed, "sent": max((one.most_up for one in told.rounds[-RECENT:]), default=0)}
+    return {"allowed": allowed, "sent": max((one.most_up for one in run.rounds[-RECENT:]), default=0)}
 
 
-def _clients(told: RunTold) -> list[dict[str, Any]]:
-    """Each client's state: whether it took part in the latest round, was dropped from it, or was not asked."""
-    done = told.rounds_done
-    gone = {one["client"] for one in told.failures if one.get("round") == done}
+def _clients(run: RunRecord) -> list[dict[str, Any]]:
+    """Return each client's state in the latest round: participated, dropped or not sampled."""
+    done = run.rounds_done
+    gone = {one["client"] for one in run.failures if one.get("round") == done}
     states = []
-    for number in range(min(told.experiment.clients, MOST_CLIENTS)):
-        seen = told.last_seen.get(number)
-        state = "dropped" if number in gone else "took part" if seen == done and done else "waits"
-        states.append({"name": words(told.experiment.client_name(number))[:24], "state": state, "seen": seen})
+    for number in range(min(run.experiment.clients, MOST_CLIENTS)):
+        seen = run.last_seen.get(number)
+        state = "dropped" if number in gone else "participated" if seen == done and done else "not sampled"
+        states.append({"name": words(run.experiment.client_name(number))[:24], "state": state, "seen": seen})
     return states

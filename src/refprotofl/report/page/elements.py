@@ -1,4 +1,4 @@
-"""What a page is made of, as plain data: figures with their numbers, tables, facts, in sections."""
+"""The elements of a report page as plain data: figures with their numbers, tables, facts, in sections."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ MOST_ROWS = 12_000  # of one figure
 
 @dataclass(frozen=True)
 class Column:
-    name: str  # ours, as in a Vega field
+    name: str  # the Vega field
     title: str
     form: Form = "number"
 
@@ -42,10 +42,10 @@ class Figure:
     size: str | None = None
     label: str | None = None
     log: bool = False  # of the x axis
-    zero: bool = False  # whether the y axis begins at 0
+    zero: bool = False  # the y axis begins at 0
     across: tuple[str, ...] = ()  # the names along an axis of names, in their order
     upwards: tuple[str, ...] = ()
-    series: tuple[str, ...] = ()  # all that the page has, so that each has one colour in all its figures
+    series: tuple[str, ...] = ()  # of the whole page, so that each has one colour in all figures
 
     def column(self, name: str) -> Column:
         return next(one for one in self.columns if one.name == name)
@@ -64,7 +64,7 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    left: int = 1  # columns of words; the others are numbers
+    left: int = 1  # number of text columns; the others are numbers
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ Part = Figure | Table | Facts
 
 @dataclass(frozen=True)
 class Tile:
-    """A number to be read first."""
+    """A headline number."""
 
     label: str
     value: str
@@ -93,7 +93,7 @@ class Section:
     name: str
     title: str
     parts: Sequence[Part]
-    short: str | None = None  # in the list of sections, where it is not the title; nothing: it is not listed
+    short: str | None = None  # its name in the navigation, if not the title; "" leaves it out
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Page:
     subtitle: str
     tiles: Sequence[Tile]
     sections: Sequence[Section]
-    notes: Sequence[str] = ()  # what the page lacks, and why
-    progress: Mapping[str, Any] | None = None  # of a run that is watched
+    notes: Sequence[str] = ()  # on missing parts
+    progress: Mapping[str, Any] | None = None  # of a run in progress
 
     @property
     def figures(self) -> list[Figure]:
@@ -111,7 +111,7 @@ class Page:
 
 
 def shown(value: object) -> Cell:
-    """A cell as it may be shown: text without controls and not too long, numbers that are numbers."""
+    """Return a cell that is safe to display: text without control characters and cut, only finite numbers."""
     if value is None or isinstance(value, bool):
         return None if value is None else ("yes" if value else "no")
     if isinstance(value, int):
@@ -127,7 +127,7 @@ def words(value: object) -> str:
 
 
 def number_text(value: Cell, form: Form) -> str:
-    """A number as a table shows it."""
+    """Return a number in the form of its column."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -140,7 +140,7 @@ def number_text(value: Cell, form: Form) -> str:
 
 
 def title(experiment: Experiment, *, mailed: bool = False) -> str:
-    """`mailed`: without where the data lie, which is nobody's business."""
+    """Return the title of a run. `mailed` leaves out the path of the data set."""
     spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
     clients, rounds = counted(experiment.clients, "client"), counted(experiment.rounds, "round")
     dataset = without_place(experiment.dataset) if mailed else experiment.dataset
@@ -149,5 +149,5 @@ def title(experiment: Experiment, *, mailed: bool = False) -> str:
 
 
 def without_place(dataset: str) -> str:
-    """Of a path its last part."""
+    """Return the name of a data set: the last part of a path."""
     return dataset if dataset.startswith("hf:") else Path(dataset).name

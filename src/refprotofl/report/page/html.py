@@ -1,4 +1,4 @@
-"""The page as one HTML file: what it shows is data within it, which no browser takes for markup or for code."""
+"""The page as one HTML file. Its contents are embedded as JSON, which no browser takes for markup or code."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ WIDE = {"frontier", "bubbles"}
 
 
 def plain(page: Page) -> dict[str, Any]:
-    """The page as JSON."""
+    """Return the page as JSON values."""
     return {
         "title": words(page.title),
         "subtitle": words(page.subtitle),
@@ -42,7 +42,7 @@ def _section(section: Section) -> dict[str, Any]:
 
 
 def _widen_single(parts: list[dict[str, Any]]) -> None:
-    """Cards stand two in a row; one that has no other beside it gets all of the row."""
+    """Widen each card that would be alone in its row of two."""
     alone: dict[str, Any] | None = None
     for part in [*parts, {"wide": True}]:
         if part["wide"]:
@@ -67,20 +67,26 @@ def _part(part: Part) -> dict[str, Any]:
         }
     if isinstance(part, Table):
         rows = [[words(value) for value in row] for row in part.rows]
-        told = {"title": words(part.title), "headings": [words(one) for one in part.headings], "rows": rows}
-        return {"kind": "table", "wide": True, **told, "notes": [words(note) for note in part.notes], "left": part.left}
+        heads = {"title": words(part.title), "headings": [words(one) for one in part.headings], "rows": rows}
+        return {
+            "kind": "table",
+            "wide": True,
+            **heads,
+            "notes": [words(note) for note in part.notes],
+            "left": part.left,
+        }
     pairs = [[words(name), words(value)] for name, value in part.pairs.items()]
     return {"kind": "facts", "wide": part.folded, "title": words(part.title), "pairs": pairs, "folded": part.folded}
 
 
 def _short(value: object) -> object:
-    """Six digits say all that a chart can show."""
+    """Round a number to six digits, more than a chart can show."""
     safe = shown(value)
     return float(f"{safe:.6g}") if isinstance(safe, float) else safe
 
 
 def as_file(page: Page) -> str:
-    """A file that needs nothing else, with hashes of the scripts that it may run."""
+    """Return a self-contained file with the hashes of the scripts that it may run."""
     style, charts, script = (asset(name) for name in ("page.css", "charts.js", "page.js"))
     scripts = " ".join(f"'sha256-{_hash(code)}'" for code in (charts, script))
     policy = (
@@ -92,7 +98,7 @@ def as_file(page: Page) -> str:
 
 
 def as_live(page: Page, nonce: str) -> str:
-    """The same page, which follows a run; its policy is the server's to send, with this nonce."""
+    """Return the live page; the server sends its policy, with this nonce."""
     return _fill(page, live=True, policy="", mark=f' nonce="{escape(nonce)}"')
 
 
@@ -104,24 +110,24 @@ def live_policy(nonce: str) -> str:
 
 
 def _fill(page: Page, *, live: bool, policy: str, mark: str) -> str:
-    told = plain(page)
+    data = plain(page)
     return Template(asset("page.html")).substitute(
         live="yes" if live else "no",
         policy=policy,
-        title=escape(told["title"]),
+        title=escape(data["title"]),
         style=asset("page.css").strip(),
         style_mark=mark,
         charts=asset("charts.js"),
         charts_mark=mark,
         script=asset("page.js"),
         script_mark=mark,
-        data=embedded(told),
+        data=embedded(data),
         footer=escape(f"refprotofl {version('refprotofl')}. Charts by Vega-Lite."),
     )
 
 
 def embedded(value: object) -> str:
-    """JSON within a script element: no sign in it can end the element or begin a comment."""
+    """Return JSON for a script element: no character in it can end the element or begin a comment."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -131,7 +137,7 @@ def asset(name: str) -> str:
 
 
 def _lined(style: str) -> str:
-    """The style element's contents, as the template sets them."""
+    """Return the style element's contents as the template has them."""
     return f"\n{style.strip()}\n"
 
 
@@ -145,19 +151,19 @@ FIRST_CURVES = ("accuracy-by-round", "accuracy-by-both")
 
 
 def shrink_to_fit(page: Page) -> Iterator[Page]:
-    """The page itself, then with less and less in it and a note that says so; tables are left as they are."""
+    """Yield the page, then smaller versions of it with a note on what is left out; tables are kept."""
     yield page
     steps: list[tuple[str, Callable[[Figure], Figure | None]]] = [
-        (f"curves have {FEW_POINTS} points at most", _with_few_points),
-        (f"no chart has more than its first {FEW_ROWS:,} numbers", _with_few_rows),
-        ("curves are by round and by all bytes alone", lambda one: one if _is_first(one) else None),
+        (f"curves have at most {FEW_POINTS} points", _with_few_points),
+        (f"charts have at most {FEW_ROWS:,} points", _with_few_rows),
+        ("only curves by round and by total bytes are kept", lambda one: one if _is_first(one) else None),
         ("curves are left out", lambda one: None if one.kind == "lines" else one),
     ]
     for number, (_, change) in enumerate(steps, 1):
         sections = [replace(one, parts=_changed(one.parts, change)) for one in page.sections]
         page = replace(page, sections=[one for one in sections if one.parts])
         said = "; ".join(words for words, _ in steps[:number])
-        yield replace(page, notes=[*page.notes, f"To stay small enough to be mailed, {said}."])
+        yield replace(page, notes=[*page.notes, f"To keep the file small, {said}."])
 
 
 def _changed(parts: Sequence[Part], change: Callable[[Figure], Figure | None]) -> list[Part]:
@@ -183,7 +189,7 @@ def _is_first(figure: Figure) -> bool:
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Whole or not at all, with as much in it as can be mailed."""
+    """Write the page atomically, shrunk to the size limit if needed."""
     data = b""
     for one in shrink_to_fit(page):
         data = as_file(one).encode()
@@ -191,7 +197,8 @@ def write_page(page: Page, path: Path) -> None:
             break
     else:
         raise InputError(
-            f"The page would have {len(data) / 1e6:.1f} MB even without curves, more than 3: name fewer runs."
+            f"The page takes {len(data) / 1e6:.1f} MB even without curves; the limit is "
+            f"{MOST_BYTES / 1e6:g} MB. Name fewer runs."
         )
     make_folders(path.absolute().parent)
     write_whole(path, data)

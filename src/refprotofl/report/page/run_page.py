@@ -11,6 +11,7 @@ from refprotofl.core.units import counted, duration, percent, size
 from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.methods.catalogue import METHODS
+from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.records.manifest import read_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 from refprotofl.report.page.anchors import prototype_figure
@@ -28,44 +29,44 @@ from refprotofl.report.page.elements import (
     without_place,
     words,
 )
-from refprotofl.report.page.run_reader import RunTold
+from refprotofl.report.page.run_reader import RunRecord
 from refprotofl.report.page.traffic import bytes_figure, levels_table, mask_figures, time_figure
 
 
 def run_page(
-    told: RunTold, links: Mapping[str, Links] | None = None, data: Path | None = None, live: bool = False
+    run: RunRecord, links: Mapping[str, Links] | None = None, data: Path | None = None, live: bool = False
 ) -> Page:
-    """`live`: while it goes on, without what takes the checkpoint or the data."""
-    stops = stops_of(told)
+    """Return a run's page. `live` leaves out figures that need the checkpoint or the data."""
+    stops = stops_of(run)
     headline = headline_of(stops)
-    anchors, note = (None, "") if live else _anchors(told, data)
+    anchors, note = (None, "") if live else _anchors(run, data)
     sections = [
         Section("learning", "Accuracy and loss", run_curves(stops, headline)),
         _over_links(stops, headline, links or {}),
-        Section("clients", "Clients", [*client_figures(told), *dropped_tables(told)]),
-        Section("classes", "Classes", [*class_figures(told), *([anchors] if anchors else [])]),
-        Section("sent", "What was sent", _sent(told)),
-        Section("time", "Time", [time_figure(told.rounds)]),
-        about_section(told),
+        Section("clients", "Clients", [*client_figures(run), *dropped_tables(run)]),
+        Section("classes", "Classes", [*class_figures(run), *([anchors] if anchors else [])]),
+        Section("sent", "Communication", _sent(run)),
+        Section("time", "Time", [time_figure(run.rounds)]),
+        about_section(run),
     ]
     return Page(
-        title=title(told.experiment, mailed=True),
-        subtitle=words(told.folder.absolute().name),
-        tiles=_tiles(told, stops, headline),
+        title=title(run.experiment, mailed=True),
+        subtitle=words(run.folder.absolute().name),
+        tiles=_tiles(run, stops, headline),
         sections=[with_rows(section) for section in sections if with_rows(section).parts],
         notes=[note] if note else [],
-        progress=progress_of(told) if live else None,
+        progress=progress_of(run) if live else None,
     )
 
 
 def with_rows(section: Section) -> Section:
-    """Without figures that have nothing to show."""
+    """Return the section without empty figures."""
     kept = [part for part in section.parts if not isinstance(part, Figure) or part.rows]
     return replace(section, parts=kept)
 
 
-def _sent(told: RunTold) -> list[Figure | Table]:
-    return [bytes_figure(told.rounds), levels_table(told), *mask_figures(told.rounds)] if told.rounds else []
+def _sent(run: RunRecord) -> list[Figure | Table]:
+    return [bytes_figure(run.rounds), levels_table(run), *mask_figures(run.rounds)] if run.rounds else []
 
 
 def headline_of(stops: Sequence[Stop]) -> str:
@@ -73,57 +74,58 @@ def headline_of(stops: Sequence[Stop]) -> str:
     return "personal" if latest.get("personal") is not None or latest.get("global") is None else "global"
 
 
-def _anchors(told: RunTold, data: Path | None) -> tuple[Figure | None, str]:
-    if not told.rounds:
+def _anchors(run: RunRecord, data: Path | None) -> tuple[Figure | None, str]:
+    if not run.rounds:
         return None, ""
     try:
-        return prototype_figure(told.folder, data)
+        return prototype_figure(run.folder, data)
     except (RefProtoFLError, OSError) as problem:
-        return None, f"Anchors are not drawn: {words(problem)}"
+        return None, f"The anchors are not drawn: {words(problem)}"
 
 
 def _over_links(stops: Sequence[Stop], headline: str, links: Mapping[str, Links]) -> Section:
     figures = [link_curve({"": stops}, headline, name, one.text) for name, one in links.items()]
-    return Section("links", "Time over real links", figures)
+    return Section("links", "Accuracy over link time", figures)
 
 
-def _tiles(told: RunTold, stops: Sequence[Stop], headline: str) -> list[Tile]:
-    up, down = sum(one.up for one in told.rounds), sum(one.down for one in told.rounds)
-    once = sum(one.one_off for one in told.rounds)
+def _tiles(run: RunRecord, stops: Sequence[Stop], headline: str) -> list[Tile]:
+    up, down = sum(one.up for one in run.rounds), sum(one.down for one in run.rounds)
+    once = sum(one.one_off for one in run.rounds)
     reached = stops[-1].accuracy.get(headline) if stops else None
-    seconds = told.summary["seconds"]["total"] if told.summary else sum(one.seconds for one in told.rounds)
-    dropped = sum(told.absent.values())
+    seconds = run.summary["seconds"]["total"] if run.summary else sum(one.seconds for one in run.rounds)
+    dropped = sum(run.absent.values())
     return [
         Tile(f"{headline} accuracy", percent(reached), f"after round {stops[-1].round}" if stops else ""),
-        Tile("sent up", size(up), "all clients and rounds"),
-        Tile("sent down", size(down), f"and {size(once)} once" if once else ""),
-        Tile("rounds", f"{told.rounds_done:,}", f"of {told.experiment.rounds:,}"),
-        Tile("time", duration(seconds), counted(told.workers, "process")),
-        Tile("dropped", counted(dropped, "time") if dropped else "nobody", "clients out of a round"),
+        Tile("uplink", size(up), "all clients and rounds"),
+        Tile("downlink", size(down), f"plus {size(once)} one-time setup" if once else ""),
+        Tile("rounds", f"{run.rounds_done:,}", f"of {run.experiment.rounds:,}"),
+        Tile("time", duration(seconds), counted(run.workers, "process")),
+        Tile("dropped clients", f"{dropped:,}", "over all rounds"),
     ]
 
 
-LEFT_OUT = {"input"}  # class names and normalisation, which figures and tables name
+LEFT_OUT = {"input"}  # class names and normalisation, shown elsewhere
 
 
-def about_section(told: RunTold) -> Section:
-    plain = {name: value for name, value in told.experiment.plain().items() if name not in LEFT_OUT}
+def about_section(run: RunRecord) -> Section:
+    plain = {name: value for name, value in run.experiment.plain().items() if name not in LEFT_OUT}
     parts: list[Facts | Table] = [
-        Facts("Experiment", flat({**plain, "dataset": without_place(told.experiment.dataset)}), folded=True),
-        _protocols(told),
-        Facts("Environment", _environment(told)),
-        Facts("What the numbers come from", _origin(told)),
+        Facts("Experiment", flat({**plain, "dataset": without_place(run.experiment.dataset)}), folded=True),
+        _protocols(run),
+        Facts("Environment", _environment(run)),
+        Facts("Provenance", _origin(run)),
     ]
-    method = METHODS.get(told.experiment.method)  # one of the folder's own is not imported
-    notes = (*(method.notes if method else ()), *told.experiment.compress.notes)
+    # The user's own code, which a received folder may name, is not imported.
+    built_in = METHODS.get(run.experiment.method), built_in_compressor(run.experiment)
+    notes = [note for one in built_in if one is not None for note in one.notes]
     if notes:
         rows = [[words(note)] for note in notes]
-        parts.append(Table("Where the method departs from what its authors published", ("note",), rows))
-    return Section("about", "What was run", parts)
+        parts.append(Table("Method notes", ("note",), rows))
+    return Section("about", "Configuration", parts)
 
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    """Dotted keys."""
+    """Return nested keys as dotted ones, with values as they are displayed."""
     found: dict[str, object] = {}
     for name, value in plain.items():
         if isinstance(value, Mapping):
@@ -134,13 +136,13 @@ def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
 
 
 def _listed(values: "list[object] | tuple[object, ...]") -> str:
-    told = ", ".join(words(value) for value in values[:20])
-    return f"{told}, … ({len(values)} in all)" if len(values) > 20 else told
+    listed = ", ".join(words(value) for value in values[:20])
+    return f"{listed}, … ({len(values)} in total)" if len(values) > 20 else listed
 
 
-def _protocols(told: RunTold) -> Table:
+def _protocols(run: RunRecord) -> Table:
     found: dict[str, dict[str, float]] = {}
-    for latest in told.evaluations[-1:]:
+    for latest in run.evaluations[-1:]:
         shares = {name: {"accuracy": share} for name, share in latest["accuracy"].items() if share is not None}
         found = {name: share | latest.get("metrics", {}).get(name, {}) for name, share in shares.items()}
     metrics = [name for name in METRICS if name == "accuracy" or any(name in one for one in found.values())]
@@ -148,42 +150,42 @@ def _protocols(told: RunTold) -> Table:
         [name, protocol.meaning, *(_shown(metric, found.get(name, {})) for metric in metrics)]
         for name, protocol in PROTOCOLS.items()
     ]
-    note = "The last round is reported, never the best."
-    every = f"Evaluated every {told.experiment.evaluate.every} rounds and after the last one."
-    headings = ("protocol", "what it is", *(METRICS[name].title for name in metrics))
-    return Table("Protocols", headings, rows, (note, every), left=2)
+    note = "The last round is reported, not the best one."
+    every = f"Evaluated every {run.experiment.evaluate.every} rounds and after the last one."
+    headings = ("protocol", "definition", *(METRICS[name].title for name in metrics))
+    return Table("Evaluation protocols", headings, rows, (note, every), left=2)
 
 
 def _shown(metric: str, values: Mapping[str, float]) -> str:
     return METRICS[metric].show(values[metric]) if metric in values else "-"
 
 
-def _environment(told: RunTold) -> dict[str, object]:
-    if not told.starts:
+def _environment(run: RunRecord) -> dict[str, object]:
+    if not run.starts:
         return {}
-    last = told.starts[-1]
+    last = run.starts[-1]
     machine = {words(name): shown(value) for name, value in last.get("machine", {}).items()}
     return {
         **machine,
         "device": shown(last.get("device", "-")),
         "workers": last.get("workers", "-"),
-        "times begun": len(told.starts),
+        "starts": len(run.starts),
         "run id": shown(last.get("run", "-")),
     }
 
 
-def _origin(told: RunTold) -> dict[str, object]:
-    """As the manifest has it; a folder without one, or with a damaged one, tells less."""
-    facts: dict[str, object] = {"experiment hash": told.experiment.hash}
+def _origin(run: RunRecord) -> dict[str, object]:
+    """Return the provenance that the manifest records; less if the folder has none, or a damaged one."""
+    facts: dict[str, object] = {"experiment hash": run.experiment.hash}
     try:
-        manifest = read_manifest(told.folder / CHECKPOINT)
+        manifest = read_manifest(run.folder / CHECKPOINT)
     except RefProtoFLError:
         manifest = {}
     origin = manifest.get("origin") or {}
-    facts["digest of the data"] = shown(origin.get("data")) or "not on record"
-    facts["numerics"] = shown(origin.get("numerics", "unrecorded"))
-    facts |= {f"code of {words(name)}": shown(digest) for name, digest in origin.get("code", {}).items()}
-    partition = told.starts[-1].get("partition", {}) if told.starts else {}
+    facts["data digest"] = shown(origin.get("data")) or "not recorded"
+    facts["numerics"] = shown(origin.get("numerics", "not recorded"))
+    facts |= {f"code digest of {words(name)}": shown(digest) for name, digest in origin.get("code", {}).items()}
+    partition = run.starts[-1].get("partition", {}) if run.starts else {}
     if "kind" in partition:
         redraws, moved = partition.get("redraws", 0), partition.get("moved", 0)
         facts["partition"] = f"{words(partition['kind'])}, {redraws} redraws, {moved} samples moved"

@@ -1,9 +1,6 @@
-"""How much of a folder that somebody sent is read: enough for any run of ours, and no more.
+"""The incremental reader of a run folder: events line by line, also while the run is in progress.
 
-What a run tells: its folder read line by line, as far as it goes, again and again while the run goes on.
-
-The folder may be a stranger's: lines are checked before anything is made of them, what is kept of them is bounded, and
-nothing is followed elsewhere.
+The folder may come from anyone: lines are validated, memory is bounded, and symbolic links are not followed.
 """
 
 import os
@@ -28,20 +25,20 @@ _MOST = {"experiment.json": 64, "summary.json": 256, "checkpoint/manifest.json":
 
 
 def check_sizes(folder: Path) -> None:
-    """DataError where a file is larger than any of ours, before it is read."""
+    """Raise DataError for a file that is larger than a run ever writes, before it is read."""
     for name, most in _MOST.items():
         path = folder / name
         if check_file(path) and path.lstat().st_size > most * MEGABYTE:
-            raise DataError(f"{path} is larger than {most} MB: it is none of ours.")
+            raise DataError(f"{path} is larger than {most} MB, more than a run ever writes.")
 
 
-MOST_FAILURES = 500  # that are listed; all are counted
+MOST_FAILURES = 500  # in the list; all are counted
 MOST_ROUNDS = 200_000
 
 
 @dataclass
-class RoundTold:
-    """What is kept of a round: numbers that do not grow with the clients."""
+class RoundRecord:
+    """The totals of a round, whose size does not depend on the number of clients."""
 
     round: int
     up: int
@@ -55,26 +52,26 @@ class RoundTold:
     asked: int
     took_part: int
     masks: Masks | None
-    over_links: dict[str, float]  # seconds over each link that was asked for
+    over_links: dict[str, float]  # estimated seconds, by link
 
 
 @dataclass
-class RunTold:
-    """A run as its folder tells it so far."""
+class RunRecord:
+    """A run as its folder records it so far."""
 
     folder: Path
     experiment: Experiment
     starts: list[Start] = field(default_factory=list)
-    rounds: list[RoundTold] = field(default_factory=list)
+    rounds: list[RoundRecord] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    absent: Counter[int] = field(default_factory=Counter)  # how often each client was dropped
-    last_seen: dict[int, int] = field(default_factory=dict)  # the round in which each client took part last
+    absent: Counter[int] = field(default_factory=Counter)  # drops by client
+    last_seen: dict[int, int] = field(default_factory=dict)  # by client: its last round with an answer
     discarded: int = 0
     ended: bool = False
     summary: Summary | None = None
-    crossed: Crossed | None = None  # what a relay counted on the wire
+    crossed: Crossed | None = None  # counted by a relay on the wire
 
     @property
     def rounds_done(self) -> int:
@@ -82,7 +79,7 @@ class RunTold:
 
     @property
     def class_counts(self) -> list[list[int]] | None:
-        """Samples of each client by class, where they are on record."""
+        """Samples of each client by class, if they are recorded."""
         counts = next((one.get("partition", {}).get("class_counts") for one in reversed(self.starts)), None)
         classes, clients = self.experiment.known_input.num_classes, self.experiment.clients
         fits = counts is not None and len(counts) == clients and all(len(row) == classes for row in counts)
@@ -99,33 +96,33 @@ class RunTold:
 
 
 class RunReader:
-    """Reads on where it stopped. What it gives is one object, which grows.
+    """Reads a run folder from where it stopped last, into one `RunRecord` that grows.
 
-    `links`: what each round's traffic is timed over, by name.
+    `links`: the links by name over which each round is timed.
     """
 
     def __init__(self, folder: Path, links: dict[str, Links] | None = None) -> None:
         self._links = links or {}
         self.folder = folder
         self._path = folder / "events.jsonl"
-        self.told = self._begin()
+        self.run = self._begin()
 
-    def _begin(self) -> RunTold:
+    def _begin(self) -> RunRecord:
         check_sizes(self.folder)
-        self.line = 0  # how many lines are read
+        self.line = 0  # lines read
         self._place, self._file = 0, 0
-        return RunTold(self.folder, read_experiment(self.folder))
+        return RunRecord(self.folder, read_experiment(self.folder))
 
     def read(self) -> list[tuple[int, Event]]:
-        """The lines that are new, with their numbers; a last line that is not whole yet waits.
+        """Return the new lines with their numbers; an incomplete last line is left for the next call.
 
-        A file that was mended or replaced is read anew: its first line is number 1 again.
+        A file that was repaired or replaced is read again from line 1.
         """
         new = list(self._lines())
-        if self.told.summary is None and self.told.ended and check_file(self.folder / "summary.json"):
+        if self.run.summary is None and self.run.ended and check_file(self.folder / "summary.json"):
             check_sizes(self.folder)
-            self.told.summary = read_summary(self.folder / "summary.json")
-        self.told.crossed = read_crossed(self.folder)
+            self.run.summary = read_summary(self.folder / "summary.json")
+        self.run.crossed = read_crossed(self.folder)
         return new
 
     def _lines(self) -> Iterator[tuple[int, Event]]:
@@ -138,13 +135,13 @@ class RunReader:
         with file:
             status = os.fstat(file.fileno())
             if self._file not in (0, status.st_ino) or status.st_size < self._place:
-                self.told = self._begin()
+                self.run = self._begin()
             self._file = status.st_ino
             file.seek(self._place)
             while line := file.readline(LONGEST_LINE):
                 if not line.endswith(b"\n"):
                     if len(line) == LONGEST_LINE:
-                        raise DataError(f"{self._path}: line {self.line + 1} is longer than any of ours.")
+                        raise DataError(f"{self._path}: line {self.line + 1} is longer than any that a run writes.")
                     return
                 self._place += len(line)
                 self.line += 1
@@ -157,30 +154,31 @@ class RunReader:
             return read_event(parse_json(line))
         except ValueError:
             raise DataError(
-                f"{self._path}: line {self.line} is no event of ours; a run that was cut off is mended by --resume."
+                f"{self._path}: line {self.line} is not a valid event. If the run was interrupted, "
+                "--resume repairs the file."
             ) from None
 
     def _take(self, event: Event) -> None:
-        told = self.told
+        run = self.run
         match event["event"]:
             case "start" | "resume":
-                told.starts.append(event)  # type: ignore[arg-type]
-                told.ended = False
+                run.starts.append(event)  # type: ignore[arg-type]
+                run.ended = False
             case "extend":
-                told.experiment = read_experiment(self.folder)
-            case "round" if len(told.rounds) < MOST_ROUNDS:
+                run.experiment = read_experiment(self.folder)
+            case "round" if len(run.rounds) < MOST_ROUNDS:
                 self._take_round(event)  # type: ignore[arg-type]
             case "evaluation":
-                _only_the_last_in_full(told.evaluations, event)  # type: ignore[arg-type]
+                _only_the_last_in_full(run.evaluations, event)  # type: ignore[arg-type]
             case "client-failed":
                 self._take_failure(event)  # type: ignore[arg-type]
             case "round-discarded":
-                told.discarded += 1
+                run.discarded += 1
             case "end":
-                told.ended = True
+                run.ended = True
 
     def _take_round(self, event: Round) -> None:
-        told, traffic = self.told, event.get("traffic", [])
+        run, traffic = self.run, event.get("traffic", [])
         sent, by_client = Counter[tuple[str, str]](), Counter[int]()
         parameters, payload = Counter[str](), Counter[str]()
         for row in traffic:
@@ -192,12 +190,11 @@ class RunReader:
                 by_client[row["client"]] += row["payload_bytes"]
         spent, participants = event.get("spent", {}), event.get("participants", [])
         timed = {
-            name: round_seconds(traffic, spent, links, told.workers, told.sizes())
-            for name, links in self._links.items()
+            name: round_seconds(traffic, spent, links, run.workers, run.sizes()) for name, links in self._links.items()
         }
-        told.last_seen.update(dict.fromkeys(participants, event["round"]))
-        told.rounds.append(
-            RoundTold(
+        run.last_seen.update(dict.fromkeys(participants, event["round"]))
+        run.rounds.append(
+            RoundRecord(
                 round=event["round"],
                 up=sent["training", "up"],
                 down=sent["training", "down"],
@@ -215,15 +212,15 @@ class RunReader:
         )
 
     def _take_failure(self, event: Failure) -> None:
-        told = self.told
-        told.reasons[event.get("reason", "")[:200] if len(told.reasons) < MOST_FAILURES else "others"] += 1
-        told.absent[event["client"]] += 1
-        told.failures.append(event)
-        del told.failures[:-MOST_FAILURES]
+        run = self.run
+        run.reasons[event.get("reason", "")[:200] if len(run.reasons) < MOST_FAILURES else "others"] += 1
+        run.absent[event["client"]] += 1
+        run.failures.append(event)
+        del run.failures[:-MOST_FAILURES]
 
 
 def _only_the_last_in_full(evaluations: list[Evaluation], event: Evaluation) -> None:
-    """What grows with clients and classes is kept of the latest alone."""
+    """Keep per-client and per-class results of the latest evaluation only."""
     if evaluations:
         for name in ("per_client", "confusion"):
             evaluations[-1].pop(name, None)  # type: ignore[misc]
@@ -236,8 +233,8 @@ def open_run(folder: Path, links: dict[str, Links] | None = None) -> RunReader:
     return RunReader(folder, links)
 
 
-def read_run(folder: Path, links: dict[str, Links] | None = None) -> RunTold:
-    """A run as far as it has come."""
+def read_run(folder: Path, links: dict[str, Links] | None = None) -> RunRecord:
+    """Return a run as far as it has been recorded."""
     reader = open_run(folder, links)
     reader.read()
-    return reader.told
+    return reader.run

@@ -1,4 +1,4 @@
-"""The page's figures for papers: the same numbers, drawn by matplotlib into .png, .pdf or .svg."""
+"""The page's figures for papers, drawn by matplotlib as .png, .pdf or .svg."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,17 +8,16 @@ import numpy as np
 
 from refprotofl.core.escaping import for_file_name
 from refprotofl.report.page.elements import Cell, Figure, Form, words
-from refprotofl.report.pictures.accuracy import COLOURS, DASHES
 from refprotofl.report.pictures.embedding import COLOURS as CLASS_COLOURS
 from refprotofl.report.pictures.labels import Named, name_points
-from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, plain_axes, shortened
+from refprotofl.report.pictures.style import BLUE, COLOURS, DASHES, GRID, INK, open_figure, plain_axes, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".pdf", ".svg")
 MARKERS = "os^DvP*X<>"
-MOST_NAMED = 40  # names that an axis has room for
+MOST_NAMED = 40  # tick labels on an axis
 
 
 def draw_figures(figures: Sequence[Figure], folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
@@ -86,7 +85,7 @@ def _bars(axes: "Axes", figure: Figure) -> None:
 def _stacked(axes: "Axes", figure: Figure) -> None:
     rounds = sorted({one[figure.x] for one in figure.records()})
     place = {number: at for at, number in enumerate(rounds)}
-    beneath = np.zeros(len(rounds))
+    bottoms = np.zeros(len(rounds))
     names = list(
         dict.fromkeys((one[figure.colour or ""], one[figure.size] if figure.size else 0) for one in figure.records())
     )
@@ -98,11 +97,11 @@ def _stacked(axes: "Axes", figure: Figure) -> None:
         axes.bar(
             range(len(rounds)),
             heights,
-            bottom=beneath,
+            bottom=bottoms,
             color=CLASS_COLOURS[at % len(CLASS_COLOURS)],
             label=shortened(str(name), 30),
         )
-        beneath += heights
+        bottoms += heights
     step = max(1, len(rounds) // 10)
     axes.set_xticks(range(0, len(rounds), step), [str(one) for one in rounds[::step]])
 

@@ -1,8 +1,6 @@
-"""Columns as Vega-Lite channels: axes, legends and tooltips with their units.
+"""Figures as Vega-Lite specifications. Colours are set by the page, for its light or dark theme.
 
-Figures as Vega-Lite specifications: plain data without colours, which the page gives them by light and dark.
-
-Fields are the columns' names, which are ours; whatever comes from a run is a value in the rows.
+Field names are column names of our own; text from a run is only ever a value in the rows.
 """
 
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from refprotofl.report.pictures.partition import round_down
 
 Spec = dict[str, Any]
 
-LEGEND_ROOM = 6  # entries of a legend beside each other
+LEGEND_ROOM = 6  # entries of a legend in one row
 _FORMATS: dict[Form, str] = {"share": ".2%", "whole": ",d", "number": ",.5~r", "seconds": ",.3~r"}
 _AXIS_FORMATS: dict[Form, str] = {"share": ".2~%", "whole": ",d", "number": ",.6~r", "seconds": ",.6~r"}
 _BYTES = "format(datum.value, '.3~s') + 'B'"
@@ -37,7 +35,7 @@ def _axis_format(column: Column) -> Spec:
 
 
 def series(figure: Figure, name: str, ordered: bool = False) -> Spec:
-    """Names in the order in which they come, which is that of the colours too."""
+    """Return the channel of a series; its names keep their order, and so do the colours."""
     if ordered:
         pairs = dict(zip(figure.values(name), figure.values(figure.size or name), strict=True))
         names = sorted(pairs, key=lambda one: pairs[one])
@@ -77,7 +75,7 @@ HEIGHT = 260
 
 
 def spec_of(figure: Figure) -> Spec:
-    """Data go in under the name `points`."""
+    """Return the specification of a figure; its data set is named `points`."""
     body = _KINDS[figure.kind](figure)
     return {
         "$schema": SCHEMA,
@@ -125,7 +123,7 @@ def _lines(figure: Figure) -> Spec:
 
 
 def _bars(figure: Figure) -> Spec:
-    """Sorted by the column that `size` names."""
+    """Return bars, sorted by the column `size`."""
     order = [one[figure.x] for one in sorted(figure.records(), key=lambda one: one[figure.size or figure.x])]
     letters = sum(len(str(name)) for name in order)
     axis = {
@@ -144,7 +142,7 @@ def _bars(figure: Figure) -> Spec:
 
 
 def _stacked(figure: Figure) -> Spec:
-    """In the order of the column that `size` names, else as they come."""
+    """Return stacked bars, sorted by the column `size` if there is one."""
     colour = series(figure, figure.colour or "", ordered=figure.size is not None)
     encoding: Spec = {
         "x": {
@@ -239,13 +237,13 @@ def _bubbles(figure: Figure) -> Spec:
 
 
 def _steps(figure: Figure) -> list[int]:
-    """Sizes that the legend shows."""
+    """Return the sizes in the legend."""
     most = max((int(value) for value in figure.values(figure.size or "") if isinstance(value, int)), default=1)
     return sorted({round_down(max(1, most // part)) for part in (1, 4, 16)})
 
 
 def _dots(figure: Figure) -> Spec:
-    """`label` tells anchors, which are large, from the rest."""
+    """Return points; `label` marks anchors, which are drawn larger."""
     encoding: Spec = {
         "x": channel(figure, figure.x, log=figure.log),
         "y": channel(figure, figure.y),
@@ -262,7 +260,7 @@ def _dots(figure: Figure) -> Spec:
 
 
 def _frontier(figure: Figure) -> Spec:
-    """Points with their intervals and names; those that no other beats both ways are joined by steps."""
+    """Return points with intervals; the Pareto front is a dashed step line."""
     low, high = figure.band or (figure.y, figure.y)
     x = channel(figure, figure.x, log=True)
     y = channel(figure, figure.y)

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING
 from refprotofl.core.errors import InputError
 from refprotofl.core.units import counted, three_figures
 from refprotofl.report.comparison import OverSeeds
-from refprotofl.report.pictures.style import BLUE, GRID, INK, limits, open_figure, plain_axes, remove_frame, shortened
+from refprotofl.report.pictures.style import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    GRID,
+    INK,
+    limits,
+    open_figure,
+    plain_axes,
+    remove_frame,
+    shortened,
+)
 from refprotofl.report.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito (2008), without the yellow, which is too pale for a line.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-DASHES = ("-", "--", ":", "-.")  # one for each seven lines
 MEGABYTE = 1_000_000
-NEGLIGIBLE = 1e-4  # share of the most bytes below which a method has no place on their axis
+NEGLIGIBLE = 1e-4  # share of the largest byte count below which a method is not drawn
 
 
 @dataclass(frozen=True)
@@ -26,12 +34,12 @@ class Stop:
     """A point of a curve."""
 
     round: int
-    bytes: float  # of all clients until then, up, down and once; mean over seeds
+    bytes: float  # cumulative total of all clients; mean over seeds
     accuracy: Estimate
 
 
 def draw_curves(curves: Mapping[str, Sequence[Stop]], path: Path, protocol: str, title: str = "") -> str:
-    """Draw curves by their names into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    """Draw curves by their names into a .png, .pdf or .svg; return a sentence about it."""
     most = max(stops[-1].bytes for stops in curves.values())
     with open_figure(path, 9.0, 4.0) as figure:
         by_round, by_bytes = figure.subplots(1, 2, sharey=True)
@@ -47,11 +55,11 @@ def draw_curves(curves: Mapping[str, Sequence[Stop]], path: Path, protocol: str,
         by_round.set_ylim(*limits([100 * stop.accuracy.mean for stops in curves.values() for stop in stops]))
         by_round.locator_params(axis="x", integer=True)
         plain_axes(by_round, "round", f"accuracy, {protocol} (%)")
-        plain_axes(by_bytes, "megabytes of all clients, both ways and once")
+        plain_axes(by_bytes, "total megabytes of all clients")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
         names = [shortened(name, 30) for name in curves]
         figure.legend(by_round.get_lines(), names, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    return f"{path}: {counted(len(curves), 'method')}, mean over seeds, bands are 95 % intervals."
+    return f"{path}: {counted(len(curves), 'method')}, mean over seeds with 95 % confidence intervals."
 
 
 def _draw(axes: "Axes", places: Sequence[float], stops: Sequence[Stop], colour: str, dashes: str) -> None:
@@ -65,7 +73,7 @@ def _draw(axes: "Axes", places: Sequence[float], stops: Sequence[Stop], colour: 
 def draw_bars(
     groups: Sequence[str], bars: Mapping[str, Sequence[Estimate | None]], path: Path, what: str, title: str = ""
 ) -> str:
-    """Draw shares in percent into a .png, .pdf or .svg; one that is None has no bar. Gives a sentence on it."""
+    """Draw shares in percent into a .png, .pdf or .svg; one that is None has no bar. Return a sentence about it."""
     thick = 0.8 / len(bars)
     with open_figure(path, max(5.0, 1.1 * len(groups) + 1.5), 4.0) as figure:
         axes = figure.subplots()
@@ -85,14 +93,14 @@ def draw_bars(
         remove_frame(axes)
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
         figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    return f"{path}: {counted(len(groups), 'group')}, mean over seeds, whiskers are 95 % intervals."
+    return f"{path}: {counted(len(groups), 'group')}, mean over seeds with 95 % confidence intervals."
 
 
-WIDE = 10  # the largest value over the smallest, from which an axis is logarithmic
+WIDE = 10  # the largest value over the smallest, that makes an axis logarithmic
 
 
 def draw_sweep(points: Mapping[float, Estimate], path: Path, key: str, protocol: str, title: str = "") -> str:
-    """Draw accuracies by the key's value into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    """Draw accuracies by the key's value into a .png, .pdf or .svg; return a sentence about it."""
     places = sorted(points)
     means = [100 * points[place].mean for place in places]
     widths = [100 * (points[place].half_width or 0) for place in places]
@@ -106,11 +114,11 @@ def draw_sweep(points: Mapping[float, Estimate], path: Path, key: str, protocol:
         axes.set_ylim(*limits(ends))
         plain_axes(axes, key, f"accuracy, {protocol} (%)")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10)
-    return f"{path}: {key} at {counted(len(points), 'value')}, mean over seeds, bars are 95 % intervals."
+    return f"{path}: {key} at {counted(len(points), 'value')}, mean over seeds with 95 % confidence intervals."
 
 
 def _scale(axes: "Axes", places: list[float]) -> None:
-    """Logarithmic for values that are far apart, with room for 0 where it is one; ticks are the values themselves."""
+    """Scale the x axis: logarithmic for values that are far apart, symlog if 0 is among them; ticks are the values."""
     above = [place for place in places if place > 0]
     if above and max(above) / min(above) >= WIDE:
         if above == places:
@@ -123,7 +131,7 @@ def _scale(axes: "Axes", places: list[float]) -> None:
 
 
 def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: str = "") -> str:
-    """Draw rows of a comparison into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    """Draw rows of a comparison into a .png, .pdf or .svg; return a sentence about it."""
     known = [row for row in rows if protocol in row.accuracy]
     units = {row.privacy["unit"] for row in known if row.privacy is not None and row.privacy["epsilon"] is not None}
     if len(units) != 1:
@@ -152,11 +160,11 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
         places = sorted({epsilon for row in known if (epsilon := _epsilon(row))})
         axes.set_xticks(places, list(map(three_figures, places)))
         axes.set_xticks([], minor=True)
-        whose = ", of the client with the largest" if unit == "sample" else ""
-        plain_axes(axes, f"epsilon by {unit}{whose}", f"accuracy, {protocol} (%)")
+        whose = " (largest of all clients)" if unit == "sample" else ""
+        plain_axes(axes, f"epsilon per {unit}{whose}", f"accuracy, {protocol} (%)")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    return f"{path}: {protocol} by epsilon, unit {unit}."
+    return f"{path}: {protocol} by epsilon per {unit}."
 
 
 def _epsilon(row: OverSeeds) -> float | None:

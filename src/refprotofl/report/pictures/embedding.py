@@ -38,17 +38,17 @@ PERPLEXITY = 30.0
 class Embedded:
     """Test images and, where the server has them, the classes' anchors in the space of one model's embeddings."""
 
-    model: str  # whose it is
+    model: str  # "global model" or a client
     embeddings: Vectors  # (n, m)
     labels: Labels  # (n,)
     class_names: tuple[str, ...]
     anchors: Vectors  # (a, m), no rows where the method has none
     anchor_classes: Labels  # (a,)
-    samples: str  # a digest of the images: equal where they are the same
+    samples: str  # a digest of the images
 
     @cached_property
     def silhouette(self) -> float:
-        """Of the classes in the embeddings themselves, by Euclidean distance; anchors are left out."""
+        """The silhouette of the classes in the embeddings (Euclidean), without anchors."""
         from sklearn.metrics import silhouette_score
         from threadpoolctl import threadpool_limits
 
@@ -57,21 +57,21 @@ class Embedded:
 
     @cached_property
     def map(self) -> tuple[Vectors, Vectors]:
-        """Computed once, however many files it is drawn into."""
+        """The t-SNE map of images and anchors, computed once."""
         return map_of(self)
 
 
 def embed_run(run_folder: Path, data: Path | None = None, images: int = 2000, trust_code: bool = False) -> Embedded:
-    """As many images of the test split, with balanced classes; of one data set the same for every run.
+    """Embed test images, balanced by class and the same for every run of a data set.
 
-    By the aggregated model where the method has one, else by client 0's.
+    The model is the aggregated one if the method has one, else that of client 0.
     """
     served = load_aggregated(run_folder, data, trust_code)
     dataset = served.data.dataset
     rows = balanced_draw(dataset.test_labels, dataset.num_classes, images, stream(SEED, "tsne"))
     labels, shown = dataset.test_labels[rows], torch.from_numpy(dataset.test_images[rows])
     if not 1 < len(np.unique(labels)) < len(labels):
-        raise InputError(f"images = {images}: it takes two classes and more images than classes to tell them apart.")
+        raise InputError(f"images = {images}: a silhouette needs two classes and more images than classes.")
     name, model = _model_of(served, run_folder, trust_code)
     with one_compute_thread():
         embeddings = embed(model, shown).numpy()
@@ -88,7 +88,7 @@ def _model_of(served: AggregatedModel, run_folder: Path, trust_code: bool) -> tu
 
 
 def _anchors_of(state: State, embeddings: Vectors, num_classes: int) -> tuple[Vectors, Labels]:
-    """All methods with anchors keep them as `anchors`, and which of them there are as `defined`."""
+    """Return anchors and their classes. All methods keep them as `anchors` and `defined` in the server state."""
     width = embeddings.shape[1]
     anchors, defined = state.get("anchors"), state.get("defined")
     if not (isinstance(anchors, torch.Tensor) and isinstance(defined, torch.Tensor)):
@@ -100,23 +100,23 @@ def _anchors_of(state: State, embeddings: Vectors, num_classes: int) -> tuple[Ve
 
 
 def _at_length(anchors: Vectors, embeddings: Vectors) -> Vectors:
-    """Anchors of length 1 only tell a direction: they are put as far out as embeddings are on average."""
+    """Scale anchors of length 1, which are directions only, to the mean length of embeddings."""
     if not np.allclose(np.linalg.norm(anchors, axis=1), 1, atol=1e-4):
         return anchors
     return anchors * np.float32(np.linalg.norm(embeddings, axis=1).mean())
 
 
 def map_of(embedded: Embedded) -> tuple[Vectors, Vectors]:
-    """t-SNE of images and anchors together: (n, 2), (a, 2). The same for the same embeddings, bit by bit."""
+    """Return the t-SNE map of images (n, 2) and anchors (a, 2), reproducible bit by bit."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
     points = np.concatenate([embedded.embeddings, embedded.anchors])
-    if np.ptp(points, axis=0).max() == 0:  # a model that has died; t-SNE would divide by the spread
+    if np.ptp(points, axis=0).max() == 0:  # a collapsed model; t-SNE would divide by the spread
         flat = np.zeros((len(points), 2), np.float32)
     else:
         perplexity = min(PERPLEXITY, (len(points) - 1) / 3)
-        with threadpool_limits(1):  # how many threads there are changes the sums
+        with threadpool_limits(1):  # the number of threads changes the sums
             flat = TSNE(init="pca", random_state=SEED, perplexity=perplexity).fit_transform(points)
     return flat[: len(embedded.labels)], flat[len(embedded.labels) :]
 
@@ -127,14 +127,14 @@ COLOURS = (
     *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
 )
 MARKERS = "os^DvP<X>p"  # one for each ten classes, then over again
-# Inches: a panel's side, the least width of all, and what a name in the legend gets.
+# Inches: the side of a panel, the least width of a figure, the width of a legend entry.
 PANEL, LEAST, ENTRY = 2.6, 4.2, 1.35
 
 
 def draw_embeddings(panels: Mapping[str, Embedded], path: Path, samples: str = "") -> str:
-    """Draw models by their titles into a .png, .pdf or .svg; gives a caption that says what is to be seen.
+    """Draw models by their titles into a .png, .pdf or .svg; return a caption.
 
-    `samples` says what the images are of.
+    `samples` names the source of the images.
     """
     check_suffix(path)  # before the maps, which take their time
     first = _same_samples(panels)
@@ -168,7 +168,7 @@ def _sentence(embedded: Embedded, samples: str) -> str:
 
 
 def _draw_map(axes: "Axes", embedded: Embedded) -> None:
-    """In the order of the images, so that no class lies on top of the others."""
+    """Draw the images in their own order, so that no class covers the others."""
     images, anchors = embedded.map
     size = float(np.clip(8000 / len(images), 4, 20))
     for group, marker in enumerate(MARKERS):
@@ -185,14 +185,14 @@ def _colours(classes: Labels) -> list[str]:
 
 
 def _groups(classes: Labels) -> Labels:
-    """The markers' numbers."""
+    """Return the marker of each class, as an index."""
     return classes // len(COLOURS) % len(MARKERS)
 
 
 def _entitle(axes: "Axes", title: str, embedded: Embedded) -> None:
     named = fill(end_of(title, 72), 36)
-    told = f"{end_of(embedded.model, 18)}, silhouette {embedded.silhouette:.3f}"
-    axes.set_title(f"{named}\n{told}", loc="left", color=INK, fontsize=9)
+    quality = f"{end_of(embedded.model, 18)}, silhouette {embedded.silhouette:.3f}"
+    axes.set_title(f"{named}\n{quality}", loc="left", color=INK, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", adjustable="datalim")

@@ -1,4 +1,4 @@
-"""Names beside the points of a picture, clear of each other where there is room."""
+"""Labels next to the points of a picture, placed without overlap if there is room."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 _NEAR, _FAR = 7, 18  # printer's points from a name to its point
-_APART = (32, 48, 66, 86)  # where a line leads from the one to the other
+_APART = (32, 48, 66, 86)  # with a line between them
 _ABOVE = ((0, _NEAR), "center", "bottom")
 
 
@@ -20,17 +20,17 @@ _ABOVE = ((0, _NEAR), "center", "bottom")
 class Named:
     x: float
     y: float
-    low: float  # where its interval begins and ends
+    low: float  # the ends of its interval
     high: float
     name: str
     bold: bool = False
 
 
 def name_points(figure: "Figure", axes: "Axes", points: Sequence[Named]) -> None:
-    """Each name where it is free around its point, else above it; all else of the picture is to be drawn before."""
+    """Place each label where it is free around its point, else above it. Call it when everything else is drawn."""
     from matplotlib.transforms import Bbox
 
-    figure.draw_without_rendering()  # now everything has its place
+    figure.draw_without_rendering()  # computes the layout
     taken: list[Bbox] = []
     for one in points:
         (x, low), (_, high) = axes.transData.transform([(one.x, one.low), (one.x, one.high)])
@@ -41,15 +41,15 @@ def name_points(figure: "Figure", axes: "Axes", points: Sequence[Named]) -> None
 
 
 def _name(axes: "Axes", point: Named, taken: Sequence["Bbox"]) -> "Bbox":
-    """Writes it; the box that it takes."""
+    """Draw a label and return its box."""
     from matplotlib.patheffects import withStroke
 
     weight = "bold" if point.bold else "normal"
     text = axes.annotate(
         point.name, (point.x, point.y), (0, 0), textcoords="offset points", fontsize=8, color=INK, weight=weight
     )
-    text.set_path_effects([withStroke(linewidth=2, foreground="white")])  # a line behind it does not cross it out
-    text.set_in_layout(False)  # or the axes would make room, and all be elsewhere
+    text.set_path_effects([withStroke(linewidth=2, foreground="white")])  # readable in front of lines
+    text.set_in_layout(False)  # or the axes would make room for it and move
     for offset, across, up in (*_places(), _ABOVE):
         text.xyann = offset
         text.set(ha=across, va=up)
@@ -68,7 +68,7 @@ def _is_free(box: "Bbox", axes: "Axes", taken: Sequence["Bbox"]) -> bool:
 
 
 def _places() -> Iterator[tuple[tuple[float, float], str, str]]:
-    """Around a point, from near to far: where a name's own edge is."""
+    """Yield offsets around a point, from near to far, with the label's alignment."""
     for far in (_NEAR, _FAR, *_APART):
         yield (far, 0), "left", "center"
         yield (-far, 0), "right", "center"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_BUBBLE_CLIENTS, MOST_BUBBLE_CLASSES = 50, 100
-MOST_NAMED_CLIENTS = 50  # beyond, their names would overlap
+MOST_NAMED_CLIENTS = 50  # more names would overlap
 FAINTEST = 1.5  # square points below which a bubble could not be seen
 
 
@@ -35,11 +35,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class _Scale:
-    """What all panels of a picture have in common, so that they can be compared."""
+    """The scale that all panels of a picture share."""
 
-    clients: int  # of the panel that has most
+    clients: int  # of the largest panel
     classes: int
-    most: int  # samples that a client has of a class
+    most: int  # samples of a client and class
 
     @property
     def as_bubbles(self) -> bool:
@@ -51,12 +51,12 @@ class _Scale:
 
     @property
     def area(self) -> float:
-        """Of one sample, in square points."""
+        """The area of one sample in square points."""
         return (0.95 * self.cell_points) ** 2 / self.most
 
 
 def partition_panel(experiment: Experiment, data: Path | None = None) -> Panel:
-    """The partition that a run of the experiment would have; `data` is where data sets are looked for first."""
+    """Return the partition that a run of the experiment would have. `data`: the folder searched first for data sets."""
     federated = load_federated(experiment, data)
     title = f"alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
     return Panel(federated.class_counts(), federated.dataset.class_names, title, federated.client_names)
@@ -69,12 +69,12 @@ def draw_partition(
     title: str = "",
     client_names: Sequence[str] = (),
 ) -> str:
-    """Draw `counts` (clients, C) into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    """Draw `counts` (clients, C) into a .png, .pdf or .svg; return a sentence about it."""
     return draw_partitions([Panel(counts, class_names, title, client_names)], path)
 
 
 def draw_partitions(panels: Sequence[Panel], path: Path) -> str:
-    """Draw partitions of the same classes beside each other, on one scale; gives a sentence on what was drawn."""
+    """Draw partitions of the same classes side by side, on one scale; return a sentence about it."""
     scale = _common_scale(panels)
     widths = [_panel_width(len(panel.counts), scale) for panel in panels]
     width = 2.3 + sum(widths) + 0.3 * len(panels)
@@ -98,13 +98,13 @@ def draw_partitions(panels: Sequence[Panel], path: Path) -> str:
 
 def _common_scale(panels: Sequence[Panel]) -> _Scale:
     if len({tuple(panel.class_names) for panel in panels}) != 1:
-        raise InputError("Partitions in one picture must be of the same classes, at least one of them.")
+        raise InputError("Partitions in one picture must have the same classes, and there must be at least one.")
     most = max(1, *(int(panel.counts.max()) for panel in panels))
     return _Scale(max(len(panel.counts) for panel in panels), panels[0].counts.shape[1], most)
 
 
 def _panel_width(clients: int, scale: _Scale) -> float:
-    """Inches."""
+    """Return the width of a panel in inches."""
     return _cell(scale.clients) * clients if scale.as_bubbles else 6.4
 
 
@@ -115,7 +115,7 @@ def _height(scale: _Scale) -> float:
 
 
 def _cell(count: int) -> float:
-    """Inches a client or class gets: ample for ten, tight for a hundred."""
+    """Return the inches per client or class: wide for ten, narrow for a hundred."""
     return 0.42 if count <= 12 else 0.30 if count <= 25 else 0.19
 
 
@@ -144,7 +144,7 @@ def _explain_sizes(axes: "Axes", scale: _Scale) -> None:
 
 
 def round_down(count: int) -> int:
-    """A number with one digit that is not 0, for a legend."""
+    """Round down to one significant digit, for a legend."""
     digit = int(10 ** (len(str(count)) - 1))
     return count // digit * digit
 

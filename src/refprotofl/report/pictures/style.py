@@ -1,4 +1,4 @@
-"""How all our pictures look, and how they become files: the suffix decides, the same picture gives the same bytes."""
+"""The style of all pictures, and their files: the suffix chooses the format, the bytes are reproducible."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,18 +13,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, GRID, BLUE = "#26323f", "#e6e9ed", "#2f6f9f"
-# What each suffix would date its file with.
+# Okabe and Ito (2008), without the yellow, which is too pale for a line.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+DASHES = ("-", "--", ":", "-.")  # one for each seven lines
+# The metadata that would date a file, by suffix.
 _DATES: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
 def check_suffix(path: Path) -> None:
     if path.suffix.lower() not in _DATES:
-        raise InputError(f"{path}: a picture is written as {', '.join(_DATES)}, chosen by the file's suffix.")
+        raise InputError(f"{path}: unknown picture format. The suffix must be one of {', '.join(_DATES)}.")
 
 
 @contextmanager
 def open_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
-    """A figure to draw on, so many inches large; it is written to a .png, .pdf or .svg at the end."""
+    """Yield a figure of this size in inches; it is written to a .png, .pdf or .svg at the end."""
     check_suffix(path)
     # Without pyplot there is no global state and no display is asked for.
     from matplotlib import rc_context
@@ -42,17 +45,17 @@ def _save(figure: "Figure", path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160, metadata=_DATES[path.suffix.lower()])
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+        raise InputError(f"Cannot write {path}: {error.strerror}.") from None
 
 
 def remove_frame(axes: "Axes") -> None:
-    """Ticks and frame say nothing that numbers and grid do not."""
+    """Remove ticks and frame, which add nothing to numbers and grid."""
     axes.tick_params(length=0, colors=INK)
     axes.spines[:].set_visible(False)
 
 
 def plain_axes(axes: "Axes", across: str, up: str = "") -> None:
-    """Labelled, with a grid instead of ticks and frame."""
+    """Label the axes and give them a grid instead of ticks and frame."""
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.set_axisbelow(True)
@@ -62,12 +65,12 @@ def plain_axes(axes: "Axes", across: str, up: str = "") -> None:
 
 
 def limits(shown: Sequence[float]) -> tuple[float, float]:
-    """Of an axis of accuracies in percent, with some room around these."""
+    """Return the limits of an axis of accuracies in percent, with a margin around these."""
     return max(0.0, min(shown) - 5), min(100.0, max(shown) + 5)
 
 
 def end_of(title: str, most: int) -> str:
-    """A title that is wider than the picture would leave it no room; of a long path the end says most."""
+    """Return the end of a title that would be wider than the picture: it says most of a long path."""
     shown = for_terminal(title)
     return shown if len(shown) <= most else "…" + shown[1 - most :]
 

@@ -1,4 +1,4 @@
-"""The audit of finished runs: every attack on each, and one table of all."""
+"""The audit of finished runs: every attack on each run, and one table of all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from refprotofl.privacy.accounting import Spent, epsilon_cell, epsilon_meaning
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.audit.inversion import Rebuilt, mean_images, rebuild, summed_up
-from refprotofl.studies.audit.membership import Bounded, Told, calibrated, confidence, over_clients
+from refprotofl.studies.audit.membership import Bounded, MembershipScores, calibrated, confidence, over_clients
 
 ATTACKS = {
-    "loss": "own model's confidence in the true class, the order of the loss",
-    "calibrated": "the same against the confidence of the other clients' models (offline LiRA)",
+    "loss": "confidence of the client's own model in the true class, which orders samples as the loss does",
+    "calibrated": "the same, standardised by the confidence of the other clients' models (offline LiRA)",
 }
 
 
@@ -32,32 +32,32 @@ class Audited:
     experiment: Experiment
     spent: Spent | None
     accuracy: float | None  # personal
-    membership: dict[str, tuple[Bounded, Bounded]]  # AUC, members found at few false alarms; by attack
+    membership: dict[str, tuple[Bounded, Bounded]]  # AUC and true-positive rate, by attack
     inversion: dict[int, Rebuilt]  # by samples behind a prototype
 
 
 def audit(folder: Path, data: Path | None, most_clients: int, trust_code: bool = False) -> Audited:
-    """A run as of its last committed round; the first `most_clients` clients are attacked."""
+    """Attack the first `most_clients` clients of a run at its last committed round."""
     experiment, manifest = read_committed(folder)
     if experiment.clients < 2:
-        raise InputError(f"{folder} has one client only: the calibrated attack needs the models of others.")
+        raise InputError(f"{folder} has a single client: the calibrated attack needs the models of others.")
     with one_compute_thread():
         federation = load_federation(experiment, data)
         models = [load_trained(folder, client, trust_code).model for client in range(experiment.clients)]
         attacked = range(min(most_clients, experiment.clients))
-        told = [_membership(federation, models, client) for client in attacked]
+        scores = [_membership(federation, models, client) for client in attacked]
         scored = manifest["progress"]["accuracy"]
         return Audited(
             folder=folder,
             experiment=experiment,
             spent=spent_after(federation, manifest["progress"]["round"]),
             accuracy=scored["accuracy"]["personal"] if scored else None,
-            membership={name: over_clients([one[name] for one in told], experiment.seed) for name in ATTACKS},
+            membership={name: over_clients([one[name] for one in scores], experiment.seed) for name in ATTACKS},
             inversion=_inversion(federation, models, attacked),
         )
 
 
-def _membership(federation: Federation, models: Sequence[SplitModel], client: int) -> dict[str, Told]:
+def _membership(federation: Federation, models: Sequence[SplitModel], client: int) -> dict[str, MembershipScores]:
     data = federation.client(client)
     groups = (
         (data.samples.own_images, data.samples.own_labels),
@@ -66,7 +66,7 @@ def _membership(federation: Federation, models: Sequence[SplitModel], client: in
     scores = [[confidence(model, *group) for model in models] for group in groups]
     own = [one[client] for one in scores]
     apart = [calibrated(one[client], [*one[:client], *one[client + 1 :]]) for one in scores]
-    return {"loss": Told(*own), "calibrated": Told(*apart)}
+    return {"loss": MembershipScores(*own), "calibrated": MembershipScores(*apart)}
 
 
 def _inversion(federation: Federation, models: Sequence[SplitModel], clients: Sequence[int]) -> dict[int, Rebuilt]:
@@ -80,22 +80,22 @@ def _inversion(federation: Federation, models: Sequence[SplitModel], clients: Se
 
 
 def tabulated(audits: Sequence[Audited], names: Sequence[str]) -> Table:
-    """A row for each run."""
+    """Return a table with a row for each run."""
     sizes = sorted({size for one in audits for size in one.inversion})
     headings = ["run", "epsilon", "personal"]
-    headings += [f"{attack}: {what}" for attack in ATTACKS for what in ("AUC", "found at 1 %")]
-    headings += [f"rebuilt from {size}" for size in sizes]
+    headings += [f"{attack}: {what}" for attack in ATTACKS for what in ("AUC", "TPR at 1 % FPR")]
+    headings += [f"reconstruction from {size}" for size in sizes]
     notes = [f"{attack}: {line}" for attack, line in ATTACKS.items()]
     notes += [
-        "AUC: 0.5 is a coin's; found at 1 %: members found where 1 % of strangers are taken for members; with 95 % "
+        "AUC: 0.5 is chance; TPR at 1 % FPR: share of members found at a false-positive rate of 1 %; with 95 % "
         "intervals over clients",
-        "rebuilt from n: correlation of an image sought from a prototype of n samples with these samples, in brackets "
-        "that of the class's mean test image; then of what the search added to that image with what it lacked",
+        "reconstruction from n: correlation of the image found from a prototype of n samples with these samples, "
+        "in brackets that of the class's mean test image; then that of their differences to the mean image",
     ]
     notes += dict.fromkeys(f"epsilon: {epsilon_meaning(one.spent)}" for one in audits if one.spent is not None)
     return Table(
         name="audit",
-        title="What an attacker with every client's model finds",
+        title="Attacks with every client's model",
         headings=tuple(headings),
         rows=tuple(_row(name, one, sizes) for name, one in zip(names, audits, strict=True)),
         records=tuple(_record(name, one) for name, one in zip(names, audits, strict=True)),

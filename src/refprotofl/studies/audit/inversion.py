@@ -1,7 +1,7 @@
-"""Prototype inversion: an image is sought whose embedding is the class prototype that a client sends.
+"""Prototype inversion: reconstruct an image whose embedding is the class prototype that a client sends.
 
-The attacker has the client's model and begins at a typical image of the class, which anybody can guess. With a
-prototype of one sample this leads towards that sample; with one of many it leads towards nobody's.
+The attacker has the client's model and starts from the class's mean test image. A prototype of one sample leads
+towards that sample, one of many samples towards none of them.
 """
 
 import dataclasses
@@ -22,18 +22,18 @@ from refprotofl.privacy.interface import Mechanism
 SIZES = (1, 4, 16)  # samples behind a prototype
 STEPS, RATE = 300, 0.05  # of the search, by Adam
 SMOOTH = 1e-3  # weight of differences between neighbouring pixels
-CLASSES = 3  # of a client that are tried
+CLASSES = 3  # of a client that are attacked
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """How near an image comes to the samples behind a prototype, on average."""
+    """The similarity of a reconstructed image to the samples behind its prototype, on average."""
 
     samples: int  # behind the prototype
     correlation: float
     psnr: float  # decibels
     guessed: float  # correlation of the class's mean test image, which needs no prototype
-    beyond: float  # correlation of what was added to that image with what it lacked: 0 where nothing was learned
+    beyond: float  # correlation of the differences to that image; 0 if nothing was learned
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class _Target:
 
 
 def rebuild(model: SplitModel, samples: Samples, guesses: Tensor, privacy: Mechanism) -> list[Rebuilt]:
-    """One client's prototypes of few and of many samples, as it would send them; `guesses` (C, channels, H, W)."""
+    """Reconstruct images from one client's prototypes, as it would send them; `guesses` (C, channels, H, W)."""
     targets = list(_targets(samples))
     if not targets:
         return []
@@ -54,7 +54,7 @@ def rebuild(model: SplitModel, samples: Samples, guesses: Tensor, privacy: Mecha
 
 
 def _targets(samples: Samples) -> Iterator[_Target]:
-    """Of the classes that the client has most of, so that small and large prototypes are of the same ones."""
+    """Yield targets of the client's largest classes, so that prototypes of all sizes have the same classes."""
     labels = samples.own_labels
     held = labels.bincount()
     for label in held.argsort(descending=True, stable=True)[:CLASSES].tolist():
@@ -65,7 +65,7 @@ def _targets(samples: Samples) -> Iterator[_Target]:
 
 
 def _sent(model: SplitModel, target: _Target, privacy: Mechanism) -> Tensor:
-    """The prototype (m,), noised where the run protects samples."""
+    """Return the prototype (m,), with noise if the run protects samples."""
     embeddings = embed(model, (target.images * 255).round().to(torch.uint8))
     seed = privacy.experiment.seed
     noise = privacy.sample_noise(lambda _, size: stream(seed, "audit/noise", client=target.label, round=size))
@@ -76,7 +76,7 @@ def _sent(model: SplitModel, target: _Target, privacy: Mechanism) -> Tensor:
 
 
 def search(model: SplitModel, prototypes: Tensor, begin: Tensor) -> Tensor:
-    """Images (n, channels, H, W) in 0..1, from `begin` on, whose embeddings come near to the prototypes (n, m)."""
+    """Return images (n, channels, H, W) in 0..1 with embeddings near the prototypes (n, m), starting from `begin`."""
     model.eval()
     wanted = prototypes.to(model.device)
     scale = wanted.square().sum(dim=1).clamp(min=1e-6)  # (n,)
@@ -105,21 +105,21 @@ def _judge(target: _Target, image: Tensor, guess: Tensor) -> Rebuilt:
 
 
 def correlation(one: Tensor, other: Tensor) -> float:
-    """Pearson's, over the pixels; 0 where an image is of one colour."""
+    """Return Pearson's correlation over the pixels; 0 if an image has one colour."""
     left, right = (image.flatten().to(torch.float64).numpy() for image in (one, other))
     spread = left.std() * right.std()
     return float(((left - left.mean()) * (right - right.mean())).mean() / spread) if spread > 0 else 0.0
 
 
 def mean_images(images: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Of each class, (C, channels, H, W) in 0..1; of a class without images the mean of all."""
+    """Return the mean image of each class, (C, channels, H, W) in 0..1; of a class without images, the overall mean."""
     wide = images.cpu().to(torch.float32) / 255
     whole = [wide[labels == label] if bool((labels == label).any()) else wide for label in range(num_classes)]
     return torch.stack([some.mean(dim=0) for some in whole])
 
 
 def summed_up(rebuilt: Sequence[Rebuilt]) -> dict[int, Rebuilt]:
-    """Means by the number of samples behind a prototype."""
+    """Return means by the number of samples behind a prototype."""
     by_size = {size: [one for one in rebuilt if one.samples == size] for size in SIZES}
     return {
         size: Rebuilt(size, *np.mean([dataclasses.astuple(one)[1:] for one in some], axis=0).tolist())

@@ -1,7 +1,7 @@
-"""Membership inference: can a sample that a client trained on be told from one that it did not?
+"""Membership inference: distinguish the samples that a client trained on from others.
 
-The attacker has every client's whole model, which is more than anybody is sent: what fails here fails for all. The
-samples not trained on are test images with the client's own class mix, so that its classes give nothing away.
+The attacker has every client's whole model, which is more than any participant receives. The other samples are test
+images with the client's own class mix, so that the classes reveal nothing.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from refprotofl.methods.base.training import classify, embed
 from refprotofl.models import SplitModel
 
 Scores = NDArray[np.float64]
-RESAMPLED = 500  # times that the clients are drawn anew for an interval
-FALSE_ALARMS = 0.01  # share of strangers taken for members, at which members found are counted
-SPREAD = 0.1  # least spread of other models' confidence that a sample is measured by
+RESAMPLED = 500  # bootstrap draws of the clients, for an interval
+FALSE_POSITIVES = 0.01  # rate of non-members classified as members
+SPREAD = 0.1  # least standard deviation of other models' confidence
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one attack makes of one client's samples: the higher, the more likely trained on."""
+class MembershipScores:
+    """The scores of one attack on one client's samples; members should score higher."""
 
     members: Scores
-    strangers: Scores
+    others: Scores
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """A number with the 95 % interval that drawing the clients anew gives."""
+    """A number with its 95 % bootstrap interval over clients."""
 
     value: float
     low: float
@@ -41,7 +41,7 @@ class Bounded:
 
 
 def confidence(model: SplitModel, images: Tensor, labels: Tensor) -> Scores:
-    """log(p / (1 - p)) of the true class: as LiRA has it, and in the order of the loss."""
+    """Return log(p / (1 - p)) of the true class, as in LiRA; it orders samples as the loss does."""
     logits = classify(model, embed(model, images)).to(torch.float64)
     true = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
     others = logits.scatter(1, labels.unsqueeze(1), -torch.inf).logsumexp(dim=1)
@@ -50,40 +50,40 @@ def confidence(model: SplitModel, images: Tensor, labels: Tensor) -> Scores:
 
 
 def calibrated(own: Scores, of_others: Sequence[Scores]) -> Scores:
-    """How far the client's own confidence stands out of that of models which were not trained on the sample.
+    """Return the client's own confidence standardised by that of models not trained on the sample.
 
-    The other clients' models serve as these, as in offline LiRA with a spread for each sample.
+    These are the other clients' models, as in offline LiRA with a deviation for each sample.
     """
     others = np.stack(of_others)
     apart: Scores = (own - others.mean(axis=0)) / np.maximum(others.std(axis=0), SPREAD)
     return apart
 
 
-def auc(members: Scores, strangers: Scores) -> float:
-    """Probability that a member scores higher than a stranger; equals count half."""
-    ranks = rankdata(np.concatenate([members, strangers]))
+def auc(members: Scores, others: Scores) -> float:
+    """Return the probability that a member scores higher than another sample; ties count half."""
+    ranks = rankdata(np.concatenate([members, others]))
     above = ranks[: len(members)].sum() - len(members) * (len(members) + 1) / 2
-    return float(above / (len(members) * len(strangers)))
+    return float(above / (len(members) * len(others)))
 
 
-def found_at(members: Scores, strangers: Scores, false_alarms: float = FALSE_ALARMS) -> float:
-    """Share of members above a threshold that at most so many strangers are above."""
-    allowed = int(false_alarms * len(strangers))
-    threshold = np.sort(strangers)[len(strangers) - 1 - allowed]
+def true_positives(members: Scores, others: Scores, false_positives: float = FALSE_POSITIVES) -> float:
+    """Return the true-positive rate at a false-positive rate."""
+    allowed = int(false_positives * len(others))
+    threshold = np.sort(others)[len(others) - 1 - allowed]
     return float((members > threshold).mean())
 
 
-def over_clients(told: Sequence[Told], seed: int) -> tuple[Bounded, Bounded]:
-    """AUC and members found at few false alarms, of all clients' samples together."""
+def over_clients(scores: Sequence[MembershipScores], seed: int) -> tuple[Bounded, Bounded]:
+    """Return the AUC and the true-positive rate of all clients' samples together."""
     draw = stream(seed, "audit/resampled")
-    drawn = [draw.integers(len(told), size=len(told)) for _ in range(RESAMPLED)]
-    numbers = np.array([_both([told[one] for one in chosen]) for chosen in drawn])
+    drawn = [draw.integers(len(scores), size=len(scores)) for _ in range(RESAMPLED)]
+    numbers = np.array([_both([scores[one] for one in chosen]) for chosen in drawn])
     ends = np.quantile(numbers, [0.025, 0.975], axis=0)
-    first, second = (Bounded(value, *map(float, ends[:, place])) for place, value in enumerate(_both(told)))
+    first, second = (Bounded(value, *map(float, ends[:, place])) for place, value in enumerate(_both(scores)))
     return first, second
 
 
-def _both(told: Sequence[Told]) -> tuple[float, float]:
-    members = np.concatenate([one.members for one in told])
-    strangers = np.concatenate([one.strangers for one in told])
-    return auc(members, strangers), found_at(members, strangers)
+def _both(scores: Sequence[MembershipScores]) -> tuple[float, float]:
+    members = np.concatenate([one.members for one in scores])
+    others = np.concatenate([one.others for one in scores])
+    return auc(members, others), true_positives(members, others)

@@ -1,4 +1,4 @@
-"""The files of a search: tune.json with all trials, and the chosen settings as TOML."""
+"""The files of a search: all trials, one line of JSON each, and the chosen settings as TOML."""
 
 import json
 import os
@@ -45,10 +45,25 @@ def _plain(tried: ConfigurationResult) -> dict[str, Any]:
     return {**found, "mean": over.mean, "half_width": over.half_width}
 
 
+def trial_lines(request: Request, found: Sequence[SearchResult]) -> list[dict[str, Any]]:
+    """Return each trial as plain values, with its experiment for the first seed."""
+    return [
+        {
+            **{"schema": 1, "method": one.method, **_plain(tried), "chosen": tried == one.chosen},
+            **{"strategy": request.strategy, "protocol": request.protocol},
+            "experiment": request.trial(one.method, tried.configuration, request.seeds[0]).experiment.plain(),
+        }
+        for one in found
+        for tried in one.tried
+    ]
+
+
 def write_search(request: Request, found: Sequence[SearchResult]) -> Path:
-    path = request.out / "tune.json"
+    """Write all trials to `trials.jsonl`, in the order in which they were tried."""
+    path = request.out / "trials.jsonl"
     make_folders(path.parent)
-    write_whole(path, (json.dumps(plain(request, found), indent=2) + "\n").encode())
+    lines = [json.dumps(line, separators=(",", ":")) + "\n" for line in trial_lines(request, found)]
+    write_whole(path, "".join(lines).encode())
     return path
 
 

@@ -1,4 +1,4 @@
-"""No federation: one model on everybody's data, the upper bound."""
+"""No federation: one model on the data of all clients, the upper bound."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Centralised(Method):
-    """no federation: one model on everybody's data"""
+    """no federation: one model on all clients' data"""
 
     name = "centralised"
     shared = ALL

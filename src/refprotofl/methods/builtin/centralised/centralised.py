@@ -1,4 +1,4 @@
-"""Training without federation on everybody's data at once: the upper bound. The data leave the clients."""
+"""Training without federation on the data of all clients at once: the upper bound. The data leave the clients."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""FAST (Li et al. 2025): what it may be told."""
+"""FAST (Li et al. 2025): its keys and warnings."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,7 +35,7 @@ class FAST(Method):
     server = lazy("refprotofl.methods.builtin.fast.fast:FASTServer")
     client = lazy("refprotofl.methods.builtin.fast.fast:FASTClient")
     simulation_only = (
-        "it hands every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
+        "it sends every client a pool of others' embeddings, from which their images can be rebuilt with the basis of "
         "the PCA"
     )
     notes = (
@@ -47,7 +47,7 @@ class FAST(Method):
     def releases(experiment: "Experiment") -> Releases:
         return Releases(
             sample="the labels of some samples are made from the embeddings of others",
-            client="it hands embeddings and labels of single samples to all, or makes labels of them",
+            client="it sends embeddings and labels of single samples to all, or makes labels of them",
         )
 
     @staticmethod
@@ -57,6 +57,6 @@ class FAST(Method):
             return ()
         rebuilt = "; with the PCA's basis a client can rebuild them as images" if table.embedder == "pca" else ""
         return (
-            'fast.knn = "pooled" hands every client the embeddings of all hand-labelled samples'
-            f'{rebuilt}: for simulation only. fast.knn = "per-client" keeps them at home.',
+            'fast.knn = "pooled" sends every client the embeddings of all hand-labelled samples'
+            f'{rebuilt}: for simulation only. fast.knn = "per-client" keeps them local.',
         )

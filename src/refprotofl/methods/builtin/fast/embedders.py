@@ -26,9 +26,9 @@ Encoder = Callable[[Tensor], Tensor]  # (N, channels, H, W) uint8 to (N, width)
 
 
 def common_encoder(table: Options, public: Samples | None) -> Message:
-    """What clients are sent to embed alike: the PCA of the public set; nothing if they have all they need."""
+    """Return what clients need to embed alike: the PCA of the public set, or nothing."""
     if table.embedder != "pca":
-        load_encoder(table.embedder)  # what is wrong with it is told before anything starts
+        load_encoder(table.embedder)  # report problems before anything starts
         return {}
     if public is not None:
         return fit_pca(public.images[public.rows])
@@ -41,19 +41,19 @@ def common_encoder(table: Options, public: Samples | None) -> Message:
 
 
 def encoder_fields() -> Fields:
-    """What `common_encoder` sends."""
+    """Return the fields of `common_encoder`."""
     return {"centre": Dense((None,), optional=True), "components": Dense((None, None), optional=True)}
 
 
 def fit_pca(images: Tensor) -> Message:
-    """Centre and main directions of raw pixels, as a message for whoever is to embed with them."""
+    """Return centre and main directions of raw pixels, as a message for clients to embed with."""
     # Imported here: scikit-learn takes a second, which only this method's users should wait for.
     from sklearn.decomposition import PCA
     from threadpoolctl import threadpool_limits
 
     pixels = _pixels(images).double()
     directions = max(1, min(COMPONENTS, len(pixels) - 1, pixels.shape[1]))  # n points span n - 1
-    # Equal images have no variance to take shares of, which only concerns numbers that nobody reads.
+    # Equal images have no variance to take shares of, which only concerns numbers that are not read.
     with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
         fitted = PCA(directions, svd_solver="full").fit(pixels.numpy())
     return {
@@ -63,7 +63,7 @@ def fit_pca(images: Tensor) -> Message:
 
 
 def embed_images(name: str, images: Tensor, fitted: Message) -> Tensor:
-    """(N, width) float32; `fitted` is what `fit_pca` gave, and empty for the other encoders."""
+    """Return embeddings (N, width) float32; `fitted` is the result of `fit_pca`, and empty for other encoders."""
     if name != "pca":
         return load_encoder(name)(images)
     known = ValidatedMessage(fitted)
@@ -76,7 +76,7 @@ def _pixels(images: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def load_encoder(name: str) -> Encoder:
-    """The encoder that `fast.embedder` names, apart from PCA, which is fitted."""
+    """Return the encoder that `fast.embedder` names, apart from PCA, which is fitted."""
     if name.startswith(CLIP):
         return _open_clip(name)
     if is_reference(name):
@@ -103,7 +103,7 @@ def _checked(name: str, function: Callable[[Tensor], Any]) -> Encoder:
 
 
 def _open_clip(name: str) -> Encoder:
-    """`open_clip:NAME` or `open_clip:NAME@WEIGHTS`; never with random weights."""
+    """Load `open_clip:NAME` or `open_clip:NAME@WEIGHTS`; never with random weights."""
     model_name, _, weights = name.removeprefix(CLIP).partition("@")
     try:
         library = importlib.import_module("open_clip")

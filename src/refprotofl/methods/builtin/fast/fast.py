@@ -1,6 +1,6 @@
 """FAST (Li et al. 2025): a few labels made by hand, weak ones from a frozen encoder's neighbours, then FedAvg.
 
-Labelling happens once, when a client joins. The data were dealt out by their true labels before, as for every method.
+Labelling happens once, when a client joins. The data were partitioned by their true labels before, as for every method.
 """
 
 from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ class FASTServer(Server):
                 self.take_seeds(client, *seeds)  # pass 1, steps a and b
             self.free_quotas(cohort, newcomers)
             request = {"pool": self.pool, "pool_labels": class_ids(self.pool_labels, self.num_classes)}
-        for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_told):
+        for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_label_counts):
             self.told[client] = told  # pass 1, step c, and pass 2
 
     def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
@@ -104,7 +104,7 @@ class FASTServer(Server):
             self.counts[client] = read_counts(answer)
 
     def set_quotas(self, cohort: Cohort, newcomers: Iterable[int]) -> None:
-        """Who joins anew after a loss keeps its quota, so that nothing is labelled by hand twice."""
+        """Draw the quotas of new clients; one that rejoins keeps its own, so that nothing is labelled again."""
         fresh = [client for client in newcomers if client in cohort.clients and not self.quotas[client].any()]
         if fresh:
             held = self.pool_labels.bincount(minlength=self.num_classes).numpy()
@@ -113,7 +113,7 @@ class FASTServer(Server):
             self.quotas[fresh] = torch.from_numpy(drawn)
 
     def free_quotas(self, cohort: Cohort, newcomers: Iterable[int]) -> None:
-        """Who was dropped before it had labelled anything holds no share of the labels that others could make."""
+        """Release the quotas of clients that were dropped before they had labelled anything."""
         gone = [client for client in newcomers if client not in cohort.clients and client not in self.pool_owners]
         self.quotas[gone] = 0
 
@@ -121,14 +121,14 @@ class FASTServer(Server):
         return {**self.encoder, "quotas": self.quotas[client].int()}
 
     def read_seeds(self, client: int, answer: ValidatedMessage) -> tuple[Tensor, Tensor]:
-        """The client's hand-labelled samples, (n, width) and (n,); none from who was asked for none."""
+        """Return the client's hand-labelled samples, (n, width) and (n,); none if none were asked for."""
         if not self.quotas[client].any():
             return self.pool[:0], self.pool_labels[:0]
         return read_seeds(answer, self.quotas[client], self.width)
 
     @cached_property
     def width(self) -> int:
-        """Of an embedding: known here, so that nobody's first answer has to be believed."""
+        """The width of an embedding, computed here, so that no client's first answer has to be believed."""
         blank = torch.zeros(1, *self.experiment.known_input.shape, dtype=torch.uint8)
         return embed_images(self.options.embedder, blank, self.encoder).shape[1]
 
@@ -140,7 +140,7 @@ class FASTServer(Server):
         self.pool_labels = torch.cat([self.pool_labels[others], labels])
         self.pool_owners = torch.cat([self.pool_owners[others], torch.full_like(labels, client)])
 
-    def read_told(self, client: int, answer: ValidatedMessage) -> Tensor:
+    def read_label_counts(self, client: int, answer: ValidatedMessage) -> Tensor:
         told = torch.tensor([answer.whole(name) for name in labelling.COUNTS])
         if bool((told > self.samples[client]).any()):
             raise Refused(f"{', '.join(labelling.COUNTS)} are not whole numbers up to the client's samples")
@@ -196,9 +196,9 @@ class FASTClient(Client):
         quotas = own_quotas(true, share, self.num_classes, self.stream("seed-quotas", 0))
         return draw_seeds(true, quotas, self.stream("seeds", 0))
 
-    def embed(self, places: Tensor, encoder: Message) -> Tensor:
-        """Embeddings of some of the client's samples; a PCA that no one sent is fitted on them."""
-        images, name = self.samples.images_of(self.samples.rows[places]).cpu(), self.options.embedder
+    def embed(self, positions: Tensor, encoder: Message) -> Tensor:
+        """Return embeddings of some of the client's samples; without a PCA from the server one is fitted on them."""
+        images, name = self.samples.images_of(self.samples.rows[positions]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
     def train(self, round: int, message: ValidatedMessage) -> Message:

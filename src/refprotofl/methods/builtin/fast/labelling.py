@@ -1,7 +1,4 @@
-"""The samples that are labelled by hand: how many of which class at which client, and how they are sent.
-
-Labels from few: what the neighbours that were labelled by hand say of the rest, and which to ask for.
-"""
+"""Labels from a few made by hand: quotas and messages of hand-labelled samples, weak labels, and active queries."""
 
 from collections.abc import Callable
 
@@ -22,10 +19,11 @@ LEAST_SEEDS = 5  # hand-labelled samples of a class, where it has that many
 def seed_quotas(
     counts: NDArray[np.int64], share: float, held: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """How many samples of each class each client labels by hand, (clients, C), of those it has, `counts`.
+    """Return the number of samples of each class that each client labels by hand, (clients, C), out of `counts`.
 
-    Over all clients `share` of the samples, the classes as equal as they can be, with what is `held` (C,) already
-    LEAST_SEEDS of each at least. A class's quota falls on the clients as if drawn from all its samples at random.
+    Over all clients it is `share` of the samples, with classes as equal as possible and, together with the `held`
+    (C,) ones, at least LEAST_SEEDS of each. A class's quota is divided among the clients as if drawn from all its
+    samples at random.
     """
     totals = counts.sum(axis=0)
     by_class = level(totals, round(share * int(totals.sum())), generator.permutation(len(totals)))
@@ -35,13 +33,13 @@ def seed_quotas(
 
 
 def own_quotas(labels: Tensor, share: float, num_classes: int, generator: np.random.Generator) -> Tensor:
-    """The quotas (C,) of a client that labels for itself alone."""
+    """Return the quotas (C,) of a client that labels for itself alone."""
     counts = labels.bincount(minlength=num_classes).numpy()
     return torch.from_numpy(seed_quotas(counts[None], share, np.zeros_like(counts), generator)[0])
 
 
 def draw_seeds(labels: Tensor, quotas: Tensor, generator: np.random.Generator) -> Tensor:
-    """Positions of a client's hand-labelled samples, sorted: of each class its quota, at random."""
+    """Return sorted positions of a client's hand-labelled samples: each class's quota, at random."""
     order = torch.from_numpy(generator.permutation(len(labels)))
     chosen = [order[labels[order] == number][:quota] for number, quota in enumerate(quotas.tolist())]
     return torch.cat(chosen).sort().values
@@ -52,13 +50,13 @@ def write_seeds(embeddings: Tensor, labels: Tensor, num_classes: int) -> Message
 
 
 def seed_fields(num_classes: int) -> Fields:
-    """What `write_seeds` writes; nothing from who was asked for none."""
+    """Return the fields of `write_seeds`, all optional: a client without a quota sends none."""
     labels = whole_numbers(None, low=0, high=num_classes - 1, optional=True)
     return {"embeddings": Dense((None, None), optional=True), "labels": labels}
 
 
 def read_seeds(message: ValidatedMessage, quotas: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Embeddings (n, width) and labels (n,) of exactly the classes that the quotas (C,) ask for."""
+    """Return embeddings (n, width) and labels (n,) of exactly the classes that the quotas (C,) ask for."""
     rows, labels = message.tensor("embeddings"), message.tensor("labels").long()
     if rows.shape[1] != width:
         raise Refused(f"embeddings are {rows.shape[1]} wide, not {width}")
@@ -69,18 +67,18 @@ def read_seeds(message: ValidatedMessage, quotas: Tensor, width: int) -> tuple[T
 
 
 def read_counts(message: ValidatedMessage) -> Tensor:
-    """Samples of each class, (C,)."""
+    """Return the number of samples of each class, (C,)."""
     counts = message.tensor("counts").long()
     if not 0 < int(counts.sum()) <= message.whole("samples"):
         raise Refused("the counts do not add up to the samples")
     return counts
 
 
-COUNTS = ("seeds", "queried", "weak", "weak_right", "right")  # what a client tells of its labels
+COUNTS = ("seeds", "queried", "weak", "weak_right", "right")  # that a client reports of its labels
 
 
 def class_scores(embeddings: Tensor, seeds: Tensor, seed_labels: Tensor, neighbours: int, num_classes: int) -> Tensor:
-    """(N, C): which share of the nearest seeds (by L2 distance) has which class.
+    """Return the share of each class among a sample's nearest seeds by L2 distance, (N, C).
 
     At most as many neighbours vote as there are seeds of a class on average.
     """
@@ -99,7 +97,7 @@ def class_scores(embeddings: Tensor, seeds: Tensor, seed_labels: Tensor, neighbo
 
 
 def _norm(scores: Tensor) -> Tensor:
-    """Distance to the certain answer."""
+    """Return the distance to the certain answer."""
     certain = one_hot(scores.argmax(dim=1), scores.shape[1])
     return (scores - certain).square().sum(dim=1).sqrt()
 
@@ -127,9 +125,10 @@ UNCERTAINTIES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def choose_queries(scores: Tensor, number: int, uncertainty: str, class_aware: bool) -> Tensor:
-    """Positions of the `number` samples whose labels are asked for, the most uncertain ones, sorted.
+    """Return sorted positions of the `number` most uncertain samples, whose labels are asked for.
 
-    Class-aware: first an equal share of every weak class, then whoever is most uncertain. Ties: lower position first.
+    Class-aware: first an equal share of every weak class, then the most uncertain of all. Ties: the lower position
+    first.
     """
     ranked = UNCERTAINTIES[uncertainty](scores).argsort(descending=True, stable=True)
     chosen = torch.zeros(len(scores), dtype=torch.bool)
@@ -144,9 +143,9 @@ def choose_queries(scores: Tensor, number: int, uncertainty: str, class_aware: b
 def mixed_labels(
     true: Tensor, seeds: Tensor, embeddings: Tensor, pool: Tensor, pool_labels: Tensor, table: Options, num_classes: int
 ) -> tuple[Tensor, dict[str, int]]:
-    """One client's labels (n,): true ones of its seeds and queries, weak ones of the rest; and how many are what.
+    """Return one client's labels (n,), true ones of seeds and queries, weak ones of the rest, and the number of each.
 
-    `true` labels stand for whoever labels by hand: only those of seeds and queries are used, apart from the counts.
+    `true` labels stand for an annotator: only those of seeds and queries are used, apart from the counts.
     """
     rest = torch.ones(len(true), dtype=torch.bool).index_fill(0, seeds, False).nonzero().squeeze(1)
     scores = class_scores(embeddings[rest], pool, pool_labels, table.neighbours, num_classes)
@@ -163,9 +162,9 @@ def mixed_labels(
     }
 
 
-def facts(told: Tensor, seed_share: float) -> dict[str, float | int | str]:
-    """What must be known beside an accuracy that was reached with such labels; `told` are COUNTS, (clients, 5)."""
-    seeds, queried, weak, weak_right, right = told.sum(dim=0).tolist()
+def facts(counts: Tensor, seed_share: float) -> dict[str, float | int | str]:
+    """Return facts about the labels that an accuracy must be read with; `counts` are COUNTS, (clients, 5)."""
+    seeds, queried, weak, weak_right, right = counts.sum(dim=0).tolist()
     found: dict[str, float | int | str] = {"oracle_labels": seeds + queried, "seed_labels": seeds}
     if weak:
         found["weak_label_accuracy"] = weak_right / weak
@@ -173,6 +172,6 @@ def facts(told: Tensor, seed_share: float) -> dict[str, float | int | str]:
         found["training_label_accuracy"] = right / (seeds + weak)
         found["labelled_share"] = (seeds + queried) / (seeds + weak)
     asked = seed_share * (seeds + weak)
-    if seeds > asked + len(told) / 2:  # more than rounding for each client explains
+    if seeds > asked + len(counts) / 2:  # more than rounding for each client explains
         found["note"] = f"seed labels were raised from {asked:.0f} to {seeds}: at least {LEAST_SEEDS} of each class"
     return found

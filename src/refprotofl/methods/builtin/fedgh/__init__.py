@@ -1,4 +1,4 @@
-"""FedGH (Yi et al. 2023): what it may be told, what it sends."""
+"""FedGH (Yi et al. 2023): its keys and costs."""
 
 from typing import TYPE_CHECKING, Literal
 

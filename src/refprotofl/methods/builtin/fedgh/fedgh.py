@@ -29,7 +29,7 @@ class FedGHServer(Server):
         self.width = context.experiment.model.embedding
         self.shared = context.model.read(
             context.parts
-        )  # the header, (m * C + C,); a copy: nobody else's training moves it
+        )  # the header, (m * C + C,); a copy, which other training does not move
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
@@ -54,7 +54,7 @@ class FedGHServer(Server):
         return prototypes.read_means(answer, self.num_classes, self.width, counted=counted)
 
     def trained_header(self, round: int, uploads: Sequence[prototypes.ClassMeans]) -> Tensor:
-        """The header after cross-entropy over all (prototype, class) pairs that came in."""
+        """Return the header after cross-entropy over all (prototype, class) pairs of the round."""
         embeddings, labels, counts = learning.pairs(uploads)
         shares = counts / counts.to(embeddings.dtype).mean()  # (n,), 1 on average, all 1 without counts
         rows = self.num_classes * self.width

@@ -1,4 +1,4 @@
-"""FedNova (Wang et al. 2020): what it may be told, what it sends."""
+"""FedNova (Wang et al. 2020): its keys and costs."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
+from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Real, Refused, Scope, ValidatedMessage, Whole
@@ -21,9 +21,9 @@ from refprotofl.wire import Message
 
 
 def progress(steps: int, momentum: float, lr: float = 0.0, mu: float = 0.0) -> float:
-    """The total weight with which a round's gradients enter the local change, |a|_1.
+    """Return |a|_1, the total weight with which a round's gradients enter the local change.
 
-    By the recursion over the steps, with the proximal term as part of the loss: it enters the momentum.
+    It follows the recursion over the steps, with the proximal term as part of the loss: it enters the momentum.
     """
     velocity = total = 0.0
     for _ in range(steps):
@@ -54,7 +54,7 @@ class FedNovaServer(Server):
     @property
     def state_names(self) -> Sequence[str]:
         names = ["shared", "samples"] + (["velocity"] if self.options.server_momentum else [])
-        return names + (["progress", "steps"] if self.context.feedback == "ef21" else [])
+        return names + (["progress", "steps"] if self.context.feedback.server_memory else [])
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
@@ -63,20 +63,21 @@ class FedNovaServer(Server):
         self.step(aggregate_uploads(self.aggregator, len(self.shared), self.uploads(cohort.round, answers)))
 
     def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, float, int]:
-        """A client's change, its |a_k| and, with a proximal term, its steps.
+        """Return a client's change, its |a_k| and, with a proximal term, its steps.
 
-        The last two follow from the number of samples that it joined with: nobody counts more for having said less.
+        The last two must follow from the number of samples that it joined with: a client cannot gain weight by
+        reporting less.
         """
         settings = self.experiment.train.in_round(round)
         steps = settings.steps(int(self.samples[client]))
         expected = progress(steps, settings.momentum, settings.lr, self.options.mu)
-        told = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
-        if not math.isclose(told[0], expected, rel_tol=1e-9) or told[1] not in (0, steps):
-            raise Refused(f"progress = {told[0]!r} is not that of {steps} steps, {expected!r}")
-        return weights.read_change(self, round, self.shared, client, answer), *told
+        reported = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
+        if not math.isclose(reported[0], expected, rel_tol=1e-9) or reported[1] not in (0, steps):
+            raise Refused(f"progress = {reported[0]!r} is not that of {steps} steps, {expected!r}")
+        return weights.read_change(self, round, self.shared, client, answer), *reported
 
     def uploads(self, round: int, answers: Iterable[tuple[int, tuple[Tensor, float, int]]]) -> Iterator[Upload]:
-        """Each change, to be divided by its client's |a_k|."""
+        """Yield each change, to be divided by its client's |a_k|."""
         for client, change in weights.counted(self, round, self.noted(answers)):
             yield Upload(change.to(torch.float64), float(self.samples[client]), progress=float(self.progress[client]))
 
@@ -89,7 +90,7 @@ class FedNovaServer(Server):
         momentum = self.options.server_momentum
         self.velocity = (momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
         target = apply_update(self.shared, self.velocity.to(torch.float64) if momentum else move)
-        self.shared = weights.next_broadcast(self, self.shared, target)
+        self.shared = self.downlink.advance(self.shared, target)
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}

@@ -1,4 +1,4 @@
-"""FedPAC (Xu et al. 2023): what it may be told, what it sends."""
+"""FedPAC (Xu et al. 2023): its keys and costs."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ class Options(Table):
 
 
 class FedPAC(FedPer):
-    """shared body drawn to common prototypes, each client's head mixed from all heads"""
+    """shared body aligned to common prototypes, each client's head mixed from all heads"""
 
     name = "fedpac"
     options = Options

@@ -1,10 +1,8 @@
-"""Which heads a client is best served by: the weights of FedPAC's classifier combination.
+"""FedPAC (Xu et al. 2023): a shared body aligned to common class prototypes, and each client a mixture of all heads.
 
-A head learned elsewhere brings the other client's bias, every head brings the variance of what it was learned from.
-
-FedPAC (Xu et al. 2023): a shared body drawn to common class prototypes, and for each client a mixture of all heads.
-
-The mixtures are the server's last word in a round: the clients keep them as their private heads.
+The weights of a mixture (classifier combination) weigh bias against variance: a head learned elsewhere has the other
+client's bias, and every head has the variance of the data it was learned from. Clients receive their mixture at the end
+of a round and keep it as their private head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,21 +29,21 @@ from refprotofl.methods.common import prototypes, weights
 from refprotofl.methods.common.prototypes import ClassMeans
 from refprotofl.wire import Message
 
-LARGEST_SPREAD = 1e6  # times the median: a larger one would leave no digits to tell the others' apart
+LARGEST_SPREAD = 1e6  # times the median: a larger one would leave no digits for the others
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """What a client tells of its embeddings so that the server can weigh its head."""
+    """Statistics of a client's embeddings by which the server weighs its head."""
 
     means: Tensor  # (C, m), h: class means times the class's share of the samples
     spread: float  # v: variance around them, divided by the number of samples
 
 
 def head_statistics(embeddings: Tensor, labels: Tensor, num_classes: int) -> tuple[HeadStatistics, ClassMeans]:
-    """(n, m), (n,) -> the statistics, and the class means that they are made of."""
+    """Return the statistics of embeddings (n, m) with labels (n,), and the class means that they are made of."""
     prototypes, counts = erpa.class_prototypes(embeddings, labels, num_classes)
     means = prototypes.to(torch.float64) * (counts / len(labels)).unsqueeze(1)
     squared = embeddings.to(torch.float64).square().sum(dim=1).mean()
@@ -54,19 +52,20 @@ def head_statistics(embeddings: Tensor, labels: Tensor, num_classes: int) -> tup
 
 
 def mixture_weights(statistics: Sequence[HeadStatistics]) -> Tensor:
-    """(clients, clients) float64: row i minimises sum_j w_j^2 v_j + |sum_j w_j (h_i - h_j)|^2 over convex weights."""
+    """Return (clients, clients): row i minimises sum_j w_j^2 v_j + |sum_j w_j (h_i - h_j)|^2 over convex weights."""
     means = np.stack([one.means.to(torch.float64).flatten().numpy() for one in statistics])  # (clients, C * m)
-    told = np.array([one.spread for one in statistics])
-    spreads = np.diag(np.minimum(told, LARGEST_SPREAD * float(np.median(told)) or np.inf))
+    reported = np.array([one.spread for one in statistics])
+    spreads = np.diag(np.minimum(reported, LARGEST_SPREAD * float(np.median(reported)) or np.inf))
     rows = [least_on_simplex(spreads + (apart := own - means) @ apart.T) for own in means]
     return torch.from_numpy(np.stack(rows))
 
 
 def least_on_simplex(matrix: Numbers) -> Numbers:
-    """The w >= 0 with sum 1 that minimises w' M w, for a positive semidefinite M.
+    """Return the w >= 0 with sum 1 that minimises w' M w, for a positive semidefinite M.
 
-    Without the sum, but with (sum - 1)^2 added, it is a non-negative least-squares problem. The solution is the same up
-    to its length: along any direction w with q = w' M w the least value is q / (q + 1), which grows with q.
+    Without the constraint on the sum, but with (sum - 1)^2 added, it is a non-negative least-squares problem. Its
+    solution is the same up to its length: along any direction w with q = w' M w the minimum is q / (q + 1), which
+    grows with q.
     """
     from scipy.optimize import nnls  # here, because importing it takes half a second
 
@@ -83,8 +82,8 @@ def least_on_simplex(matrix: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What a client sends beside its body."""
+class Rest:
+    """The parts of a client's upload other than its body."""
 
     head: Tensor  # (P_c,)
     prototypes: prototypes.ClassMeans  # after training
@@ -105,14 +104,14 @@ class FedPACServer(Server):
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
         anchors, shared = prototypes.anchor_fields(scope), weights.shared_vector(scope)
         head = {"head": Dense((sum(scope.model.sizes(HEAD)),), kind="parameters")}
-        told = {
+        up = {
             **weights.change(scope),
             **prototypes.mean_fields(scope, counted=True),
             **head,
             "weighted_means": Dense((scope.classes, scope.width), kind="prototype_values"),
             "spread": Real(low=0),
         }
-        trained = MessageSchema({**weights.broadcast(scope), **anchors}, told)
+        trained = MessageSchema({**weights.broadcast(scope), **anchors}, up)
         return declare(scope, evaluate={"shared": shared, **anchors}, train=trained, mixed_head=MessageSchema(head))
 
     @property
@@ -123,7 +122,7 @@ class FedPACServer(Server):
         self.join_newcomers(cohort)
         anchors = prototypes.write_anchors(self.anchors, self.defined)  # none in the first round
         requests = weights.requests(self, cohort.round, self.shared, anchors)
-        uploads: dict[int, Beside] = {}
+        uploads: dict[int, Rest] = {}
         answers = self.ask(cohort, "train", requests, partial(self.read, cohort.round))  # feature alignment
         changes = set_aside(answers, uploads)
         self.shared = weights.step(self, cohort.round, self.shared, changes)  # the body, by data size
@@ -139,15 +138,15 @@ class FedPACServer(Server):
         for _ in self.ask(cohort, "mixed_head", lambda client: {"head": heads[client]}, lambda _, answer: answer):
             pass
 
-    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, Beside]:
-        """How far the body moved, and the rest of the answer."""
+    def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, Rest]:
+        """Return the change of the body, and the rest of the answer."""
         statistics = HeadStatistics(answer.tensor("weighted_means"), answer.real("spread"))
         held = prototypes.read_means(answer, *self.anchors.shape, counted=True)
         change = weights.read_change(self, round, self.shared, client, answer)
-        return change, Beside(answer.tensor("head"), held, statistics)
+        return change, Rest(answer.tensor("head"), held, statistics)
 
-    def mixtures(self, uploads: Mapping[int, Beside]) -> dict[int, Tensor]:
-        """Each client's convex combination of all heads of the round."""
+    def mixtures(self, uploads: Mapping[int, Rest]) -> dict[int, Tensor]:
+        """Return each client's convex combination of all heads of the round."""
         heads = torch.stack([upload.head for upload in uploads.values()]).to(torch.float64)  # (clients, P_c)
         shares = mixture_weights([upload.statistics for upload in uploads.values()])  # (clients, clients)
         mixed = (shares.unsqueeze(2) * heads).sum(dim=1).to(torch.float32)
@@ -179,7 +178,7 @@ class FedPACClient(Client):
         return answer | means | {"head": head, "weighted_means": statistics.means, "spread": statistics.spread}
 
     def anchors(self, message: ValidatedMessage, own: prototypes.ClassMeans) -> tuple[Tensor, Tensor]:
-        """The common prototypes; for a class that has none this client's own. None at all in the first round."""
+        """Return the common prototypes, and this client's own for a class without; none in the first round."""
         anchors, defined = prototypes.read_anchors(message, self.num_classes, self.experiment.model.embedding)
         if not defined.any():
             return anchors, defined

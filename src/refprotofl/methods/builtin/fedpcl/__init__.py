@@ -1,4 +1,4 @@
-"""FedPCL (Tan et al. 2022b): what it may be told, what it sends."""
+"""FedPCL (Tan et al. 2022b): its keys and costs."""
 
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,15 @@ class FedPCL(Method):
     shared = ()
     server = lazy("refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLServer")
     client = lazy("refprotofl.methods.builtin.fedpcl.fedpcl:FedPCLClient")
-    notes = ("the authors contrast augmented views and have no head; here plain images, and a head trained beside it",)
+    notes = (
+        "the authors contrast augmented views and have no head; here plain images, and a head trained along with it",
+    )
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
         return Releases(
-            sample="it makes its first prototypes outside of training and hands everybody's to all, without noise",
-            client="it hands the prototypes of every single client to all",
+            sample="it makes its first prototypes outside of training and sends each client's to all, without noise",
+            client="it sends the prototypes of every single client to all",
         )
 
     @staticmethod

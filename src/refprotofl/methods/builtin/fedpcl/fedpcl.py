@@ -66,7 +66,7 @@ class FedPCLServer(Server):
         return prototypes.read_means(answer, *self.anchors.shape)
 
     def take(self, uploads: Iterable[tuple[int, prototypes.ClassMeans]]) -> None:
-        """Keeps each client's prototypes and averages the newest of all clients."""
+        """Store each client's prototypes and average the newest of all clients."""
         for client, one in uploads:
             self.local[client], self.held[client] = one.means, one.counts > 0
         known = [prototypes.ClassMeans(*pair) for pair in zip(self.local, self.held.long(), strict=True)]
@@ -74,7 +74,7 @@ class FedPCLServer(Server):
         self.anchors = functional.normalize(anchors)
 
     def broadcast(self) -> Message:
-        """The global prototypes and every client's own; who holds which is told by a table of yes and no."""
+        """Return the global prototypes and every client's own, with a Boolean table of which client holds which."""
         known = self.held.any(dim=1)
         sets: Message = {"prototypes": self.local[self.held], "held": self.held[known]}
         return {**prototypes.write_anchors(self.anchors, self.defined), **sets}
@@ -107,7 +107,7 @@ class FedPCLClient(Client):
         return prototypes.write_means(learning.collect(self, samples, unit=True))
 
     def contrastive_loss(self, anchors: Tensor, defined: Tensor, sets: Tensor) -> Loss:
-        """Against the global prototypes and, on average, against every client's; the head learns beside it."""
+        """Return the contrast to the global prototypes plus the mean contrast to each client's; the head trains too."""
         temperature = self.options.temperature
         anchors, defined, sets = (one.to(self.model.device) for one in (anchors, defined, sets))
 
@@ -136,7 +136,7 @@ def check_frozen(model: SplitModel) -> None:
 
 
 def read_sets(message: ValidatedMessage, anchors: Tensor) -> Tensor:
-    """Each client's prototypes, those that it lacks filled in from the global ones: (clients, C, m)."""
+    """Return each client's prototypes (clients, C, m), with those that it lacks filled in from the global ones."""
     held, rows = message.tensor("held"), message.tensor("prototypes")
     if len(rows) != int(held.sum()):
         raise Refused("prototypes are not as many as held says")

@@ -1,4 +1,4 @@
-"""FedProc (Mu et al. 2023): what it may be told, what it sends."""
+"""FedProc (Mu et al. 2023): its keys and costs."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -51,7 +51,7 @@ class FedProcServer(Server):
         self.anchors = functional.normalize(means)  # so that the nearest is the one of the least angle
 
     def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, prototypes.ClassMeans]:
-        """One client's change, and its prototypes."""
+        """Return one client's change and its prototypes."""
         held = prototypes.read_means(answer, *self.anchors.shape)
         return weights.read_change(self, round, self.shared, client, answer), held
 
@@ -78,7 +78,7 @@ class FedProcClient(Client):
         return answer | prototypes.write_means(learning.collect(self, samples, unit=True))
 
     def contrast_share(self, round: int) -> float:
-        """How much of the loss is contrastive: it falls from round to round, to 0 in the last."""
+        """Return the contrastive share of the loss, which falls from round to round to 0 in the last."""
         return self.options.weight * (1 - round / self.experiment.rounds)
 
     def hybrid_loss(self, share: float, anchors: Tensor, defined: Tensor) -> Loss:

@@ -1,4 +1,4 @@
-"""FedProto (Tan et al. 2022): what it may be told, what it sends."""
+"""FedProto (Tan et al. 2022): its keys and costs."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ class Options(Table):
         "mse", description="the squared distance averaged over the embedding, or summed over it"
     )
     weighting: Literal["uniform", "count"] = "uniform"
-    retain: Switch = Field(True, description="whether a class that nobody holds keeps its last prototype")
+    retain: Switch = Field(True, description="whether a class that no client holds keeps its last prototype")
     collect: Literal["post-train", "running"] = Field(
         "post-train", description="prototypes of the trained model, or made during the last local epoch"
     )

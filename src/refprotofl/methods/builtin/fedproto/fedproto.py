@@ -1,4 +1,4 @@
-"""FedProto (Tan et al. 2022): nothing but class prototypes is exchanged; every client keeps its whole model."""
+"""FedProto (Tan et al. 2022): clients exchange class prototypes only, and keep their whole models."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""FedProtoKD (Siddika, Hossen et al. 2025): what it may be told, what it sends."""
+"""FedProtoKD (Siddika, Hossen et al. 2025): its keys and costs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,8 @@
-"""Teaching over public images: many teachers merged, images weighed, a student that follows soft targets.
+"""FedProtoKD (Siddika, Hossen et al. 2025), after its abstract: distillation over public images, with prototypes.
 
-FedProtoKD (Siddika, Hossen et al. 2025), after its abstract: clients teach over public images, with prototypes.
-
-A client sends its logits and embeddings of the public images. The server merges them, trains class prototypes with a
-margin of their own each, weighs the images by how close they are to their prototype, distils all that into a model of
-its own and lets this model teach the clients.
+A client sends its logits and embeddings of the public images. The server merges them, trains class prototypes with
+class-wise margins, weighs the images by their distance to their prototype, distils all that into a model of its own,
+and sends this model's logits to the clients as targets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,9 +31,9 @@ from refprotofl.wire import Message
 
 
 def merge_logits(uploads: Iterable[Tensor]) -> Tensor:
-    """Of each image the mean of the clients' logits (n, C), each weighted by its variance over the classes.
+    """Return each image's mean of the clients' logits (n, C), each weighted by its variance over the classes.
 
-    Who is sure of an image has logits far apart, and so says more about it.
+    The logits of a confident client are far apart, so that it counts more.
     """
     stacked = torch.stack(list(uploads)).to(torch.float64)  # (clients, n, C)
     weights = stacked.var(dim=2, correction=0, keepdim=True)  # (clients, n, 1)
@@ -44,9 +42,9 @@ def merge_logits(uploads: Iterable[Tensor]) -> Tensor:
 
 
 def importance(features: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
-    """How much each image counts, (n,), 1 on average: the closer to its class's prototype the more.
+    """Return each image's weight (n,), 1 on average: the closer to its class's prototype the larger.
 
-    exp(-distance / mean distance), so that it does not depend on the scale of the embedding.
+    It is exp(-distance / mean distance), so that it does not depend on the scale of the embedding.
     """
     distances = (features - anchors[labels]).norm(dim=1)
     closeness = torch.exp(-distances / distances.mean().clamp(min=torch.finfo(torch.float32).tiny))
@@ -54,7 +52,7 @@ def importance(features: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
 
 
 def taught_loss(logits: Tensor, targets: Tensor, weights: Tensor, temperature: float) -> Tensor:
-    """Mean of weight * T^2 * KL(softmax(targets / T), softmax(logits / T)) over the batch."""
+    """Return the batch mean of weight * T^2 * KL(softmax(targets / T), softmax(logits / T))."""
     student = functional.log_softmax(logits / temperature, dim=1)
     teacher = functional.log_softmax(targets / temperature, dim=1)
     divergence = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=1)  # (B,)
@@ -62,7 +60,7 @@ def taught_loss(logits: Tensor, targets: Tensor, weights: Tensor, temperature: f
 
 
 def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMessage, table: Options) -> None:
-    """The client's model follows the received targets on the public images, and is kept."""
+    """Train the client's model on the received targets of the public images, and keep it."""
     if table.distil == 0:
         return
     client.load()
@@ -74,7 +72,7 @@ def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMes
         return taught, taught
 
     rows = torch.arange(len(images))
-    # The images' numbers take the labels' place: they tell the loss which targets belong to a batch.
+    # The images' numbers stand in for labels: the loss finds a batch's targets by them.
     pictures = Samples(images, rows, rows)
     trained = client.fit(round, samples=pictures, order=client.stream("distil", round), loss=loss)
     guards.alignment_happened(trained.penalty, table.distil, torch.tensor([True]), "fedprotokd.distil")
@@ -103,11 +101,11 @@ class FedProtoKDServer(Server):
             "targets": Dense((images, scope.classes), optional=True),
             "importance": Dense((images,), optional=True),
         }
-        told = {
+        up = {
             "logits": Dense((images, scope.classes)),
             "features": Dense((images, scope.width), kind="prototype_values"),
         }
-        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **taught}, told))
+        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **taught}, up))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -137,7 +135,7 @@ class FedProtoKDServer(Server):
         self.train_model(cohort.round, merged)
 
     def read(self, client: int, answer: ValidatedMessage) -> tuple[Tensor, Tensor]:
-        """A client's logits (n, C) and embeddings (n, m) of the public images."""
+        """Return a client's logits (n, C) and embeddings (n, m) of the public images."""
         return answer.tensor("logits"), answer.tensor("features")
 
     def train_prototypes(self, round: int, features: Iterable[Tensor]) -> None:
@@ -152,7 +150,7 @@ class FedProtoKDServer(Server):
         )
 
     def train_model(self, round: int, merged: Tensor) -> None:
-        """Distils the merged logits (n, C) into the server's model, whose own logits are the next targets."""
+        """Distil the merged logits (n, C) into the server's model, whose own logits are the next targets."""
         self.model.write_private(self.weights)
         self.model.train()
         device = self.model.device

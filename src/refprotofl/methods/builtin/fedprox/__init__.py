@@ -1,4 +1,4 @@
-"""FedProx (Li et al. 2020): what it may be told."""
+"""FedProx (Li et al. 2020): its keys."""
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ class Options(Table):
 
 
 class FedProx(FedAvg):
-    """FedAvg with a pull towards the received weights"""
+    """FedAvg with a proximal term towards the received weights"""
 
     name = "fedprox"
     options = Options

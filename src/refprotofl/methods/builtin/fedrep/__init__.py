@@ -1,4 +1,4 @@
-"""FedRep (Collins et al. 2021): what it may be told."""
+"""FedRep (Collins et al. 2021): its keys."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""FedTGP (Zhang et al. 2024): what it may be told, what it sends."""
+"""FedTGP (Zhang et al. 2024): its keys and costs."""
 
 from typing import TYPE_CHECKING
 

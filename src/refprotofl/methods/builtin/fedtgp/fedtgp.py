@@ -46,7 +46,7 @@ class FedTGPServer(Server):
         return prototypes.read_means(answer, *self.anchors.shape)
 
     def train_prototypes(self, round: int, uploads: Sequence[prototypes.ClassMeans]) -> None:
-        """Contrastive learning of the global prototypes with the adaptive margin."""
+        """Train the global prototypes contrastively, with the adaptive margin."""
         vectors, labels, _ = learning.pairs(uploads)
         self.defined = self.defined.index_fill(0, labels, True)
         gaps = learning.gaps(vectors, labels, self.num_classes)

@@ -1,4 +1,4 @@
-"""No federation: every client alone, what every method with private parts must beat."""
+"""No federation: every client alone, which every method with private parts must beat."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""RefProtoFL (Wu, Li et al. 2026): what it may be told, what it shares and sends. server.py, client.py: the paper."""
+"""RefProtoFL (Wu, Li et al. 2026): its keys, costs and releases; server.py and client.py follow the paper."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -6,10 +6,10 @@ from pydantic import Field, PositiveInt, model_validator
 
 from refprotofl.core.parts import ADAPTER
 from refprotofl.experiment.keys import Bytes, Count, Share, Switch, Table, Weight, key, number_of
+from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.methods.declaration import (
     NAMED_BY_SIZE,
     Cost,
-    Feedback,
     Method,
     Releases,
     SampleUse,
@@ -17,6 +17,7 @@ from refprotofl.methods.declaration import (
     lazy,
     releases_of_weights,
 )
+from refprotofl.methods.feedback import FEEDBACKS, Feedback, FeedbackName
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
@@ -33,7 +34,7 @@ class Options(Table):
     select: Literal["top", "random", "probabilistic"] = Field("top", description="which parameters are sent")
     selection_scope: Literal["global", "per-tensor"] = Field("global", description="what they are chosen over")
     normalise: Literal["senders", "participants"] = Field("senders", description="whom a parameter is averaged over")
-    error_feedback: Feedback = Field("none", description="what becomes of the part of a change that is not sent")
+    error_feedback: FeedbackName = Field("none", description="what becomes of the part of a change that is not sent")
     warmup_rounds: Count = Field(0, description="rounds without alignment at the start, 0 or more")
     timing: Literal["pre-train", "post-train"] = Field("pre-train", description="when prototypes are made")
     downlink: Literal["dense", "sparse"] = Field("dense", description="the whole adapter, or what changed in it")
@@ -41,14 +42,14 @@ class Options(Table):
     prototype_type: Literal["float32", "float16", "bfloat16"] = key(
         "float32", "of prototypes and anchors, both ways", enters="changed"
     )
-    retain: Switch = key(True, "whether a class that nobody of a round can serve keeps its anchor", enters="changed")
+    retain: Switch = key(True, "whether a class that no client of a round can serve keeps its anchor", enters="changed")
     min_count: PositiveInt = key(1, "least samples behind a client's own prototype, 1 or more", enters="changed")
     backbone: Literal["private", "frozen"] = key("private", "trained by its client, or left as it is", enters="changed")
 
     @model_validator(mode="before")
     @classmethod
     def _budget_decides(cls, values: Any) -> Any:
-        """With a budget there is no default share."""
+        """Leave out the default share where there is a budget."""
         if isinstance(values, dict) and (values.get("uplink-budget") or values.get("uplink_budget")):
             return {"keep": None, **values}
         return values
@@ -91,7 +92,7 @@ class RefProtoFL(Method):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
-        """With every class in the public set; what it lacks comes with its class id and count. K: parameters kept."""
+        """Return the cost with every class public; others come with class id and count. K: parameters kept."""
         table: Options = experiment.refprotofl
         share, anchors = table.share, " + C*m" if table.erpa else ""
         kept = {"K": lambda shared: shared if share is None else number_of(share, shared)}
@@ -99,7 +100,7 @@ class RefProtoFL(Method):
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        """What the public set does not cover is made of own samples; what it covers is made of weights alone."""
+        """Return the releases; prototypes of classes outside the public set are made of own samples."""
         table: Options = experiment.refprotofl
         classes = None if experiment.input is None else experiment.input.num_classes
         own = table.erpa and len(experiment.public.classes or ()) != classes
@@ -117,29 +118,31 @@ class RefProtoFL(Method):
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        by_itself, table = experiment.compress.name == "none", experiment.refprotofl
-        return table.error_feedback if by_itself else experiment.compress.feedback
+        table: Options = experiment.refprotofl
+        return Method.feedback(experiment) if experiment.compress.enabled else FEEDBACKS[table.error_feedback]
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
         if experiment.share == "full":
             raise ValueError('has share = "full", but refprotofl keeps its backbones private: use share = "adapter"')
-        table, name = experiment.refprotofl, experiment.compress.name
-        if name == "none":
-            return
-        if table.apud:
-            raise ValueError(
-                f'has compress.name = "{name}", but refprotofl drops parameters by itself: set refprotofl.apud = off'
-            )
-        if table.value_type != "float32":
-            raise ValueError(f'has compress.name = "{name}", which needs refprotofl.value-type = "float32"')
-        if name == "stc" and table.downlink == "sparse":
-            raise ValueError('has compress.name = "stc", whose own downlink needs refprotofl.downlink = "dense"')
+        if experiment.compress.enabled:
+            _check_compressor(experiment)
+
+
+def _check_compressor(experiment: "Experiment") -> None:
+    table, setting = experiment.refprotofl, experiment.compress.setting
+    if table.apud:
+        raise ValueError(f"has {setting}, but refprotofl drops parameters by itself: set refprotofl.apud = off")
+    if table.value_type != "float32":
+        raise ValueError(f'has {setting}, which needs refprotofl.value-type = "float32"')
+    compressor = built_in_compressor(experiment) if table.downlink == "sparse" else None
+    if compressor is not None and compressor.step_fields():
+        raise ValueError(f'has {setting}, whose own downlink needs refprotofl.downlink = "dense"')
 
 
 def _noised_sums(experiment: "Experiment", table: Options, own: bool) -> int | str:
-    """The anchors and the adapter; `own`: some anchors are of classes that the public set does not cover."""
-    if experiment.compress.name != "none":
+    """Return the noised sums of a round, of anchors and adapter; `own`: some classes are not in the public set."""
+    if experiment.compress.enabled:
         weights = releases_of_weights(experiment).client
         if isinstance(weights, str):
             return weights
@@ -151,5 +154,5 @@ def _noised_sums(experiment: "Experiment", table: Options, own: bool) -> int | s
             "many these are depends on their data: cover all classes"
         )
     if table.error_feedback == "ef21":
-        return 'refprotofl.error-feedback = "ef21": everybody counts in every round, whether drawn or not'
+        return 'refprotofl.error-feedback = "ef21": every client counts in every round, whether drawn or not'
     return 2 if table.erpa else 1

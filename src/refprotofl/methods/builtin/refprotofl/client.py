@@ -1,10 +1,7 @@
 """RefProtoFL's clients: prototypes of the public set (Algorithm 3), training (5) and the masked upload (1)."""
 
-from functools import partial
 from typing import ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from refprotofl.core.parts import Parts
@@ -15,6 +12,7 @@ from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.schema import LOST, Lost, ValidatedMessage
 from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, embed, fixed
 from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.builtin.refprotofl.uplink import create_uplink
 from refprotofl.methods.common import weights
 from refprotofl.methods.common.prototypes import Prototypes, class_means, read_anchors, write_prototypes
 from refprotofl.models import SplitModel
@@ -26,7 +24,7 @@ class RefProtoClient(Client):
     options: Options
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
-        """Answers that go before the masked update count against the round's uplink budget."""
+        """Answer, and count what precedes the masked update against the round's uplink budget."""
         answer = super().answer(verb, round, message)
         if self.options.uplink_budget is not None and (verb == "prototypes" or LOST in answer):
             self.state["spent"] = self.spent(round) + len(encode(answer, self.experiment.value_code))
@@ -41,35 +39,12 @@ class RefProtoClient(Client):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         adapter = self.receive(round, message)
         public = self.public_set() if masked.sends_prototypes(self.options, round) else None
-        if self.context.feedback == "ef21" and "memory" not in self.state:
+        if self.context.feedback.server_memory and "memory" not in self.state:
             raise Lost
         local = self.train_locally(round, adapter, *self.read_anchors(message))  # Algorithm 5
         extra = self.write_prototypes(public) if public is not None else {}
-        if self.experiment.compress.name != "none":
-            return {**extra, **weights.write_change(self, round, local - adapter)}
-        return self.masked_update(round, local, adapter, extra)  # Algorithm 1
-
-    def masked_update(self, round: int, local: Tensor, adapter: Tensor, extra: Message) -> Message:
-        memory = tensor_of(self.state, "memory") if "memory" in self.state else torch.zeros_like(local)
-        sizes, spent = self.model.sizes(self.parts), self.spent(round)
-        answer, memory = masked.compose(
-            self.options,
-            sizes,
-            local,
-            adapter,
-            memory,
-            partial(self.selection, round),
-            extra,
-            spent,
-            lambda message: len(encode(message, self.experiment.value_code)),
-        )
-        if self.options.error_feedback != "none":
-            self.state["memory"] = memory
-        return answer
-
-    def selection(self, round: int) -> np.random.Generator:
-        """What is drawn of where to send: with clients protected one draw for all, which the server knows."""
-        return self.context.privacy.mask_stream(round) or self.stream("select", round)
+        uplink = create_uplink(self.experiment, self.options)
+        return uplink.write(self, round, local, adapter, extra)  # Algorithm 1
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, message.tensor("adapter"), *self.read_anchors(message))
@@ -83,13 +58,13 @@ class RefProtoClient(Client):
         return int(self.state["spent"]) if self.state.get("spent_round") == round else 0
 
     def receive(self, round: int, message: ValidatedMessage) -> Tensor:
-        """The round's adapter, from the message or the store; a store without what the message builds on is lost."""
+        """Return the round's adapter, from the message or the store; raise `Lost` if the store lacks its base."""
         if "base" not in message and "adapter" not in message:
             kept = held(self.state, "adapter", round)
             if kept is None:
                 raise Lost
             return kept
-        sent = weights.rebuilt(self.state, "adapter", message) if "base" in message else message.tensor("adapter")
+        sent = weights.rebuild(self, "adapter", message) if "base" in message else message.tensor("adapter")
         hold(self.state, "adapter", sent, round)
         return sent
 
@@ -101,7 +76,7 @@ class RefProtoClient(Client):
         return write_prototypes(self.compute_prototypes(public), narrow)
 
     def compute_prototypes(self, public: tuple[Tensor, Tensor]) -> Prototypes:
-        """Algorithm 3, with the weights that are loaded."""
+        """Run Algorithm 3 with the loaded weights."""
         images, labels = public
         covered = labels.unique()
         means, _ = erpa.class_prototypes(embed(self.model, images), labels, self.num_classes)  # Eq. (10)
@@ -110,7 +85,7 @@ class RefProtoClient(Client):
         return Prototypes(means[covered], local * enough.unsqueeze(1), counts * enough)
 
     def train_locally(self, round: int, adapter: Tensor, anchors: Tensor, defined: Tensor) -> Tensor:
-        """Trains backbone and adapter from where they are; gives the trained adapter (d,)."""
+        """Train backbone and adapter, and return the trained adapter (d,): Algorithm 5."""
         self.load(adapter)
         samples = self.training_samples()
         loss = cross_entropy(self.model, self.penalty(anchors, defined))  # Eq. (19)

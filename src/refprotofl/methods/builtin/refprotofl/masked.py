@@ -1,11 +1,8 @@
-"""A client's masked update under every switch of [refprotofl]: how it is composed, packed and read.
+"""A client's masked update under every switch of [refprotofl]: composed, packed and read; and the masks of a run.
 
-Which coordinates clients sent: shares of the model's parts, overlap between clients, how long one goes unsent.
-
-Computed at the server from the masks that it gets anyway. It is no part of the state, but is kept beside it, so that a
-run that goes on after a break counts on; one whose checkpoint has none counts from there, and says since when.
-
-The least uplink budget that an experiment can work with.
+Statistics of the masks (shares of the model's parts, overlap between clients, how long a coordinate goes unsent) are
+computed at the server from the masks that it receives. They are no part of the state, but are stored next to it, so
+that a resumed run continues them; without a stored one they count from the round of resumption, which they report.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +20,9 @@ from refprotofl.methods import apud
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.schema import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage
 from refprotofl.methods.base.screening import norm
-from refprotofl.methods.builtin.refprotofl import Options, masked
+from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
-from refprotofl.methods.compressors import compressors
+from refprotofl.methods.feedback import FEEDBACKS
 from refprotofl.wire import Message, Sparse, encode
 from refprotofl.wire.budget import largest_within
 
@@ -46,18 +43,21 @@ class Update:
 
     @property
     def change(self) -> Tensor:
-        """(d,), 0 where nothing was sent; as precise as what was sent."""
+        """The change (d,), 0 where nothing was sent; as precise as what was sent."""
         nothing = torch.zeros(len(self.reference), dtype=self.sent_change.dtype)
         return nothing.index_copy_(0, self.indices, self.sent_change)
 
 
 def sends_prototypes(table: Options, round: int) -> bool:
-    """Whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
+    """Return whether prototypes come along with the update: those of the last warm-up round are the first ones used."""
     return table.erpa and table.timing == "post-train" and round >= table.warmup_rounds
 
 
 def sends_change(table: Options) -> bool:
-    """The paper sends values. A narrow type would round a weight by more than it moved, and EF21 is about changes."""
+    """Return whether changes are sent instead of values, as the paper does.
+
+    A narrow type would round a weight by more than it moved, and EF21 is about changes.
+    """
     return table.value_type != "float32" or table.error_feedback == "ef21"
 
 
@@ -72,13 +72,14 @@ def compose(
     spent: int,
     length: Callable[[Message], int] = lambda message: len(encode(message)),
 ) -> tuple[Message, Tensor]:
-    """Algorithm 1 on one client: the message, `extra` included, and the memory for the next round.
+    """Run Algorithm 1 on one client: return the message, `extra` included, and the memory for the next round.
 
-    `memory` (d,) is what error feedback kept: the unsent rest (`ef`), or what the server already has (`ef21`).
-    `spent` bytes of the round's budget are gone; each try draws from a fresh `stream`, so the tries do not matter.
-    `length` is that of a message in bytes.
+    `memory` (d,) is kept by error feedback: the unsent rest (`ef`), or what the server already has (`ef21`).
+    `spent` bytes of the round's budget are used; each attempt draws from a fresh `stream`, so their number does not
+    matter. `length` returns a message's bytes.
     """
-    target = compressors.wanted(table.error_feedback, local, memory)
+    feedback = FEEDBACKS[table.error_feedback]
+    target = feedback.target(local, memory)
 
     def attempt(keep: int) -> tuple[Message, Tensor, Tensor]:
         mask = choose(table, sizes, target, reference, keep, stream())
@@ -93,7 +94,7 @@ def compose(
         keep = largest_within(lambda keep: length(attempt(keep)[0]), left, len(local), value_bytes)
     message, sent, mask = attempt(keep)
     guards.announced_number_sent(mask, keep)
-    return message, compressors.remembered(table.error_feedback, target - reference, sent, memory)
+    return message, feedback.remember(target - reference, sent, memory)
 
 
 def choose(
@@ -104,7 +105,7 @@ def choose(
     keep: int,
     generator: np.random.Generator,
 ) -> Tensor:
-    """The mask (d,) of the `keep` coordinates to send, by the rules of `select` and `selection-scope`."""
+    """Return the mask (d,) of the `keep` coordinates to send, by `select` and `selection-scope`."""
     by_tensor = table.selection_scope == "per-tensor"
     spans = list(sizes) if by_tensor else [sum(sizes)]
     counts = apud.split_by_tensor(keep, sizes) if by_tensor else [keep]
@@ -129,7 +130,7 @@ def check_selection(table: Options, sizes: Sequence[int], draw: np.random.Genera
 
 
 def pack(table: Options, target: Tensor, reference: Tensor, mask: Tensor) -> tuple[Message, Tensor]:
-    """The message, and the change (d,) that the server will read from it."""
+    """Return the message, and the change (d,) that the server will read from it."""
     indices = mask.nonzero().squeeze(1)
     change = torch.where(mask, target - reference, 0.0)
     if not sends_change(table):
@@ -145,7 +146,7 @@ def pack(table: Options, target: Tensor, reference: Tensor, mask: Tensor) -> tup
 
 
 def fields(table: Options, size: int) -> Fields:
-    """The masked update of an adapter of `size` parameters."""
+    """Return the fields of the masked update of an adapter of `size` parameters."""
     count = None if table.share is None else apud.number_to_send(table.share, size)
     sent = SparseVector(size, DTYPES[table.value_type], count)
     scale = {"scale": Real()} if table.value_type == "int8" else {}
@@ -164,7 +165,7 @@ def unpack(table: Options, message: ValidatedMessage, reference: Tensor) -> Upda
 
 
 def whole(reference: Tensor, change: Tensor) -> Update:
-    """An update of every coordinate, as a compressor gives it."""
+    """Return an update of every coordinate, as a compressor gives it."""
     return Update(reference, torch.arange(len(reference)), reference + change, change)
 
 
@@ -198,9 +199,9 @@ class Masks:
     def restore(self, kept: State) -> None:
         last, since = kept["last"], kept["since"]
         if not isinstance(last, Tensor) or last.dtype != torch.int32 or last.shape != (self._size,):
-            raise ValueError(f"when coordinates were sent last is not told for the {self._size} that there are")
+            raise ValueError(f"the rounds of the last sending do not cover the {self._size} coordinates")
         if type(since) is not int:
-            raise ValueError("since when masks are counted is no number")
+            raise ValueError("the first counted round is no whole number")
         self._last, self._since = last.clone(), since
 
     def begin(self, round: int) -> None:
@@ -208,14 +209,14 @@ class Masks:
         self._round, self._clients = round, 0
         self._senders = torch.zeros(self._size, dtype=torch.int32)
 
-    def take(self, places: Tensor) -> None:
-        """One client's mask, as the places (sent,) of what it sent."""
+    def take(self, indices: Tensor) -> None:
+        """Count one client's mask, the indices (sent,) of what it sent."""
         self._clients += 1
-        self._senders[places] += 1
-        self._last[places] = self._round
+        self._senders[indices] += 1
+        self._last[indices] = self._round
 
-    def told(self) -> dict[str, Any]:
-        """The round in less than 1 kB of JSON; nothing where nobody sent anything."""
+    def summary(self) -> dict[str, Any]:
+        """Return the round's statistics in less than 1 kB of JSON; nothing where no client sent anything."""
         if not self._clients:
             return {}
         return {
@@ -227,7 +228,7 @@ class Masks:
         }
 
     def _overlap(self) -> float | None:
-        """Of what a client sent, the share that another client sent too, on average over pairs; 1 client: None."""
+        """Return the share of what a client sent that another sent too, averaged over pairs; 1 client: None."""
         if self._clients < 2:
             return None
         senders = self._senders.double()
@@ -239,7 +240,7 @@ class Masks:
         return list(zip(self._parts, self._senders.split(sizes), self._last.split(sizes), strict=True))
 
     def _part(self, senders: Tensor, last: Tensor) -> dict[str, Any]:
-        """`unsent`: how many coordinates were sent last so many rounds ago, by class of ages; `never` are apart."""
+        """Return a part's statistics; `unsent` counts coordinates by rounds since they were sent."""
         ever = last > 0
         ages = self._round - last[ever]
         classes = torch.bucketize(ages, torch.tensor(AGES), right=True)
@@ -253,20 +254,18 @@ class Masks:
 
 
 def check_least_budget(experiment: Experiment, table: Options, adapter_size: int) -> None:
-    """Refuses a budget that could not always carry prototypes, one coordinate, and the word that a store is lost."""
+    """Refuse a budget that could not always carry prototypes, one coordinate, and the report of a lost store."""
     if table.uplink_budget is None:
         return
     num_classes = experiment.known_input.num_classes
     zeros = torch.zeros(adapter_size)
     ends = [zeros.bool().index_fill(0, torch.tensor([end]), True) for end in (0, adapter_size - 1)]
-    least = max(len(encode(masked.pack(table, zeros, zeros, end)[0])) for end in ends) + len(encode({LOST: True}))
+    least = max(len(encode(pack(table, zeros, zeros, end)[0])) for end in ends) + len(encode({LOST: True}))
     if table.erpa:
         covered = list(experiment.public.classes or ())
         counts = torch.ones(num_classes, dtype=torch.int64).index_fill(0, torch.tensor(covered).long(), 0)
         means = torch.zeros(num_classes, experiment.model.embedding)
-        least += len(
-            encode(write_prototypes(Prototypes(means[covered], means, counts), masked.DTYPES[table.prototype_type]))
-        )
+        least += len(encode(write_prototypes(Prototypes(means[covered], means, counts), DTYPES[table.prototype_type])))
     if table.uplink_budget < least:
         raise BudgetError(
             f"refprotofl.uplink-budget = {table.uplink_budget} bytes is too small: "

@@ -1,4 +1,4 @@
-"""Thin: ours, for the thinnest links. What it may be told, what it sends. server.py, client.py: how it works."""
+"""Thin, this project's own method for the thinnest links: its keys, costs and releases."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -6,21 +6,13 @@ from pydantic import Field, model_validator
 
 from refprotofl.core.parts import ALL
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
-from refprotofl.methods.declaration import (
-    NAMED_BY_SIZE,
-    Cost,
-    Feedback,
-    Method,
-    Releases,
-    SampleUse,
-    SampleUses,
-    lazy,
-)
+from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Method, Releases, SampleUse, SampleUses, lazy
+from refprotofl.methods.feedback import FEEDBACKS, Feedback
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
-BLOCK = 4096  # weights that are rotated together: that of methods.common.rotation, which needs torch
+BLOCK = 4096  # weights that are rotated together: that of thin.quantisation, which needs torch
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 
@@ -72,7 +64,7 @@ class Options(Table):
     @model_validator(mode="before")
     @classmethod
     def _budgets_decide(cls, values: Any) -> Any:
-        """With a budget there is no default rate."""
+        """Leave out the default rate where there is a budget."""
         if not isinstance(values, dict):
             return values
         for budget, bits in (("uplink-budget", "up-bits"), ("downlink-budget", "down-bits")):
@@ -115,14 +107,14 @@ class Thin(Method):
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:
-        """B: scales of a code. A step down says from which version to which; one more comes at the end."""
+        """Return the cost; B: scales of a code. A step down names two versions, and the evaluation one more."""
         fixed = FIXED_SCALES.get(experiment.thin.code)
         anchors = " + C*m" if experiment.thin.drift == "anchors" else ""
         return Cost("P + B", "P + B + 2" + anchors, {"B": lambda shared: fixed or -(-shared // BLOCK)})
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        """All that leaves a client is made of trained weights."""
+        """Return the releases: all that leaves a client is made of trained weights."""
         table: Options = experiment.thin
         if table.distil:
             return Releases(sample=0, client="thin.distil asks each client's own model, to which no noise was added")
@@ -130,7 +122,7 @@ class Thin(Method):
 
     @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses:
-        """Tuning after the last round uses samples as much as a round does."""
+        """Return the uses of samples, by rounds and by fine-tuning after the last one."""
         uses = {"train": SampleUse(passes=experiment.train.local_epochs)}
         if experiment.thin.tune_epochs:
             uses["finish"] = SampleUse(passes=experiment.thin.tune_epochs, own=True, closing=True)
@@ -146,7 +138,7 @@ class Thin(Method):
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
-        return "ef" if experiment.thin.feedback else "none"
+        return FEEDBACKS["ef" if experiment.thin.feedback else "none"]
 
     @staticmethod
     def finetune_epochs(experiment: "Experiment") -> int:
@@ -159,10 +151,9 @@ class Thin(Method):
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
-        if experiment.compress.name != "none":
+        if experiment.compress.enabled:
             raise ValueError(
-                f'has compress.name = "{experiment.compress.name}", but thin codes what it sends by itself: set '
-                "thin.up-bits"
+                f"has {experiment.compress.setting}, but thin codes what it sends by itself: set thin.up-bits"
             )
         if experiment.model.norm == "batch-local":
             raise ValueError(
@@ -197,7 +188,7 @@ def _has_public_set(experiment: "Experiment") -> bool:
 
 
 def _check_without_public_set(table: Options) -> None:
-    """What is made of the public set would be without effect; of a default, `warnings` tells."""
+    """Refuse keys that need the public set; for those at their defaults `warnings` is enough."""
     if table.drift == "anchors":
         raise ValueError('has thin.drift = "anchors", which are made of the public set: it must not be empty')
     default = Options.model_fields["server_epochs"].default

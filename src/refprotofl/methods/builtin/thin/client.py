@@ -25,7 +25,7 @@ INITIAL = "thin/initial"
 
 
 def is_defined(anchors: Tensor) -> Tensor:
-    """Of which classes there is an anchor, (C,)."""
+    """Return which classes have an anchor, (C,)."""
     return anchors.abs().sum(dim=1) > 0
 
 
@@ -53,7 +53,7 @@ class ThinClient(Client):
         return self.upload(round, change)
 
     def upload(self, round: int, change: Tensor) -> Message:
-        """What the code leaves out is owed with the next one."""
+        """Return the change in the code; what the code leaves out is owed with the next one."""
         rest = self.state.get("rest")
         if isinstance(rest, Tensor):
             change = change + rest
@@ -64,44 +64,44 @@ class ThinClient(Client):
         return codes.write(coded)
 
     def finish(self, round: int, message: ValidatedMessage) -> Message:
-        """A model of its own, tuned on its own samples."""
+        """Fine-tune a model of the client's own on its own samples."""
         held = self.receive(message)
         own = self.tuned(round, self.samples) if self.samples.sealed else self.chosen(round, held)
         self.state["own"], self.state["own_round"] = own, round
         return {}
 
     def tuned(self, round: int, samples: Samples) -> Tensor:
-        """The whole way that tuning on these samples goes."""
+        """Return the vector after fine-tuning on these samples."""
         lr = self.options.finetuned(self.experiment.train.in_round(round).lr)
         self.fit(round, samples=samples, order=self.stream("tune", round), epochs=self.options.tune_epochs, lr=lr)
         return self.model.read(self.parts)
 
     def chosen(self, round: int, held: Tensor) -> Tensor:
-        """As much of that way as held-out samples speak for.
+        """Return the mix of common and fine-tuned vector that has the lowest loss on held-out samples.
 
-        Not where samples are protected: the choice would show the held-out ones, and no noise hides it.
+        Not where samples are protected: the choice would reveal the held-out ones, and no noise hides it.
         """
         learned, kept = self.split(round)
         tuned = self.tuned(round, learned)
         mixed = [held + mix * (tuned - held) for mix in MIXES]
-        losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # the common one, with nothing to tell
+        losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # nothing held out: the common one
         return mixed[losses.index(min(losses))]
 
     def split(self, round: int) -> tuple[Samples, Samples]:
-        """Own samples to tune on, and to choose by."""
+        """Return own samples to fine-tune on, and to choose by."""
         rows = self.samples.rows[torch.from_numpy(self.stream("tune/split", round).permutation(len(self.samples)))]
         held_out = len(rows) // self.options.tune_validation
         own = self.samples
         return Samples(own.images, own.labels, rows[held_out:]), Samples(own.images, own.labels, rows[:held_out])
 
     def loss(self, vector: Tensor, samples: Samples) -> float:
-        """Mean cross-entropy: of few samples it tells more than how many are right."""
+        """Return the mean cross-entropy: for few samples it is more precise than accuracy."""
         self.model.write(self.parts, vector)
         logits = classify(self.model, embed(self.model, samples.own_images))
         return float(functional.cross_entropy(logits[:, : self.num_classes], samples.own_labels))
 
     def receive(self, message: ValidatedMessage) -> Tensor:
-        """Puts the newest broadcast into the model; a store without what the message builds on is lost."""
+        """Load the newest broadcast into the model; raise `Lost` if the store lacks the message's base."""
         version = message.whole("version")
         if "code" in message and "base" not in message:
             draw, length = codes.sign_draw(self.experiment, "whole", version), codes.whole_length(self.context.scope)
@@ -122,7 +122,7 @@ class ThinClient(Client):
         return tensor_of(self.state, "held")
 
     def initial(self) -> Tensor:
-        """The weights that everyone began with: those that were sent, or they follow from the seed."""
+        """Return the initial weights: those that were sent, or those of the seed."""
         if self.options.first_weights == "sent":
             return tensor_of(self.state, "initial").clone()  # which the state holds once
         if INITIAL not in self.context.memo:
@@ -138,7 +138,7 @@ class ThinClient(Client):
         return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:
-        """With its own model once it has one, else with the common one."""
+        """Score the client's own model once it has one, else the common one."""
         own = self.state.get("own") if self.state.get("own_round") == round else None
         return self.score(round, own if isinstance(own, Tensor) else message.tensor("shared"))
 

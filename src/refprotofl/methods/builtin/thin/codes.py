@@ -16,7 +16,7 @@ from refprotofl.methods.base.schema import Dense, Either, Fields, Refused, Scope
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse
-from refprotofl.methods.common.quantisation import (
+from refprotofl.methods.builtin.thin.quantisation import (
     Coded,
     Draw,
     code_bytes,
@@ -58,7 +58,7 @@ CODES = {
 
 
 def up_length(scope: Scope, round: int) -> int:
-    """Bytes of a client's code in a round."""
+    """Return the bytes of a client's code in a round."""
     table: Options = scope.options
     if table.uplink_budget is not None:
         return longest(scope, table.uplink_budget, lambda length: _change(scope, length), "thin.uplink-budget")
@@ -68,7 +68,7 @@ def up_length(scope: Scope, round: int) -> int:
 
 
 def down_length(scope: Scope, *, anchored: bool) -> int:
-    """Bytes of the code of a step; within a budget, what anchors that go along take is not to be had."""
+    """Return the bytes of a step's code; anchors sent along count against a budget."""
     table: Options = scope.options
     if table.downlink_budget is None:
         return bits_length(scope, table.down_bits or 0.0, "thin.down-bits")
@@ -76,19 +76,19 @@ def down_length(scope: Scope, *, anchored: bool) -> int:
     def message(length: int) -> Message:
         anchors = {"anchors": torch.zeros(scope.classes, scope.width, dtype=torch.bfloat16)}
         most = scope.experiment.rounds + 1  # steps: one a round, and the last
-        told: Message = {"base": most, "version": most, **(anchors if anchored else {})}
-        return {**_change(scope, length), **told}
+        versions: Message = {"base": most, "version": most, **(anchors if anchored else {})}
+        return {**_change(scope, length), **versions}
 
     return longest(scope, table.downlink_budget, message, "thin.downlink-budget")
 
 
 def whole_length(scope: Scope) -> int:
-    """Bytes of the code of the whole model, for who missed much."""
+    """Return the bytes of the code of the whole model, for a client that missed many rounds."""
     return _length(scope, MOST_BITS)
 
 
 def most_steps(scope: Scope) -> int:
-    """How many steps in one message take no longer than a message with the whole model."""
+    """Return how many steps in one message are no longer than a message with the whole model."""
     whole = len(encode({**_change(scope, whole_length(scope)), "version": 0}))
     length = down_length(scope, anchored=False)
     count = max(1, whole // (length + 2 * number_of_scales(scope)))
@@ -98,7 +98,7 @@ def most_steps(scope: Scope) -> int:
 
 
 def bits_length(scope: Scope, bits: float, key: str) -> int:
-    """Of so many bits a weight, which must be enough for a code that says anything."""
+    """Return the bytes at this many bits a weight, which must be enough for a code that is not empty."""
     length, least = _length(scope, bits), CODES[scope.options.code].least(scope.shared)
     if length < least:
         enough = math.ceil(1000 * (bits + 8 * (least - length) / scope.shared)) / 1000
@@ -110,7 +110,7 @@ def bits_length(scope: Scope, bits: float, key: str) -> int:
 
 
 def _length(scope: Scope, bits: float) -> int:
-    """A code with fewer scales than blocks is longer by what they would take."""
+    """Return the bytes of a code; one with fewer scales than blocks is longer by their difference."""
     spared = number_of_blocks(scope.shared) - number_of_scales(scope)
     return max(1, code_bytes(scope.shared, bits) + 2 * spared)
 
@@ -120,12 +120,12 @@ def number_of_scales(scope: Scope) -> int:
 
 
 def longest(scope: Scope, budget: int, message: Callable[[int], Message], key: str) -> int:
-    """The longest code of use whose message keeps within the budget."""
+    """Return the longest useful code whose message keeps within the budget."""
     least = CODES[scope.options.code].least(scope.shared)
     overhead = len(encode(message(least))) - least
     length = min(budget - overhead, max(least, _length(scope, MOST_BITS)))
     while length > 0 and len(encode(message(length))) > budget:
-        length -= 1  # a longer length may take another byte to tell
+        length -= 1  # a longer length may take another byte to encode
     if length < least:
         raise BudgetError(f"{key} = {budget} bytes is too small: a message takes {overhead + least} bytes at least.")
     return length
@@ -140,7 +140,7 @@ def _change(scope: Scope, length: int, count: int = 1) -> Message:
 
 
 def change_fields(scope: Scope) -> Fields:
-    """Of the length that its round has, which `read_change` checks; with a budget, a node's own may be smaller."""
+    """Return the fields of a change, whose length `read_change` checks; a node's own budget may be smaller."""
     kind, lengths = (
         Counted("parameters", scope.shared),
         {up_length(scope, 1), up_length(scope, scope.experiment.rounds)},
@@ -156,7 +156,7 @@ def change_fields(scope: Scope) -> Fields:
 
 
 def step_fields(scope: Scope) -> Fields:
-    """None for a client that holds the newest already; `base` is the version that the steps begin at."""
+    """Return the fields of the steps, none for a client that holds the newest; `base` is the version they begin at."""
     return {
         "code": Dense((None,), (torch.uint8,), kind=Counted("parameters", scope.shared), optional=True),
         "scales": Dense((None,), (torch.bfloat16,), low=0, optional=True),
@@ -172,7 +172,7 @@ def anchor_fields(scope: Scope) -> Fields:
 
 
 def sign_draw(experiment: Experiment, purpose: str, version: int, client: int | None = None) -> Draw:
-    """The signs of a rotation, which both sides draw."""
+    """Return the draw of a rotation's signs, which both sides make."""
     return partial(stream, experiment.seed, f"thin/{purpose}", client=client, round=version)
 
 
@@ -183,7 +183,7 @@ def write(coded: Coded) -> Message:
 def read_change(
     scope: Scope, message: ValidatedMessage, length: int, draw: Draw, unbiased: bool = False, shorter: bool = False
 ) -> Tensor:
-    """The vector (P,) in a message whose code has this length, or less where that is allowed."""
+    """Return the vector (P,) in a message whose code has this length, or less where that is allowed."""
     code, scales = message.tensor("code"), message.tensor("scales")
     if len(code) > length or (len(code) < length and not shorter):
         raise Refused(f"code has {len(code)} bytes, not {length}")
@@ -193,7 +193,7 @@ def read_change(
 
 
 def read_steps(scope: Scope, message: ValidatedMessage, held: Tensor) -> Tensor:
-    """The newest broadcast: what is held, moved by each of the steps in the message; within a budget there is one."""
+    """Return the newest broadcast: the held vector moved by each step in the message; within a budget there is one."""
     code, scales, version = message.tensor("code"), message.tensor("scales"), message.whole("version")
     length, blocks = down_length(scope, anchored="anchors" in message), number_of_scales(scope)
     base = message.whole("base")
@@ -208,7 +208,7 @@ def read_steps(scope: Scope, message: ValidatedMessage, held: Tensor) -> Tensor:
 
 
 def encode_change(table: Options, change: Tensor, length: int, draw: Draw) -> tuple[Coded, Tensor]:
-    """A vector as a code, and what the other side will make of it."""
+    """Return a vector's code, and the vector that the other side decodes."""
     coded = CODES[table.code].encode(change, length, draw)
     said = decoded(table, coded, len(change), draw)
     guards.something_said(change, said, length)
@@ -216,7 +216,7 @@ def encode_change(table: Options, change: Tensor, length: int, draw: Draw) -> tu
 
 
 def decoded(table: Options, coded: Coded, size: int, draw: Draw, unbiased: bool = False) -> Tensor:
-    """The vector (P,) that a code stands for; the rotated one's can be had without bias."""
+    """Return the vector (P,) of a code; the rotated code can be decoded without bias."""
     try:
         return CODES[table.code].decode(coded, size, draw, unbiased)
     except WireError as problem:

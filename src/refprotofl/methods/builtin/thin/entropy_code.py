@@ -5,7 +5,7 @@ blocks of like size share their frequencies (wire/rans.py), and values round to 
 other level, which saves more length than it costs in error. The levels next to zero stand for the mean of what was
 rounded to them, which is sent: no number has to come out alike on two machines.
 
-A symbol has 255 levels. Where even the largest value is told by all of them and bytes are left, the same is done with
+A symbol has 255 levels. Where the largest value needs none beyond them and bytes are left, the same is done with
 what was rounded off.
 
     code      the classes of the blocks, then the levels of all values, as symbols; then zeros, or a second step and the
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.methods.common.quantisation import Coded
+from refprotofl.methods.builtin.thin.quantisation import Coded
 from refprotofl.wire.primitives import Reader, WireError
 from refprotofl.wire.rans import about_bytes, decode_symbols, encode_symbols, least_bytes
 
@@ -40,20 +40,20 @@ Symbols = NDArray[np.uint8]
 
 
 def least_entropy(size: int) -> int:
-    """Bytes in which a code of any vector of `size` says something: one with next to nothing in it, and some spared."""
+    """Return the bytes in which a code of any vector of `size` is not empty."""
     return least_bytes(_blocks(size), 1) + least_bytes(size, _CLASSES) + _SPARED
 
 
 def encode_entropy(vector: Tensor, length: int) -> Coded:
-    """The vector (P,) in a code of `length` bytes; zeros if not even the coarsest fits."""
+    """Encode the vector (P,) in `length` bytes; as zeros if not even the coarsest step fits."""
     values = vector.to(torch.float64).numpy()
     written, scales = b"", torch.zeros(SCALES, dtype=torch.bfloat16)
     if values.any():
-        told, contexts = _context(values, length)
-        found = _finest(values, contexts, length, length - len(told))
+        header, contexts = _context(values, length)
+        found = _finest(values, contexts, length, length - len(header))
         if found is not None:
             scales = torch.tensor([found.step, *_means(values, found.symbols, found.step)]).to(torch.bfloat16)
-            written = told + found.written
+            written = header + found.written
             if found.is_all:
                 rest = values - _levels(scales)[found.symbols]
                 written += _second(rest, contexts, length, length - len(written), float(scales[0]))
@@ -61,7 +61,7 @@ def encode_entropy(vector: Tensor, length: int) -> Coded:
 
 
 def decode_entropy(coded: Coded, size: int) -> Tensor:
-    """What the code says, (P,) float32; a step of zero says nothing."""
+    """Decode the vector (P,) float32; a step of zero means zeros."""
     if not coded.scales[0]:
         return torch.zeros(size)
     levels = _levels(coded.scales)
@@ -82,7 +82,7 @@ def decode_entropy(coded: Coded, size: int) -> Tensor:
 
 
 def _levels(scales: Tensor) -> NDArray[np.float64]:
-    """What each symbol stands for, (256,)."""
+    """Return the level of each symbol, (256,)."""
     step, *means = scales.tolist()
     sizes = np.abs(_SIGNED) * step
     for level, mean in enumerate(means, 1):
@@ -99,17 +99,17 @@ class _Found:
 
 
 def _context(values: NDArray[np.float64], length: int) -> tuple[bytes, NDArray[np.int64]]:
-    """The classes of the blocks as they are told, and the context of each value."""
+    """Return the classes of the blocks as they are encoded, and the context of each value."""
     classes = _classes(values)
-    told = _told(classes)
-    if len(told) > _SHARE * length:
+    header = _header(classes)
+    if len(header) > _SHARE * length:
         classes = np.zeros_like(classes)
-        told = _told(classes)
-    return told, _contexts(classes, len(values))
+        header = _header(classes)
+    return header, _contexts(classes, len(values))
 
 
 def _second(rest: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int, first: float) -> bytes:
-    """What a code of the `first` step left over, in the bytes that it left over; none if those allow no finer step."""
+    """Return the code of the `first` step's remainder in the remaining bytes; none if they allow no finer step."""
     found = _finest(rest, contexts, length, left - _STEP_BYTES) if rest.any() else None
     if found is None or found.step > first:
         return b""
@@ -117,7 +117,7 @@ def _second(rest: NDArray[np.float64], contexts: NDArray[np.int64], length: int,
 
 
 def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: int, left: int) -> _Found | None:
-    """The smallest step whose code fits into what is `left` of the whole `length`.
+    """Return the smallest step whose code fits into what is `left` of the whole `length`.
 
     Steps are the positive floats of 16 bits, whose patterns are in their order.
     """
@@ -139,7 +139,7 @@ def _finest(values: NDArray[np.float64], contexts: NDArray[np.int64], length: in
     return None
 
 
-def _told(classes: Symbols) -> bytes:
+def _header(classes: Symbols) -> bytes:
     return encode_symbols(classes, np.zeros(len(classes), np.int64), 1)
 
 
@@ -159,7 +159,7 @@ def _blocks(size: int) -> int:
 
 
 def _classes(values: NDArray[np.float64]) -> Symbols:
-    """Of each block: how much smaller its values are than those of the largest."""
+    """Return for each block how much smaller its values are than those of the largest."""
     padded = np.pad(np.abs(values), (0, -len(values) % _BLOCK))
     sizes = padded.reshape(-1, _BLOCK).mean(axis=1)
     smaller = _PER_OCTAVE * np.log2(sizes.max() / np.maximum(sizes, sizes.max() * 2.0**-64))

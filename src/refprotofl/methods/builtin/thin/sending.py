@@ -1,7 +1,7 @@
-"""How the newest model comes to clients in few bits, whatever they hold: steps for all, or each one's own difference.
+"""The way in which the newest model reaches clients in few bits: steps for all, or each client's own difference.
 
-`shared` is what a client holds that was sent all so far: the initial weights moved by the codes' words. What a code
-left out is owed with the next one.
+`shared` is the vector of a client that received every message so far: the initial weights moved by all decoded steps.
+What a code left out is owed with the next one.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from refprotofl.wire import Message
 
 
 class Sending(Protocol):
-    """Takes clients on to the server's own vector, as near as the bits allow."""
+    """The interface of sendings, which bring clients as near to the server's own vector as the bits allow."""
 
     names: ClassVar[tuple[str, ...]]  # the attributes that must outlive a round
     initial: Tensor  # (P,), at first the same at every client
@@ -25,23 +25,23 @@ class Sending(Protocol):
     version: int
 
     def advance(self, exact: Tensor, *, anchored: bool) -> None:
-        """The next version, if there is anything to tell; with anchors beside it or not."""
+        """Move to the next version, if anything changed; with anchors in the message or without."""
 
     def requests(self, extra: Message) -> Callable[[int], Message]:
-        """What each client is sent to have the newest version."""
+        """Return each client's request to reach the newest version."""
 
     def took(self, client: int) -> None:
-        """It has what it was sent."""
+        """Record that a client received its request."""
 
     def forget(self, client: int) -> None:
-        """It has the initial weights alone."""
+        """Record that a client has the initial weights alone."""
 
     def held_by(self, client: int) -> Tensor:
-        """What it has, (P,), once it took what it was sent."""
+        """Return the vector (P,) of a client that received its request."""
 
 
 class Steps:
-    """The same steps for everyone; who missed some is sent them too, or the whole model where that is shorter."""
+    """The same steps for all; a client that missed some is sent them too, or the whole model where that is shorter."""
 
     names: ClassVar[tuple[str, ...]] = ("shared", "version", "holds", "step_codes", "step_scales")
 
@@ -66,14 +66,14 @@ class Steps:
         self.step_scales = torch.cat([self.step_scales, coded.scales.unsqueeze(0)])[-self._most :]
 
     def requests(self, extra: Message) -> Callable[[int], Message]:
-        """For each client the shortest of: nothing, the steps that it missed, the whole model."""
+        """Return for each client the shortest of: nothing, the steps that it missed, the whole model."""
         newest: Message = {"version": self.version, **extra}
         by_base: dict[int, Message] = {self.version: newest}
 
         def request(client: int) -> Message:
             base = int(self.holds[client])
             if self.version - base > len(self.step_codes):
-                base = -1  # whoever it is, the whole model is the same
+                base = -1  # the whole model is the same for any client
             if base not in by_base:
                 by_base[base] = {**newest, **(self._steps_from(base) if base >= 0 else self._whole())}
             return by_base[base]
@@ -100,10 +100,10 @@ class Steps:
 
 
 class Differences:
-    """One code for each, from what it holds to the newest: all that a budget allows, whatever was missed.
+    """A code for each client, from what it holds to the newest vector: as long as the budget allows.
 
-    Who missed rounds so holds something else than the others, and comes nearer to them with every message. What is
-    held by anyone is kept here, each different vector once.
+    A client that missed rounds therefore holds another vector than the others, and comes nearer with every message.
+    The vectors that clients hold are kept here, each different one once.
     """
 
     names: ClassVar[tuple[str, ...]] = ("shared", "version", "vectors", "versions", "holds")
@@ -120,7 +120,7 @@ class Differences:
 
     def advance(self, exact: Tensor, *, anchored: bool) -> None:
         self._length = codes.down_length(self._scope, anchored=anchored)
-        rows, self.holds = self.holds.unique(return_inverse=True)  # what nobody holds any more goes
+        rows, self.holds = self.holds.unique(return_inverse=True)  # drop vectors that no client holds any more
         self.vectors, self.versions, self._after = self.vectors[rows], self.versions[rows], {}
         self._exact = exact
         if not exact.equal(self.shared):

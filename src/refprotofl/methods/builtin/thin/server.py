@@ -1,6 +1,6 @@
-"""Thin's server: averages the whole model, trains it on the public set, and sends how it moved in few bits.
+"""Thin's server: averages the whole model, trains it on the public set, and sends its change in few bits.
 
-`exact` is the server's own vector; sending.py: what clients hold of it.
+`exact` is the server's own vector; sending.py tracks the vectors that clients hold.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ from refprotofl.core.state import State
 from refprotofl.core.streams import stream
 from refprotofl.evaluation.scoring import model_metrics
 from refprotofl.methods import erpa
-from refprotofl.methods.aggregators.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
 from refprotofl.methods.base.server import Server, ServerContext
@@ -65,7 +65,7 @@ class ThinServer(Server):
         return {**super().greeting(), **first}
 
     def welcome(self, client: int, answer: ValidatedMessage) -> None:
-        """Who joins, or lost its store, has the initial weights alone."""
+        """Reset a client that joins, or lost its store, to the initial weights."""
         super().welcome(client, answer)
         self.sending.forget(client)
 
@@ -82,7 +82,7 @@ class ThinServer(Server):
         self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs, lesson)
 
     def read(self, cohort: Cohort, client: int, answer: ValidatedMessage) -> Tensor:
-        """Without bias where nothing follows to repay what the code left out; a node's own budget may be less."""
+        """Decode a change: without bias where no later code repays the rest; a node's own budget may be smaller."""
         draw = codes.sign_draw(self.experiment, "change", cohort.round, client)
         length, last = codes.up_length(self.context.scope, cohort.round), cohort.round == self.experiment.rounds
         unbiased, shorter = last or not self.options.feedback, self.options.uplink_budget is not None
@@ -97,7 +97,7 @@ class ThinServer(Server):
             yield Upload(change.to(torch.float64), weight)
 
     def lesson(self, round: int) -> Lesson | None:
-        """A picture for each public image of each pass."""
+        """Return a picture for each public image of each pass."""
         if not self.options.distil or self.public is None or not len(self.public):
             return None
         order = stream(self.experiment.seed, "thin/mixtures", round=round)
@@ -108,7 +108,7 @@ class ThinServer(Server):
         return Lesson(self.model, self.parts, self.num_classes, pictures, mix)
 
     def trained(self, vector: Tensor, purpose: str, round: int, epochs: int, lesson: Lesson | None = None) -> Tensor:
-        """The vector after so many passes over the public set."""
+        """Return the vector after this many passes over the public set."""
         if not epochs or self.public is None:
             return vector
         self.model.write(self.parts, vector)
@@ -123,7 +123,7 @@ class ThinServer(Server):
         return after
 
     def anchors(self) -> Message:
-        """The public set's class means under the broadcast; a class that it lacks has zeros."""
+        """Return the public set's class means under the broadcast; a class that it lacks has zeros."""
         if self.options.drift != "anchors" or self.public is None:
             return {}
         self.model.write(self.parts, self.sending.shared)
@@ -132,7 +132,7 @@ class ThinServer(Server):
         return {"anchors": means.to(torch.bfloat16)}
 
     def close(self, cohort: Cohort) -> None:
-        """Everyone gets what came of the last round, and tunes it for itself."""
+        """Send all clients the result of the last round, which each fine-tunes for itself."""
         if not self.options.tune_epochs:
             return
         self.sending.advance(self.exact, anchored=False)
@@ -143,7 +143,7 @@ class ThinServer(Server):
         return {"shared": self.exact}
 
     def facts(self) -> dict[str, float | int | str]:
-        """How good what clients hold is, beside `global`, which no code has touched."""
+        """Return the accuracy of the vector that clients hold; `global` is that of the uncoded one."""
         model = self.whole_model(self.sending.shared)
         if model is None or self.context.test is None or not len(self.context.test[1]):
             return {}

@@ -1,8 +1,8 @@
-"""The largest values of a vector and where they are, in a code of a given length: what a dense code is set against.
+"""The largest values of a vector and their indices in a code of a given length: the baseline of the dense codes.
 
-Values have a sign and one of eight magnitudes up to the largest, each as many times the one before, so that a few very
-large values do not make zeros of the others; more magnitudes where the length has bits for them. Where the values are
-takes the index code.
+Values have a sign and one of eight magnitudes up to the largest, in a geometric progression, so that a few very large
+values do not make zeros of the others; more magnitudes where the length has bits for them. The index code holds the
+indices.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.common.quantisation import Coded
+from refprotofl.methods.builtin.thin.quantisation import Coded
 from refprotofl.wire.budget import largest_within
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.primitives import Reader
@@ -23,12 +23,12 @@ _SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)  # of the values that
 
 
 def least_sparse(size: int) -> int:
-    """Bytes of a code with one value of a vector of `size`, wherever it is."""
+    """Return the bytes of a code with one value of a vector of `size`, wherever it is."""
     return max(len(encode_indices(np.array([place]), size)) for place in (0, size // 2, size - 1)) + 1
 
 
 def encode_sparse(vector: Tensor, length: int) -> Coded:
-    """As many of the largest values of the vector (P,) as `length` bytes hold."""
+    """Encode as many of the largest values of the vector (P,) as `length` bytes hold."""
     code, scales = np.zeros(length, np.uint8), torch.zeros(SCALES, dtype=torch.bfloat16)
     bits = _value_bits(length, len(vector))
     most = min(int(vector.count_nonzero()), 8 * length // bits)
@@ -40,19 +40,19 @@ def encode_sparse(vector: Tensor, length: int) -> Coded:
 
 
 def decode_sparse(coded: Coded, size: int) -> Tensor:
-    """What the code says, (P,) float32; a code of zeros says nothing."""
+    """Decode a vector (P,) float32; a code of zeros is all zeros."""
     reader, bits = Reader(coded.code.numpy().tobytes()), _value_bits(len(coded.code), size)
-    places = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
-    packed = np.frombuffer(reader.take(_packed_bytes(len(places), bits)), np.uint8)
-    rows = np.unpackbits(packed)[: len(places) * bits].reshape(-1, bits)
+    indices = torch.from_numpy(decode_indices(reader, size, most=8 * len(coded.code) // bits))
+    packed = np.frombuffer(reader.take(_packed_bytes(len(indices), bits)), np.uint8)
+    rows = np.unpackbits(packed)[: len(indices) * bits].reshape(-1, bits)
     symbols = torch.from_numpy(np.packbits(rows, axis=1).ravel() >> (8 - bits))
     grid = _magnitudes(coded.scales, bits)
     magnitudes = grid[symbols.long() % len(grid)]
-    return torch.zeros(size).index_copy(0, places, torch.where(symbols >= len(grid), -magnitudes, magnitudes))
+    return torch.zeros(size).index_copy(0, indices, torch.where(symbols >= len(grid), -magnitudes, magnitudes))
 
 
 def _value_bits(length: int, size: int) -> int:
-    """That each value has in a code of so many bytes: with four for all of them, more go into magnitudes."""
+    """Return the bits per value in a code of `length` bytes: where all values get four, more go into magnitudes."""
     return min(max(_LEAST_BITS, 8 * length // size), _MOST_BITS)
 
 
@@ -60,29 +60,29 @@ def _packed_bytes(values: int, bits: int) -> int:
     return -(-values * bits // 8)
 
 
-def _places(vector: Tensor, keep: int) -> Tensor:
+def _largest(vector: Tensor, keep: int) -> Tensor:
     return apud.select(vector, torch.zeros_like(vector), keep).nonzero().squeeze(1)
 
 
 def _length(vector: Tensor, bits: int, keep: int) -> int:
-    """Of the code of the `keep` largest values."""
-    return len(encode_indices(_places(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
+    """Return the length of the code of the `keep` largest values."""
+    return len(encode_indices(_largest(vector, keep).numpy(), len(vector))) + _packed_bytes(keep, bits)
 
 
 def _written(vector: Tensor, bits: int, most: int) -> tuple[bytes, Tensor]:
-    """The code of up to `most` of the largest values, and the scales: of fewer, if magnitudes so far apart err more."""
+    """Return the code of up to `most` largest values, and the scales; of fewer, if coarser magnitudes err more."""
     ordered = vector.abs().sort(descending=True).values
     keep = min((max(1, int(share * most)) for share in _SHARES), key=lambda keep: _error(ordered, bits, keep))
-    places = _places(vector, keep)
-    sent, scales = vector[places], _scales(ordered, keep)
+    indices = _largest(vector, keep)
+    sent, scales = vector[indices], _scales(ordered, keep)
     grid = _magnitudes(scales, bits)
     symbols = (_levels(sent.abs(), grid) + len(grid) * (sent < 0)).to(torch.uint8).numpy()
     packed = np.packbits(np.unpackbits(symbols[:, None], axis=1)[:, 8 - bits :])
-    return encode_indices(places.numpy(), len(vector)) + packed.tobytes(), scales
+    return encode_indices(indices.numpy(), len(vector)) + packed.tobytes(), scales
 
 
 def _error(ordered: Tensor, bits: int, keep: int) -> float:
-    """Squared, of the first `keep` of falling magnitudes (P,) once they are quantised, and of the others as zeros."""
+    """Return the squared error if the first `keep` of falling magnitudes (P,) are quantised and the others dropped."""
     grid = _magnitudes(_scales(ordered, keep), bits)
     said = grid[_levels(ordered[:keep], grid)]
     return float((said - ordered[:keep]).double().square().sum() + ordered[keep:].double().square().sum())
@@ -97,6 +97,6 @@ def _levels(values: Tensor, grid: Tensor) -> Tensor:
 
 
 def _magnitudes(scales: Tensor, bits: int) -> Tensor:
-    """Half as many as values can be told apart, (2^(bits - 1),): the other half are their negatives."""
+    """Return the magnitudes of the levels, (2^(bits - 1),); the other levels are their negatives."""
     least, largest = scales.to(torch.float64).clamp(min=1e-40).log().tolist()
     return torch.linspace(least, largest, 2 ** (bits - 1), dtype=torch.float64).exp().to(torch.float32)

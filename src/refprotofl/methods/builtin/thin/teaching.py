@@ -1,12 +1,9 @@
-"""What the clients' models say together, taught to the mean of their weights by pictures that cost nothing.
+"""Ensemble distillation at the server, over mixtures of public images (FedDF, Lin et al. 2020; Zhang et al. 2018).
 
-The mean of weights is not the mean of what the models would say. So the server asks each upload's model what it sees in
-mixtures of two public images each, and draws the mean model towards all their answers (ensemble distillation: FedDF,
-Lin et al. 2020; mixtures: Zhang et al. 2018). No byte is sent for it, and no model is kept: each says its part as it
-is read.
-
-A client knows its own mix of classes, and its model leans towards it. How far it leans is seen from what it says of all
-pictures together, whose mix the server knows; so its answers can be set right before they count.
+The mean of weights does not predict what the models predict on average. So the server evaluates each uploaded model on
+mixtures of two public images and trains the mean model towards their mean prediction. No byte is sent for it, and no
+model is kept: each predicts as it is read. A client's model leans towards the client's own class mix. Its predictions
+on all pictures, whose mix the server knows, show by how much, so that they can be corrected before they count.
 """
 
 import numpy as np
@@ -20,7 +17,7 @@ from refprotofl.models import SplitModel
 
 
 def mixtures(images: Tensor, count: int, order: np.random.Generator) -> Tensor:
-    """So many pictures (count, channels, H, W) uint8, each a share of one image and the rest of another."""
+    """Return `count` pictures (count, channels, H, W) uint8, each a random convex mix of two images."""
     pairs = torch.from_numpy(order.integers(0, len(images), (2, count)))
     shares = torch.from_numpy(order.random(count, np.float32)).view(-1, 1, 1, 1).to(images.device)
     first, second = (images[rows.to(images.device)].to(torch.float32) for rows in pairs)
@@ -31,10 +28,10 @@ LEAST = 1e-6  # a class that a model all but never names is taken to have this s
 
 
 def balanced(said: Tensor, mix: Tensor) -> Tensor:
-    """Probabilities (count, classes), drawn to those of a model that names classes as often as they are, `mix`.
+    """Return probabilities (count, classes), corrected to those of a model that predicts classes as often as `mix`.
 
-    As by Bayes' rule, with how often it names a class for its prior. Of a class that no picture is of nothing is known:
-    what the model says of it stays.
+    It follows Bayes' rule, with the frequency of its predictions as its prior. Nothing is known of a class without
+    pictures: its probability stays.
     """
     named = said.mean(dim=0).clamp_min(LEAST)
     weighed = said * (mix / named)  # of classes that there are pictures of
@@ -44,19 +41,19 @@ def balanced(said: Tensor, mix: Tensor) -> Tensor:
 
 
 class Lesson:
-    """The pictures of a round, and what was said of them so far."""
+    """The pictures of a round, and the predictions for them so far."""
 
     def __init__(
         self, model: SplitModel, parts: Parts, classes: int, pictures: Tensor, mix: Tensor | None = None
     ) -> None:
-        """`mix`: the share of each class in the pictures, if answers are to be set right by it."""
+        """Take the pictures; `mix` is the share of each class in them, if predictions are to be corrected by it."""
         self._model, self._parts = model, parts
         self._pictures, self._mix = pictures, mix
         self._said = torch.zeros(len(pictures), classes, dtype=torch.float64)
         self._weight = 0.0
 
     def hear(self, vector: Tensor, weight: float) -> None:
-        """One client's model; whose answers are no numbers is not listened to."""
+        """Add one client's predictions, unless they are not finite."""
         self._model.write(self._parts, vector)
         logits = classify(self._model, embed(self._model, self._pictures))[:, : self._said.shape[1]]
         said = logits.to(torch.float64).softmax(dim=1)
@@ -68,11 +65,11 @@ class Lesson:
 
     @property
     def answers(self) -> Tensor:
-        """The probability of each class in each picture, (count, classes)."""
+        """The mean probability of each class in each picture, (count, classes)."""
         return (self._said / max(self._weight, 1e-12)).to(torch.float32)
 
     def loss(self, strength: float) -> Loss:
-        """Cross-entropy of a batch, and of as many pictures, which come in turn, towards what was said of them."""
+        """Return the cross-entropy of a batch, and of as many pictures, in turn, towards their mean predictions."""
         known, answers, start = cross_entropy(self._model), self.answers.to(self._model.device), 0
 
         def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:

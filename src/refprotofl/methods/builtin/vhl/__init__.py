@@ -1,4 +1,4 @@
-"""VHL (Tang et al. 2022): what it may be told, and its virtual classes."""
+"""VHL (Tang et al. 2022): its keys and its virtual classes."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,5 +45,5 @@ class VHL(FedAvg):
 
     @staticmethod
     def extra_outputs(experiment: "Experiment") -> int:
-        """A virtual class for every natural one."""
+        """Return a virtual class for every natural one."""
         return experiment.known_input.num_classes

@@ -1,10 +1,7 @@
-"""The supervised contrastive loss (Khosla et al. 2020).
+"""VHL, virtual homogeneity learning (Tang et al. 2022): FedAvg with a set of noise that all clients have in common.
 
-A labelled set of pure noise, the same wherever it is made from the same seed.
-
-VHL, virtual homogeneity learning (Tang et al. 2022): FedAvg with a set of noise that all clients have in common.
-
-The server is FedAvg's. A virtual class is paired with each natural one; features of both are drawn together.
+The server is FedAvg's. Each natural class is paired with a virtual one, a labelled set of noise that follows from the
+seed, and the features of both are drawn together by the supervised contrastive loss (Khosla et al. 2020).
 """
 
 import itertools
@@ -35,7 +32,7 @@ FAR = -1e9  # the similarity of a row to itself: exp makes it 0, while its gradi
 
 
 def supcon(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Mean over the rows of how unlikely their positives are among all other rows.
+    """Return the supervised contrastive loss: the mean negative log share of a row's positives among all other rows.
 
     `rows` (N, m) have length 1; the positives of a row are the other rows of its label. A row without any counts 0.
     """
@@ -57,7 +54,7 @@ MEAN, STD = 0.5, 0.25  # which virtual images are normalised with
 
 
 def virtual_set(experiment: Experiment, table: Options) -> tuple[Tensor, Tensor]:
-    """Images (N, channels, H, W) uint8 and virtual labels (N,); every client makes the same."""
+    """Return images (N, channels, H, W) uint8 and virtual labels (N,), the same at every client."""
     seen = experiment.known_input
     per_class = table.per_class or (200 if seen.num_classes <= 10 else 50)
     return _virtual_set(experiment.seed, table.generator, seen.num_classes, per_class, seen.shape)
@@ -75,14 +72,14 @@ def _virtual_set(
 
 
 def _gaussian(draw: np.random.Generator, number: int, shape: tuple[int, int, int]) -> Tensor:
-    """Coarse noise around a mean of the class's own, enlarged."""
+    """Return coarse noise around a mean of the class's own, enlarged."""
     mean = _normal(draw, (shape[0], GRID, GRID))
     coarse = mean + SPREAD * _normal(draw, (number, shape[0], GRID, GRID))
     return functional.interpolate(coarse, shape[1:], mode="bilinear", align_corners=False)
 
 
 def _decoded(draw: np.random.Generator, number: int, shape: tuple[int, int, int]) -> Tensor:
-    """What a random convolutional decoder of the class's own makes of noise."""
+    """Return noise decoded by a random convolutional decoder of the class's own."""
     channels, height, width = shape
     decoder = nn.Sequential(
         nn.Linear(LATENTS, 32 * 16),
@@ -108,7 +105,7 @@ def _decoded(draw: np.random.Generator, number: int, shape: tuple[int, int, int]
 
 
 def likeness(images: Tensor) -> Tensor:
-    """Mean squared covariance between different pixels, over a batch (B, channels, H, W)."""
+    """Return the mean squared covariance between different pixels, over a batch (B, channels, H, W)."""
     pixels = images.flatten(1)
     pixels = (pixels - pixels.mean(dim=0)) / len(pixels) ** 0.5  # (B, D)
     # The squares of the (D, D) covariance sum to those of the far smaller (B, B) products.
@@ -120,38 +117,38 @@ def likeness(images: Tensor) -> Tensor:
 def virtual_batches(
     images: Tensor, labels: Tensor, size: int, draw: np.random.Generator, device: torch.device = CPU
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches of inputs and virtual labels, shifted and mirrored at random, through the set in random order."""
+    """Yield endless batches of inputs and virtual labels, randomly shifted and mirrored, in random order."""
     images, labels = images.to(device), labels.to(device)
     while True:
         order = torch.from_numpy(draw.permutation(len(labels))).split(size)
         shifts = torch.cat([draw_shifts(len(rows), images.shape[2:], draw) for rows in order])  # at once for all
-        for rows, places in zip(torch.cat(order).to(device).split(size), shifts.to(device).split(size), strict=True):
-            moved = shifted(images[rows], places)
+        for rows, crops in zip(torch.cat(order).to(device).split(size), shifts.to(device).split(size), strict=True):
+            moved = shifted(images[rows], crops)
             yield (moved.to(torch.float32) / 255 - MEAN) / STD, labels[rows]
 
 
 def draw_shifts(number: int, sides: tuple[int, ...], draw: np.random.Generator) -> Tensor:
-    """Where each crop begins in the bordered image, top and left, and whether it is mirrored: (number, 3)."""
+    """Return where each crop begins in the bordered image, top and left, and whether it is mirrored: (number, 3)."""
     limits = [*(2 * edge + 1 for edge in _edges(sides)), 2]
     return torch.from_numpy(np.stack([draw.integers(0, limit, size=number) for limit in limits], axis=1))
 
 
 def shifted(images: Tensor, shifts: Tensor) -> Tensor:
-    """A crop of each image with an eighth of its side as a black border; `shifts` as `draw_shifts` draws them."""
+    """Return a crop of each image with an eighth of its side as a black border; `shifts` are those of `draw_shifts`."""
     number, _, height, width = images.shape
-    above, beside = _edges((height, width))
-    padded = functional.pad(images, (beside, beside, above, above))
+    above, left = _edges((height, width))
+    padded = functional.pad(images, (left, left, above, above))
     tops, lefts, mirrored = shifts.split(1, dim=1)  # (B, 1) each
-    places = torch.arange(width, device=images.device)
+    across = torch.arange(width, device=images.device)
     rows = tops + torch.arange(height, device=images.device)  # (B, H)
-    columns = lefts + torch.where(mirrored == 1, places.flip(0), places)  # (B, W)
+    columns = lefts + torch.where(mirrored == 1, across.flip(0), across)  # (B, W)
     each = torch.arange(number, device=images.device)[:, None, None]
     cropped = padded[each, :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, channels)
     return cropped.permute(0, 3, 1, 2)
 
 
 def _edges(sides: tuple[int, ...]) -> tuple[int, int]:
-    """How wide the border is above and beside an image: 4 of 32 pixels."""
+    """Return the border's height and width: 4 of 32 pixels."""
     height, width = sides
     return max(1, height // 8), max(1, width // 8)
 
@@ -170,7 +167,7 @@ def virtual_loss(
     num_classes: int,
     aligned_steps: int,
 ) -> Loss:
-    """The loss of one natural batch with the next virtual one; alignment ends after `aligned_steps` batches."""
+    """Return the loss of a natural batch with the next virtual one; alignment ends after `aligned_steps` batches."""
     steps = itertools.count()
 
     def loss(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-// Shows the page's data: text as text, figures through Vega with its interpreter, so that nothing is ever evaluated.
+// Displays the page's data: text as text, figures through Vega with its interpreter, so that nothing is ever evaluated.
 "use strict";
 (() => {
   const LIGHT = {
@@ -12,7 +12,7 @@
     ramp: ["#222b35", "#2a5d85", "#3f8fc4", "#8cccf5"], onshade: "#0b1117",
   };
   const byId = (id) => document.getElementById(id);
-  const views = new Map(); // of each figure that is drawn, by name
+  const views = new Map(); // drawn figures, by name
   const figures = new Map(); // their latest data
   let theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 
@@ -219,21 +219,21 @@
     progress(page.progress);
   }
 
-  function progress(told) {
+  function progress(progress) {
     const place = byId("live");
-    place.hidden = !told;
-    if (!told) return;
-    if (told.waiting) { place.replaceChildren(make("div", { class: "line", role: "status" }, "Waiting for the run to begin.")); return; }
-    const done = told.done ?? told.finished, all = told.rounds ?? told.runs, what = told.rounds ? "round" : "run";
+    place.hidden = !progress;
+    if (!progress) return;
+    if (progress.waiting) { place.replaceChildren(make("div", { class: "line", role: "status" }, "Waiting for the run to start.")); return; }
+    const done = progress.done ?? progress.finished, all = progress.rounds ?? progress.runs, what = progress.rounds ? "round" : "run";
     const bar = make("progress", { max: String(all), value: String(done), "aria-label": `${what} ${done} of ${all}` });
-    const state = told.ended || done === all ? "Finished" : place.dataset.state || "";
+    const state = progress.ended || done === all ? "Finished" : place.dataset.state || "";
     const line = make("div", { class: "line", role: "status" },
-      make("span", { class: `state${state === "Finished" ? " done" : state === "Connection lost" ? " lost" : ""}` }, state || "Under way"),
+      make("span", { class: `state${state === "Finished" ? " done" : state === "Connection lost" ? " lost" : ""}` }, state || "Running"),
       make("span", {}, `${what} ${done} of ${all}`),
-      told.seconds_left ? make("span", {}, `about ${seconds(told.seconds_left)} left`) : null,
-      told.budget ? make("span", {}, `at most ${bytes(told.budget.sent)} of ${bytes(told.budget.allowed)} sent by a client in a round`) : null);
-    const kinds = { "took part": "in", dropped: "out" };
-    const clients = (told.clients || []).map((one) => make("li", { class: kinds[one.state] || "" },
+      progress.seconds_left ? make("span", {}, `about ${seconds(progress.seconds_left)} left`) : null,
+      progress.budget ? make("span", {}, `uplink budget per client and round: ${bytes(progress.budget.allowed)}, largest use ${bytes(progress.budget.sent)}`) : null);
+    const kinds = { "participated": "in", dropped: "out" };
+    const clients = (progress.clients || []).map((one) => make("li", { class: kinds[one.state] || "" },
       `${one.name}: ${one.state}`));
     place.replaceChildren(bar, line, ...(clients.length ? [make("ul", { class: "clients", "aria-label": "Clients in the latest round" }, ...clients)] : []));
   }
@@ -294,7 +294,7 @@
   });
   addEventListener("scroll", () => { byId("tip").hidden = true; }, { passive: true });
 
-  // Live: events tell that there is news, which is then fetched at most once a second.
+  // Live: an event announces new data, which is then fetched at most once per second.
 
   function follow() {
     let due = 0, busy = false, again = false;
@@ -310,7 +310,7 @@
       }
     }
     const news = () => { if (!due) due = setTimeout(() => { due = 0; fetchPage().catch(() => state("Connection lost")); }, 1000); };
-    const state = (text) => { byId("live").dataset.state = text; const line = byId("live").querySelector(".state"); if (line && line.textContent !== "Finished") line.textContent = text || "Under way"; };
+    const state = (text) => { byId("live").dataset.state = text; const line = byId("live").querySelector(".state"); if (line && line.textContent !== "Finished") line.textContent = text || "Running"; };
     const source = new EventSource("events");
     source.onopen = () => { state(""); news(); };
     source.onerror = () => state("Connection lost");

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refprotofl.core.errors import MachineError
-from refprotofl.deploy.status import Absence, Progress, Wait
+from refprotofl.deploy.status import Absence, StatusCallback, Wait
 from refprotofl.experiment import Experiment
 
 NOON = time.mktime((2026, 1, 2, 12, 0, 0, 0, 0, -1))
@@ -20,8 +20,8 @@ def lines() -> list[str]:
 
 
 @pytest.fixture
-def progress(tmp_path: Path, lines: list[str]) -> Progress:
-    return Progress(tmp_path / "state.json", lines.append)
+def progress(tmp_path: Path, lines: list[str]) -> StatusCallback:
+    return StatusCallback(tmp_path / "state.json", lines.append)
 
 
 def state(tmp_path: Path) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def event(round: int, participants: list[int]) -> dict[str, Any]:
 
 
 def test_nodes_that_are_waited_for_are_shown_once_with_the_time(
-    progress: Progress, lines: list[str], tmp_path: Path
+    progress: StatusCallback, lines: list[str], tmp_path: Path
 ) -> None:
     one, two = Wait("node-1 (client 1)", "train", NOON), Wait("node-2 (client 2)", "train", NOON + 61)
     progress.waiting([one])
@@ -49,7 +49,7 @@ def test_nodes_that_are_waited_for_are_shown_once_with_the_time(
 
 
 def test_absent_nodes_are_shown_with_the_reason_until_they_take_part_again(
-    progress: Progress, lines: list[str], tmp_path: Path
+    progress: StatusCallback, lines: list[str], tmp_path: Path
 ) -> None:
     progress.on_start(Experiment(clients=3, rounds=4), tmp_path / "out", 3, 0)
     progress.absent(1, "node-1 (client 1)", 1, "late")
@@ -71,7 +71,7 @@ def test_absent_nodes_are_shown_with_the_reason_until_they_take_part_again(
     ]
 
 
-def test_the_state_file_says_how_far_the_run_is(progress: Progress, lines: list[str], tmp_path: Path) -> None:
+def test_the_state_file_says_how_far_the_run_is(progress: StatusCallback, lines: list[str], tmp_path: Path) -> None:
     progress.on_start(Experiment(clients=3, rounds=4), tmp_path / "out", 3, 2)
     assert state(tmp_path) == {
         "round": 2,
@@ -88,7 +88,7 @@ def test_the_state_file_says_how_far_the_run_is(progress: Progress, lines: list[
 
 
 def test_a_full_disk_does_not_end_the_run(
-    progress: Progress, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    progress: StatusCallback, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*given: object) -> None:
         raise MachineError("The disk is full.")

@@ -1,17 +1,13 @@
-"""A random rotation after which every block of a vector looks Gaussian: random signs, then a Hadamard matrix.
+"""Vectors in a few bits per value: rotated at random, so that every block looks Gaussian, then quantised for that.
 
-The quantiser of Lloyd and Max for a Gaussian of variance 1, from 1 to 8 bits, as constants.
+A block of values is multiplied by random signs and by a Hadamard matrix. The result is close to Gaussian whatever the
+block was, and the quantiser of Lloyd and Max for a Gaussian of variance 1 is close to the best that a scalar one can be
+(Vargaftik et al., DRIVE 2021, EDEN 2022). Larger blocks get more of the bits: each bit is given where it reduces the
+error most, and the rest to the first values of the block that would be next. The allotment follows from the blocks'
+scales, which both sides have, so nothing is sent of it. In the code, the values of 8 bits come first.
 
-Computed anew they might differ in a last bit from machine to machine, and with it what two sides make of one message.
-A test computes them.
-
-Vectors in a few bits a value: rotated at random, so that every block looks Gaussian, then quantised for that.
-
-A block of values is multiplied by random signs and by a Hadamard matrix. What comes out is close to Gaussian whatever
-the block was, and the quantiser of Lloyd and Max for a Gaussian is close to the best that a scalar one can be
-(Vargaftik et al., DRIVE 2021, EDEN 2022). Blocks that are larger get more of the bits: each bit goes where it lessens
-the error most, and what is left goes to the first values of the block that would be next. Which that is follows from
-the blocks' scales, which both sides have, so nothing is sent of it. In the code, the values of 8 bits come first.
+The quantiser's levels, from 1 to 8 bits, are constants: computed anew they might differ in a last bit from machine to
+machine, and with it what two sides make of one message. A test computes them.
 """
 
 import math
@@ -44,38 +40,38 @@ def number_of_blocks(size: int) -> int:
 
 
 def gaussian(at: np.ndarray) -> np.ndarray:
-    """The density of what a rotated block's values are like, its scale being 1."""
+    """Return the density of a rotated block's values, whose scale is 1."""
     return np.asarray(np.exp(-at * at / 2) / math.sqrt(2 * math.pi))
 
 
 def widths(size: int) -> np.ndarray:
-    """Of the blocks; the last one is as short as a power of two can be."""
+    """Return the widths of the blocks (blocks,); the last one is as short as a power of two can be."""
     whole, rest = divmod(size, BLOCK)
     return np.array([BLOCK] * whole + ([1 << (rest - 1).bit_length()] if rest else []), np.int64)
 
 
 def rotated(vector: Tensor, draw: Draw) -> Tensor:
-    """The blocks of a vector (P,), rotated, one after the other: (sum of their widths,) float64."""
+    """Rotate the blocks of a vector (P,), one after the other: (sum of their widths,) float64."""
     signs = _signs(len(vector), draw)
     padded = torch.nn.functional.pad(vector.to(torch.float64), (0, len(signs) - len(vector)))
     return _by_blocks(padded * signs)
 
 
 def unrotated(values: Tensor, size: int, draw: Draw) -> Tensor:
-    """The vector (P,) float32 whose rotated blocks these are."""
+    """Return the vector (P,) float32 whose rotated blocks these are."""
     return (_by_blocks(values) * _signs(size, draw))[:size].to(torch.float32)
 
 
 def root_mean_squares(values: Tensor, size: int) -> Tensor:
-    """Of each of the rotated blocks of a vector of `size`."""
+    """Return the scale of each rotated block of a vector of `size`, (blocks,)."""
     blocks = values.split(widths(size).tolist())
     return torch.stack([block.square().mean().sqrt() for block in blocks]).to(torch.bfloat16)
 
 
 def hadamard(vectors: Tensor) -> Tensor:
-    """Times the orthonormal Hadamard matrix, which is its own inverse; (…, n), n a power of two.
+    """Multiply vectors (…, n) by the orthonormal Hadamard matrix, its own inverse; n is a power of two.
 
-    By sums and differences in a fixed order, so that every machine has the same bits.
+    Sums and differences are taken in a fixed order, so that every machine has the same bits.
     """
     size, half = vectors.shape[-1], 1
     while half < size:
@@ -135,42 +131,42 @@ _POSITIVE = """
 
 _ERRORS = (1.0, 0.36338023, 0.11748185, 0.03454776, 0.00950101, 0.00250467, 0.00064424, 0.00016348, 0.00004119)
 
-# What each further bit takes off the error, in parts of 2**24: times the square of a 16-bit scale that is exact in
+# The error that each further bit removes, in parts of 2**24: times the square of a 16-bit scale that is exact in
 # float64, so that both sides put products of them in the same order.
 GAINS = np.array([round((before - after) * 2**24) for before, after in pairwise(_ERRORS)])
 
 
 @cache
 def levels(bits: int) -> np.ndarray:
-    """What the symbols stand for: the means of the cells between the edges."""
+    """Return the values of the symbols: the means of the cells between the edges."""
     positive = np.array(_POSITIVE.strip().split("\n\n")[bits - 1].split(), np.float64)
     return np.concatenate([-positive[::-1], positive])
 
 
 @cache
 def edges(bits: int) -> np.ndarray:
-    """Half-way between neighbouring levels."""
+    """Return the midpoints of neighbouring levels."""
     return np.asarray((levels(bits)[1:] + levels(bits)[:-1]) / 2)
 
 
 def error(bits: int) -> float:
-    """The mean squared error that is left."""
+    """Return the mean squared error of a quantiser with this many bits."""
     return _ERRORS[bits]
 
 
 def code_bytes(size: int, bits: float) -> int:
-    """Of a vector of `size` with so many bits a value, scales apart."""
+    """Return the length of the code of a vector of `size` with `bits` per value, without scales."""
     return math.ceil(size * bits / 8)
 
 
 def encode_rotated(vector: Tensor, length: int, draw: Draw) -> Coded:
-    """The vector (P,) in a code of `length` bytes."""
+    """Encode the vector (P,) in a code of `length` bytes."""
     turned = rotated(vector, draw)
     scales = root_mean_squares(turned, len(vector))
     values, of_value = turned.numpy(), _of_values(scales, len(vector))
     pieces = [np.zeros(0, np.uint8)]
-    for bits, places in _by_bits(_allot(scales, len(vector), length)):
-        level = np.searchsorted(edges(bits), values[places] / of_value[places]).astype(np.uint8)
+    for bits, indices in _by_bits(_allot(scales, len(vector), length)):
+        level = np.searchsorted(edges(bits), values[indices] / of_value[indices]).astype(np.uint8)
         pieces.append(np.unpackbits(level[:, None], axis=1)[:, -bits:].ravel())
     packed = np.packbits(np.concatenate(pieces))
     code = np.zeros(length, np.uint8)
@@ -179,7 +175,7 @@ def encode_rotated(vector: Tensor, length: int, draw: Draw) -> Coded:
 
 
 def decode_rotated(coded: Coded, size: int, draw: Draw, unbiased: bool = False) -> Tensor:
-    """What the code says, (P,) float32; the code and the scales must be as long as they were made.
+    """Decode a vector (P,) float32; the code and the scales must be as long as they were made.
 
     Its levels are means of cells, nearest to what was coded but shorter; `unbiased` makes up for that (EDEN's scale),
     as far as a block was coded at all.
@@ -187,31 +183,31 @@ def decode_rotated(coded: Coded, size: int, draw: Draw, unbiased: bool = False) 
     raw, start = np.unpackbits(coded.code.numpy()), 0
     of_value = _of_values(coded.scales, size)
     values = np.zeros(len(of_value))
-    for bits, places in _by_bits(_allot(coded.scales, size, len(coded.code))):
-        end = start + len(places) * bits
+    for bits, indices in _by_bits(_allot(coded.scales, size, len(coded.code))):
+        end = start + len(indices) * bits
         level = np.packbits(raw[start:end].reshape(-1, bits), axis=1, bitorder="big").ravel() >> (8 - bits)
         meant = levels(bits) / (1 - error(bits)) if unbiased else levels(bits)
-        values[places], start = of_value[places] * meant[level], end
+        values[indices], start = of_value[indices] * meant[level], end
     return unrotated(torch.from_numpy(values), size, draw)
 
 
 def _of_values(scales: Tensor, size: int) -> NDArray[np.float64]:
-    """The scale of each value's block."""
+    """Return the scale of each value's block, (sum of widths,)."""
     return np.repeat(scales.to(torch.float64).numpy(), widths(size))
 
 
 def _by_bits(bits: NDArray[np.uint8]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Where the values of 8 bits are, of 7 and so on, from the bits of each value (n,)."""
+    """Yield the indices of the values of 8 bits, of 7 and so on, from the bits of each value (n,)."""
     for one in range(MOST_BITS, 0, -1):
-        places = np.flatnonzero(bits == one)
-        if places.size:
-            yield one, places
+        indices = np.flatnonzero(bits == one)
+        if indices.size:
+            yield one, indices
 
 
 def _allot(scales: Tensor, size: int, length: int) -> NDArray[np.uint8]:
-    """Bits of each value within 8 * length in all: block by block to whom a bit takes the most error off.
+    """Return the bits of each value, 8 * length in all: each to the block where it removes the most error.
 
-    Products of whole gains and squared 16-bit scales are exact, and equal ones go by their place: so both sides agree.
+    Products of whole gains and squared 16-bit scales are exact, and ties are broken by the index: both sides agree.
     """
     of_blocks = widths(size)
     wanted = (scales.to(torch.float64).square().numpy()[:, None] * GAINS).ravel()  # falling for each block

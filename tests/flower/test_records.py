@@ -1,4 +1,4 @@
-"""What crosses is read back as it was, and nothing else is taken for it."""
+"""Envelopes are read back unchanged, and other messages are rejected."""
 
 import numpy as np
 import pytest
@@ -66,11 +66,11 @@ def test_objects_that_are_no_message_are_unreadable(content: bytes) -> None:
 
 
 def test_an_array_is_never_built() -> None:
-    """A few bytes of it may stand for any number."""
+    """A few bytes of it may encode any number."""
     message = sent(Envelope({}))
     message.content["payload-0"] = ArrayRecord({"bytes": Array(np.zeros(10, np.uint8))})
     contents = {one: each.deflate() for one, each in get_all_nested_objects(message).items()}
-    with pytest.raises(Unreadable, match="no message of ours has"):
+    with pytest.raises(Unreadable, match="it has records of another kind"):
         inflate(message.object_id, contents)
 
 

@@ -1,0 +1,91 @@
+"""The interface of compressors: how the change of the shared vector goes up, and the broadcast down.
+
+A compressor is written at the client and read at the server, which averages over the participants. Errors are fed
+back by what the server will decode, so both sides always mean the same numbers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refprotofl.core import streams
+from refprotofl.core.state import State
+from refprotofl.experiment.sections import Compress
+from refprotofl.methods.base.broadcast import Downlink
+from refprotofl.methods.base.schema import Fields, ValidatedMessage
+from refprotofl.methods.feedback import Feedback
+from refprotofl.wire import Message
+
+Draw = Callable[[], np.random.Generator]  # the stream of one compressor, client and round, from its start
+
+
+class Compressor(ABC):
+    """The encoding of changes of the shared vector (P,). It has no state: memories belong to the client or the server.
+
+    A new compressor is a module in `methods/compressors/` that defines one subclass; its name is the module's.
+    """
+
+    leaves_zeros: ClassVar[bool] = False  # what the server decodes is 0 where nothing was sent
+    # Why the choice of what is sent reveals a client's data before any noise; empty: it depends on no data.
+    reveals: ClassVar[str] = "it does not declare what its choice of coordinates reveals"
+    notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
+
+    def __init__(self, table: Compress) -> None:
+        self.table = table
+
+    @property
+    def feedback(self) -> Feedback:
+        """The use that is made of the part of a change that is not sent."""
+        return Feedback()
+
+    def stream(self, seed: int, client: int, round: int) -> Draw:
+        """Return a function that opens the stream of what is drawn at random; both sides can open it."""
+        return partial(streams.stream, seed, self.table.name, client=client, round=round)
+
+    # Up
+
+    @abstractmethod
+    def fields(self, size: int) -> Fields:
+        """Return the fields of an encoded vector of `size` values."""
+
+    @abstractmethod
+    def encode(self, vector: Tensor, draw: Draw) -> Message:
+        """Encode a vector (P,)."""
+
+    @abstractmethod
+    def decode(self, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
+        """Decode a message to a vector (P,) of `size` values."""
+
+    def write_update(self, trained: Tensor, received: Tensor, state: State, draw: Draw) -> Message:
+        """Encode the change from `received` to `trained`, both (P,); the client's memory is kept in its `state`."""
+        change, kept = trained - received, state.get("memory")
+        memory = kept if isinstance(kept, Tensor) else torch.zeros_like(change)
+        target = self.feedback.target(change, memory)
+        message = self.encode(target, draw)
+        if self.feedback.client_memory:
+            sent = self.decode(ValidatedMessage(message), len(change), draw)
+            state["memory"] = self.feedback.remember(target, sent, memory)
+        return message
+
+    def read_update(self, message: ValidatedMessage, reference: Tensor, draw: Draw) -> Tensor:
+        """Return how far a client moved its shared vector (P,) from the `reference` (P,)."""
+        return self.decode(message, len(reference), draw)
+
+    # Down
+
+    def step_fields(self) -> Fields:
+        """Return the fields of a step from the last broadcast; none if clients are always sent the whole vector."""
+        return {}
+
+    def decode_step(self, message: ValidatedMessage, size: int) -> Tensor:
+        """Decode the step (P,) from the last broadcast to the new one."""
+        raise NotImplementedError
+
+    def create_downlink(self, clients: int, size: int) -> Downlink | None:
+        """Return the server's side of a compressed broadcast; None: the method has its own."""
+        return None

@@ -1,0 +1,12 @@
+"""Top-k with error feedback (Stich et al. 2018, Karimireddy et al. 2019)."""
+
+from refprotofl.methods.compressors.top_k import TopK
+from refprotofl.methods.feedback import ErrorFeedback
+
+
+class TopKErrorFeedback(TopK):
+    """Sends the k largest values of the change and the memory; what is not sent stays in the memory."""
+
+    @property
+    def feedback(self) -> ErrorFeedback:
+        return ErrorFeedback(self.table.decay)

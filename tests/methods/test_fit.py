@@ -1,0 +1,39 @@
+"""`Client.fit` is the only way in which a method's client trains, and [train] is read in one place."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import refprotofl
+from refprotofl.experiment.sections import Train
+
+METHODS = Path(refprotofl.__file__).parent / "methods"
+SERVERS = {"builtin/centralised/centralised.py", "builtin/thin/server.py"}  # their servers train a whole model
+
+
+def names_imported(path: Path, module: str) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == module]
+    return {alias.name for node in found for alias in node.names}
+
+
+def test_no_method_trains_a_client_but_through_fit() -> None:
+    files = [path for folder in ("builtin", "common") for path in sorted((METHODS / folder).rglob("*.py"))]
+    module = "refprotofl.methods.base.training"
+    looped = {path.relative_to(METHODS).as_posix() for path in files if "train" in names_imported(path, module)}
+    assert looped == SERVERS
+    assert not any("FreshSgd" in names_imported(path, module) for path in files)
+
+
+def test_a_method_replaces_passes_and_rate_and_nothing_else() -> None:
+    table = Train(local_epochs=3, batch_size=16, lr=0.1, momentum=0.5, weight_decay=0.0)
+    assert table.in_round(4) == table
+    assert table.in_round(4, epochs=2) == table.model_copy(update={"local_epochs": 2})
+    assert table.in_round(4, lr=0.02) == table.model_copy(update={"lr": 0.02})
+
+
+@pytest.mark.parametrize(("samples", "batches"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 3)])
+def test_steps_count_the_last_incomplete_batch(samples: int, batches: int) -> None:
+    table = Train(local_epochs=3, batch_size=16)
+    assert (table.steps_per_epoch(samples), table.steps(samples)) == (batches, 3 * batches)
