@@ -91,9 +91,9 @@ def test_each_worker_is_told_its_own_gpu(
     machine(cuda=2)
     federation = replace(load_federation(uneven(), None), device=CUDA)
     site = Site(federation, records={}, folder=tmp_path, data_dir=None, workers=3)
-    told = [json.loads(specification) for specification in worker_specifications(site)]
-    assert [one["device"] for one in told] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert all("device" not in one["experiment"] for one in told)
+    plain = [json.loads(specification) for specification in worker_specifications(site)]
+    assert [one["device"] for one in plain] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert all("device" not in one["experiment"] for one in plain)
 
 
 def test_by_itself_there_is_one_process_for_a_gpu_and_one_for_a_core(
@@ -121,7 +121,7 @@ class CutOff(Callback):
         raise KeyboardInterrupt
 
 
-def test_a_run_may_go_on_elsewhere_and_each_start_tells_where(
+def test_a_run_may_resume_on_another_device_and_each_start_records_it(
     uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -130,8 +130,8 @@ def test_a_run_may_go_on_elsewhere_and_each_start_tells_where(
     monkeypatch.setattr(devices, "choose", lambda asked: {"mps": devices.CPU}[asked])
     monkeypatch.setattr(devices, "describe", lambda device, workers: f"elsewhere, for {workers}")
     run(uneven(device="mps"), out=out, resume=True)
-    told = [(event["event"], event["device"]) for event in read_events(out) if "device" in event]
-    assert told == [("start", "cpu"), ("resume", "elsewhere, for 1")]
+    devices_used = [(event["event"], event["device"]) for event in read_events(out) if "device" in event]
+    assert devices_used == [("start", "cpu"), ("resume", "elsewhere, for 1")]
 
 
 def test_a_watching_person_is_told_of_a_gpu(uneven: Callable[..., Experiment], tmp_path: Path) -> None:
