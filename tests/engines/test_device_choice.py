@@ -58,13 +58,15 @@ def test_auto_is_the_fastest_there_is(
 
 @pytest.mark.parametrize(
     ("cuda", "mps", "asked", "there"),
-    [(0, False, "cuda", "cpu"), (0, True, "cuda", "mps and cpu"), (1, False, "mps", "cuda and cpu")],
+    [(0, False, "cuda", "cpu"), (0, True, "cuda", "mps, cpu"), (1, False, "mps", "cuda, cpu")],
 )
-def test_what_is_not_there_is_refused_with_what_is(
+def test_a_missing_device_is_refused_with_the_available_ones(
     machine: Callable[..., None], cuda: int, mps: bool, asked: str, there: str
 ) -> None:
     machine(cuda, mps)
-    with pytest.raises(InputError, match=rf'device = "{asked}", but torch .* finds none here; there is {there}: '):
+    with pytest.raises(
+        InputError, match=rf'device = "{asked}": torch .* finds no such device here. Available: {there}\. '
+    ):
         devices.choose(asked)
 
 
@@ -74,12 +76,12 @@ def test_a_run_on_a_missing_device_leaves_nothing(uneven: Callable[..., Experime
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_gpus_are_dealt_out_in_turn(machine: Callable[..., None]) -> None:
+def test_several_gpus_are_assigned_in_turn(machine: Callable[..., None]) -> None:
     machine(cuda=2)
-    assert [device.index for device in devices.dealt(CUDA, 5)] == [0, 1, 0, 1, 0]
+    assert [device.index for device in devices.assign_devices(CUDA, 5)] == [0, 1, 0, 1, 0]
     assert devices.describe(CUDA, 1) == "cuda:0 Model 0"
     assert devices.describe(CUDA, 3) == "cuda:0 Model 0, cuda:1 Model 1"
-    assert devices.dealt(devices.CPU, 2) == [devices.CPU] * 2
+    assert devices.assign_devices(devices.CPU, 2) == [devices.CPU] * 2
     assert devices.describe(devices.CPU, 2) == "cpu"
 
 

@@ -8,7 +8,7 @@ import torch
 
 from refprotofl.core import devices
 from refprotofl.core.errors import InputError
-from refprotofl.data.server_data import load_apart, overlaps
+from refprotofl.data.server_data import load_server_data, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
@@ -58,7 +58,7 @@ class Deployment:
         return resolve_apart(experiment, stored)
 
     def set_up(self, experiment: Experiment, device: torch.device, note: Callable[[str], None]) -> Setup:
-        apart = load_apart(experiment, self.data_dir, seen_from(self.folder))
+        apart = load_server_data(experiment, self.data_dir, seen_from(self.folder))
         for sentence in overlaps(apart):
             note(sentence)
         side = server_side(experiment, apart, device)

@@ -6,7 +6,7 @@ from refprotofl.core.devices import CPU
 from refprotofl.core.errors import InputError
 from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
-from refprotofl.data.server_data import Apart
+from refprotofl.data.server_data import ServerData
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
 from refprotofl.federation.models import prepare_models
@@ -17,9 +17,9 @@ from refprotofl.methods.base.schema import class_ids
 from refprotofl.wire import encode
 
 
-def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> ServerSide:
+def server_side(experiment: Experiment, apart: ServerData, device: torch.device) -> ServerSide:
     """Return the server side, with the experiment resolved."""
-    seen = apart.seen or experiment.input
+    seen = apart.input or experiment.input
     if seen is None:
         raise InputError(
             "The format of the nodes' images is unknown: set public.dataset or test.dataset, or the keys of [input] "
@@ -58,7 +58,7 @@ def refuse_impossible(seen: Input) -> None:
         raise InputError(f"input.{key} = {given}: it must be {allowed}.")
 
 
-def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def tested_on(apart: ServerData, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the images and labels that one aggregated model is scored on; none without a test set."""
     if apart.test is None:
         empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
@@ -68,7 +68,7 @@ def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tup
     return torch.from_numpy(apart.test.images[rows]).to(device), torch.from_numpy(labels[rows])
 
 
-def shared_test(apart: Apart, experiment: Experiment) -> bytes:
+def shared_test(apart: ServerData, experiment: Experiment) -> bytes:
     """Return the test set as every node gets it; empty without one."""
     images, labels = tested_on(apart, experiment, CPU)
     if not len(labels):
