@@ -82,7 +82,7 @@ def test_prototypes_and_adapter_are_two_sums_of_a_round() -> None:
 
 
 def test_who_keeps_a_state_is_not_hidden_by_the_draw_but_counts_its_own_rounds_alone() -> None:
-    keys: dict[str, Any] = {"clients": 4, "fraction": 0.5, "method": "fedavg", "privacy": privacy("client", 8.0)}
+    keys: dict[str, Any] = {"clients": 4, "fraction": 0.5, "method": "lg-fedavg", "privacy": privacy("client", 8.0)}
     found = cost(6, None, [2, 4, 3, 3], **keys)  # the backbone is private
     assert found["epsilon"] == pytest.approx(by_hand(4 / (2 * 4.0**2)), rel=1e-9)
 

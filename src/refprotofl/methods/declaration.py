@@ -188,7 +188,7 @@ class Method:
 
     @property
     def reads_share(self) -> bool:
-        """Whether the key `share` has an effect: it has none on a method that declares its parts itself."""
+        """True if the key `share` has an effect; it has none on a method that declares its parts itself."""
         return isinstance(type(self).shared, ByShare)
 
     @property
