@@ -109,7 +109,7 @@ def server(scope: Any, size: int, **compress: Any) -> Server:
     small = scope({"method": "fedavg", "compress": compress})
     feedback = METHODS["fedavg"].feedback(small.experiment)
     made = METHODS["fedavg"].server(ServerContext(small.experiment, small.model, small.parts, feedback=feedback))
-    made.downlink = made.compressor.create_downlink(small.experiment.clients, size) or Downlink()
+    made.downlink = made.compressor.create_downlink(small.experiment.clients, size, 7) or Downlink()
     return made
 
 
@@ -129,10 +129,10 @@ def test_stcs_server_step_by_hand(scope):
     made = server(scope, 3, name="stc", keep=0.67)
     kept = made.downlink
     assert isinstance(kept, TernaryDownlink)
-    first = kept.advance(torch.zeros(3), torch.tensor([4.0, -1, 2]))
+    first = kept.advance(1, torch.zeros(3), torch.tensor([4.0, -1, 2]))
     assert first.tolist() == [3, 0, 3]
     assert kept.residual.tolist() == [1, -1, -1]
-    second = kept.advance(first, first + torch.tensor([0, -3.0, 0]))
+    second = kept.advance(2, first, first + torch.tensor([0, -3.0, 0]))
     assert kept.step.tolist() == [2.5, -2.5, 0]
     assert second.tolist() == [5.5, -2.5, 3]
     assert kept.residual.tolist() == [-1.5, -1.5, -1]
