@@ -15,7 +15,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods import METHODS, Refused
 from refprotofl.methods.base.broadcast import Downlink, LatestChanges
-from refprotofl.methods.base.compressor import Compressor, Draw
+from refprotofl.methods.base.compressor import CompressedDownlink, Compressor, Draw
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, ValidatedMessage, kinds, read_answer
 from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.common import weights
@@ -474,6 +474,7 @@ def test_the_proper_forms_of_those_are_accepted():
 def test_broadcasts_owe_the_rest_where_the_residual_stays_bounded(scope, table, owes):
     """After many steps what the clients hold is as near to the server's own vector as after a few."""
     made = server(scope, 1000, downlink="same", **table)
+    assert isinstance(made.downlink, CompressedDownlink)
     reference = exact = torch.zeros(1000)
     left = []
     for round in range(1, 41):
@@ -481,9 +482,9 @@ def test_broadcasts_owe_the_rest_where_the_residual_stays_bounded(scope, table, 
         exact = exact + move
         reference = made.downlink.advance(round, reference, reference + move)
         left.append(float((exact - reference).norm() / move.norm()))
-    assert bool(made.downlink.state["residual"].any()) == owes
+    assert bool(made.downlink.residual.any()) == owes
     if owes:
-        assert torch.allclose(reference + made.downlink.state["residual"], exact, atol=1e-3)
+        assert torch.allclose(reference + made.downlink.residual, exact, atol=1e-3)
         assert max(left[20:]) < 12
     if table["name"] == "eden":
         assert max(left) < 1.6  # with a: the square of the error is 0.57 (1 + a) of a step's, so a = 0.57 / 0.43

@@ -210,7 +210,7 @@ def _disk(config: NodeConfig) -> Finding:
     there = next(path for path in (config.folder, *config.folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
     fine = free > ROOM and os.access(there, os.W_OK)
-    advice = "" if fine else f"; make room, or name another store (it needs {size(ROOM)} and must be writable)"
+    advice = "" if fine else f"; free space, or name another store (it needs {size(ROOM)} and must be writable)"
     return Finding("disk", fine, f"{size(free)} free for the store {config.folder}{advice}.")
 
 

@@ -50,7 +50,7 @@ class Loaded:
 
 
 class ClientStore:
-    """States by client, each mapped from a file of its own, so that memory does not grow with the number of clients.
+    """States by client, each mapped from its own file, so that memory does not grow with the number of clients.
 
     Any process may load and save any client: `Location` names its files. What training leaves is written as a whole,
     smaller changes as such, until `merge` writes a whole. A client that never changed has no file.
@@ -102,7 +102,7 @@ def prepare_states(folder: Path) -> None:
 
 
 def read_if_here(folder: Path, record: Record) -> State | None:
-    """Return the state that a record names; None if it is on a node of its own."""
+    """Return the state that a record names; None if it is on a node."""
     return None if "node" in record and "file" not in record else read_state(folder, record)
 
 

@@ -1,7 +1,7 @@
 """FedProtoKD (Siddika, Hossen et al. 2025), after its abstract: distillation over public images, with prototypes.
 
 A client sends its logits and embeddings of the public images. The server merges them, trains class prototypes with
-class-wise margins, weighs the images by their distance to their prototype, distils all that into a model of its own,
+class-wise margins, weighs the images by their distance to their prototype, distils them into its own model,
 and sends this model's logits to the clients as targets.
 """
 
