@@ -67,18 +67,18 @@ STEPS: dict[str, str] = {
     "entropy code": ":value-code=entropy",
 }
 
-_ON_WHAT = "Compute differs: mind the columns of local epochs and steps, and server passes, which are not in them"
+_ON_WHAT = "Compute differs between rows: local epochs and steps have columns, the passes of the server are in neither"
 OURS = ("thin", "thin-ablation", "plus")
 REFERENCES = tuple(label for label in BESIDE if label == "FedAvg" or label.startswith("FedAvg, "))  # as they come
 
 
 def our_studies(what: str, scope: Scope) -> list[Study]:
-    """The same runs scored by two protocols, of which the second is on each client's own mix of classes."""
+    """Return the same runs scored by several protocols."""
     if what == "plus":
-        return _studies(what, "The most of RefProtoFL", _plus_rows(), ("personal", "own"), scope)
+        return _studies(what, "From RefProtoFL to refprotofl-plus", _plus_rows(), ("personal", "own"), scope)
     others = BESIDE if what == "thin" else {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()}
-    title = "Thin" if what == "thin" else "Thin without its stones"
-    return _studies(what, title, {"thin": THIN, **others}, ("global", "own"), scope, (_ON_WHAT,))
+    title = "Thin" if what == "thin" else "Ablation of thin"
+    return _studies(what, title, {"thin": THIN, **others}, ("global", "personal", "own"), scope, (_ON_WHAT,))
 
 
 def _plus_rows() -> dict[str, str]:
@@ -94,7 +94,7 @@ def _studies(
     what: str,
     title: str,
     asked: Mapping[str, str],
-    protocols: tuple[str, str],
+    protocols: tuple[str, ...],
     scope: Scope,
     notes: tuple[str, ...] = (),
 ) -> list[Study]:

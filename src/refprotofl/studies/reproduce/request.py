@@ -42,6 +42,7 @@ class Asked:
     out: Path
     against: str = ""  # a row's label
     protocol: str = ""  # what rows are scored by; else what each table has its own for
+    margin: float | None = None  # of non-inferiority, as a share of 1
 
     def grids(self) -> dict[str, Grid]:
         """By the table or figure that they are for; what is wrong is told here, before anything is run."""
@@ -89,6 +90,7 @@ class Asked:
             tuned=tuned,
             chosen_on=self._chosen_on(),
             against=self.against,
+            margin=self.margin,
         )
 
     def _chosen_on(self) -> dict[str, str]:

@@ -337,6 +337,7 @@ class Grid:
     tuned: Tuned = field(default_factory=dict)
     chosen_on: Mapping[str, str] = field(default_factory=dict)  # the data set that a search was on, where it is another
     against: str = ""  # the label of the row that others are paired with, where a study has it and its own is another
+    margin: float | None = None  # of non-inferiority, as a share of 1
 
     @property
     def setting(self) -> Setting:
