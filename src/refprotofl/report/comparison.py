@@ -29,6 +29,7 @@ class Difference:
     paired: Paired
     p_holm: float | None  # corrected for the number of differences in the same family
     verdict: Verdict | None = None  # None without a margin
+    baseline_verdict: Verdict | None = None  # the verdict of the opposite difference
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def against(rows: Sequence[OverSeeds], baseline: str, margin: float | None = Non
         pairs = {row.name: paired(row.values.get(protocol, {}), base.values[protocol]) for row in others}
         known = {name: pair for name, pair in pairs.items() if pair is not None}
         for (name, pair), p_holm in zip(known.items(), holm([pair.p for pair in known.values()]), strict=True):
-            found[name][protocol] = Difference(pair, p_holm, _verdict(pair, margin))
+            found[name][protocol] = _difference(pair, p_holm, margin)
     return [replace(row, against=None if row is base else Against(baseline, found[row.name], margin)) for row in rows]
 
 
@@ -102,14 +103,15 @@ def all_pairs(
     known = {names: pair for names, pair in pairs.items() if pair is not None}
     found = {}
     for ((one, other), pair), p_holm in zip(known.items(), holm([pair.p for pair in known.values()]), strict=True):
-        back = replace(pair, mean=0.0 - pair.mean)  # 0.0 - x is never -0.0
-        found[one, other] = Difference(pair, p_holm, _verdict(pair, margin))
-        found[other, one] = Difference(back, p_holm, _verdict(back, margin))
+        found[one, other] = _difference(pair, p_holm, margin)
+        found[other, one] = _difference(pair.opposite, p_holm, margin)
     return found
 
 
-def _verdict(pair: Paired, margin: float | None) -> Verdict | None:
-    return None if margin is None else verdict(pair, margin)
+def _difference(pair: Paired, p_holm: float | None, margin: float | None) -> Difference:
+    if margin is None:
+        return Difference(pair, p_holm)
+    return Difference(pair, p_holm, verdict(pair, margin), verdict(pair.opposite, margin))
 
 
 def headline(rows: Sequence[OverSeeds]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev, stdev
 from typing import Literal
 
@@ -34,6 +34,11 @@ class Paired:
     def within_noise(self) -> bool | None:
         """Whether the interval contains 0; None without an interval."""
         return None if self.half_width is None else abs(self.mean) <= self.half_width
+
+    @property
+    def opposite(self) -> "Paired":
+        """The difference with the two exchanged."""
+        return replace(self, mean=0.0 - self.mean)  # never -0.0
 
 
 @dataclass(frozen=True)

@@ -210,6 +210,45 @@ def test_every_row_is_set_against_every_other(grid_of: GridOf, run_all: RunAll) 
     )
 
 
+def test_with_a_margin_rows_and_the_baseline_have_verdicts(grid_of: GridOf, run_all: RunAll) -> None:
+    """FedProto is 2 ± 2.48 points above RefProtoFL, FedAvg 2 ± 0.25 below FedProto."""
+    study = standard()
+    grid = grid_of(study, margin=0.01)
+    (read,) = read_study(grid, study, run_all(grid, values), last=3)
+    told = texts(detail(read))["FedProto"]
+    assert told["verdict"] == "not worse by more than the margin"
+    assert told["verdict of RefProtoFL"] == "undecided"
+    assert texts(detail(read))["RefProtoFL"]["verdict"] == "-"
+    assert any(note.startswith("Verdict, by the 95 % interval and a margin of 1 point,") for note in detail(read).notes)
+    (record,) = [one for one in detail(read).records if one["method"] == "FedProto"]
+    assert (record["margin"], record["baseline_verdict"]) == (0.01, "undecided")
+    pairs = {(one["method"], one["against"]): one["verdict"] for one in differences(read).records}
+    assert (pairs["FedProto", "FedAvg"], pairs["FedAvg", "FedProto"]) == ("better", "worse")
+    assert "verdict" not in detail(read_study(grid_of(study), study, run_all(grid, values), last=3)[0]).headings
+
+
+def test_protocols_that_differ_are_columns_and_their_models_are_named(grid_of: GridOf, run_all: RunAll) -> None:
+    (study, *_) = our_studies("thin", Scope(("mnist",), (0.5,), ("thin", "fedpac")))
+    grid = grid_of(study)
+    results = run_all(grid, lambda *_: 0.5)
+    (block,) = study.blocks
+    for row in block.rows:
+        for seed in grid.seeds:
+            told = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
+            told["accuracy"] |= {"own": 0.75} | ({"global": 0.625} if row.label == "thin" else {})
+    (read,) = read_study(grid, study, results, last=3)
+    table = detail(read)
+    assert table.headings[2:5] == ("global", "personal", "own")
+    assert [texts(table)["thin"][one] for one in table.headings[2:5]] == [
+        "62.50 % ± 0.00",
+        "50.00 % ± 0.00",
+        "75.00 % ± 0.00",
+    ]
+    assert [texts(table)["FedPAC"][one] for one in table.headings[2:4]] == ["-", "50.00 % ± 0.00"]
+    (note,) = [note for note in table.notes if note.startswith("Different models")]
+    assert note.endswith("which differs from it in thin")
+
+
 def test_the_user_names_the_row_that_others_are_set_against(grid_of: GridOf, run_all: RunAll) -> None:
     study = standard("mnist", "cifar10")
     grid = grid_of(study, against="FedAvg")

@@ -128,6 +128,7 @@ def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
         "pairs": pair.count if pair else None,
         "margin": known.against.margin if known.against else None,
         "verdict": difference.verdict if difference else None,
+        "baseline_verdict": difference.baseline_verdict if difference else None,
         "last_evaluations": last.mean if last else None,
         "worst_client": known.worst.get(protocol),
         "spread_over_clients": known.client_spread.get(protocol),

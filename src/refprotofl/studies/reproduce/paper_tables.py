@@ -53,7 +53,7 @@ def detail(read: Read) -> Table:
         records=tuple(record(read, row) for row in rows),
         notes=(
             *(*_setting([read]), *_evaluations(read)),
-            *(_family(read), _MARKED, *([] if read.grid.margin is None else [margin_note(read.grid.margin)])),
+            *(_family(read), _MARKED, *_verdicts(read)),
             *(_BYTES, _OF_FEDAVG, *((_OF_REFERENCE,) if study.references else ())),
             *(*study.notes, *_tuning([read]), *((RULE,) if _is_printed(read) else ())),
         ),
@@ -65,7 +65,7 @@ def detail(read: Read) -> Table:
 def _headings(read: Read) -> list[str]:
     return [
         *("method", "shares", read.study.protocol, *_other_protocols(read), "seeds"),
-        *(f"difference to {read.baseline}", *_if_judged(read, "verdict")),
+        *(f"difference to {read.baseline}", *_if_judged(read, "verdict", f"verdict of {read.baseline}")),
         *(
             "last evaluations",
             "worst client",
@@ -107,7 +107,7 @@ def _measured(read: Read, row: Row) -> list[str]:
         *(known.share, with_interval(known.accuracy.get(protocol))),
         *(*(with_interval(known.accuracy.get(one)) for one in _other_protocols(read)), read.count(row)),
         "baseline" if known.against is None else difference(against),
-        *_if_judged(read, against.verdict or "-" if against else "-"),
+        *_if_judged(read, *((against.verdict or "-", against.baseline_verdict or "-") if against else ("-", "-"))),
         with_interval(known.last.get(protocol)),
         percent(known.worst.get(protocol)),
         points(known.client_spread.get(protocol)),
@@ -119,12 +119,17 @@ def _measured(read: Read, row: Row) -> list[str]:
 def _not_run(read: Read, row: Row) -> list[str]:
     """Return the same cells of a row without a finished run."""
     others = ["-"] * len(_other_protocols(read))
-    return ["-", MISSING, *others, read.count(row), *_if_judged(read, "-"), *["-"] * 11]
+    return ["-", MISSING, *others, read.count(row), *_if_judged(read, "-", "-"), *["-"] * 11]
 
 
-def _if_judged(read: Read, cell: str) -> tuple[str, ...]:
-    """Return the cell of the column of verdicts, which is there with a margin."""
-    return () if read.grid.margin is None else (cell,)
+def _if_judged(read: Read, *cells: str) -> tuple[str, ...]:
+    """Return the cells of the columns of verdicts, which are there with a margin."""
+    return () if read.grid.margin is None else cells
+
+
+def _verdicts(read: Read) -> list[str]:
+    opposite = f"The verdict of {read.baseline} is that of the opposite difference: {read.baseline} against the row"
+    return [] if read.grid.margin is None else [margin_note(read.grid.margin), opposite]
 
 
 def _other_protocols(read: Read) -> tuple[str, ...]:
