@@ -38,7 +38,7 @@ def test_a_row_for_the_server_and_for_each_yardstick() -> None:
     report = measure_aggregation(count=3, size=200, keep=0.1, repeats=1)
     assert [row["work"] for row in report.rows] == [
         "server's round",
-        "its checks and gate",
+        "its checks",
         "decoding alone",
         "dense mean",
     ]

@@ -54,7 +54,7 @@ def test_the_conditions_name_machine_and_versions() -> None:
     assert {"platform", "cores", "python", "torch", "refprotofl"} <= conditions().keys()
 
 
-@pytest.mark.skipif(private_bytes() is None, reason="the system does not tell private memory")
+@pytest.mark.skipif(private_bytes() is None, reason="the system does not report private memory")
 def test_memory_that_is_used_and_given_back_is_seen() -> None:
     size = 64_000_000
     with MemoryWatch() as memory:

@@ -85,7 +85,7 @@ def test_steps_and_forward_passes_are_those_of_the_run(
 
 
 def test_the_overhead_is_what_is_neither_training_nor_forward_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(measures: dict[str, Measure], repeats: int, tell: object) -> dict[str, list[float]]:
+    def measured(measures: dict[str, Measure], repeats: int, show_progress: object) -> dict[str, list[float]]:
         for measure in measures.values():
             measure(), measure()
         return {"run": [10.0, 12.0, 30.0], "training": [4.0, 5.0, 10.0], "forward": [5.0, 6.0, 15.0]}
@@ -97,7 +97,7 @@ def test_the_overhead_is_what_is_neither_training_nor_forward_passes(monkeypatch
 
 
 def test_another_methods_overhead_is_refused() -> None:
-    with pytest.raises(InputError, match="refprotofl alone"):
+    with pytest.raises(InputError, match="only measured for refprotofl"):
         overhead.measure_overhead(tiny(method="fedavg"), None, 1)
 
 

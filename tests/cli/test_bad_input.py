@@ -137,7 +137,7 @@ def test_a_data_set_that_is_not_here_and_cannot_be_fetched(refused: Callable[...
 
 
 def test_a_data_folder_that_is_not_there(refused: Callable[..., str]) -> None:
-    refused(2, "run", "--set", "dataset=mnist", "--data", "nowhere", words=("--data nowhere", "no such folder"))
+    refused(2, "run", "--set", "dataset=mnist", "--data", "nowhere", words=("--data nowhere", "folder not found"))
 
 
 @pytest.fixture

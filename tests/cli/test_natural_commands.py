@@ -33,7 +33,7 @@ def test_the_partition_table_names_the_clients(refprotofl: "Command", photos: st
     assert outcome.code == 0, outcome.err
     assert "[red]anna" in outcome.out
     assert "natural: 2 clients of the data set, 1 left out" in outcome.out
-    assert "Left out, with fewer than min-size = 6 samples: eve (" in outcome.err
+    assert "Clients left out, with fewer than min-size = 6 samples: eve (" in outcome.err
     assert Path("it.png").stat().st_size > 1000
 
 

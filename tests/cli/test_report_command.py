@@ -36,7 +36,7 @@ def test_figures_and_links_come_with_it(refprotofl: Command, finished_copy: Path
         (("report", "nowhere"), "Path not found: nowhere"),
         (("report", "."), "is not a run folder and contains none"),
         (("report", "{run}", "--out", "page.pdf"), "the report is an HTML page"),
-        (("report", "{run}", "--link", "pigeon"), "--link pigeon: allowed are wifi, lte, nb-iot, lora"),
+        (("report", "{run}", "--link", "pigeon"), "--link pigeon: allowed: wifi, lte, nb-iot, lora"),
         (("watch", "nowhere"), "Path not found: nowhere"),
         (("watch", "{run}", "--host", "no.such.host.invalid"), "Cannot listen at no.such.host.invalid"),
         (("export-log", ".", "--to", "csv"), "is not a run folder"),

@@ -131,10 +131,10 @@ def test_no_public_set():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"public": {"per-class": 100}}, r"public\.per-class = 100: class 'class 0' has 100 .* take 99 or fewer"),
+        ({"public": {"per-class": 100}}, r"public\.per-class = 100: class 'class 0' has 100 .* use 99 or fewer"),
         ({"public": {}, "train_limit": 80}, r"public\.per-class = 50 \(the default\): .* has 20 .* raise train-limit"),
         ({"public": {"classes": [1, 4]}}, r"public\.classes = \[1, 4\]: there is no class 4, only 0 to 3"),
-        ({"train_limit": 3}, r"train-limit = 3: with 4 classes it must be 4 at least"),
+        ({"train_limit": 3}, r"train-limit = 3: with 4 classes it must be at least 4"),
         ({"clients": 1000}, "clients = 1000"),
     ],
 )

@@ -33,7 +33,7 @@ def test_the_named_folder_comes_before_the_environments(tmp_path, write_idx_set,
 
 
 def test_a_data_folder_that_is_not_there_is_the_users_mistake(tmp_path):
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder not found"):
         load_dataset("mnist", tmp_path / "nowhere")
 
 

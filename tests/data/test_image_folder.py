@@ -83,14 +83,14 @@ def colour_16_bit(path):
         (lambda file: Image.fromarray(np.full((3, 4), 0x8000, np.uint16)).save(file), "has values from 32768 to 32768"),
         (lambda file: Image.fromarray(np.full((3, 4), 70000, np.int32)).save(file, "TIFF"), "to 70000"),
         (lambda file: Image.fromarray(np.full((3, 4), 0.5, np.float32)).save(file, "TIFF"), "values from 0.5"),
-        (colour_16_bit, "has 16 bits a channel"),
-        (lambda file: file.write_bytes(b"P6 1 1 65535\n" + bytes(6)), "has 16 bits a channel"),
+        (colour_16_bit, "has 16 bits per channel"),
+        (lambda file: file.write_bytes(b"P6 1 1 65535\n" + bytes(6)), "has 16 bits per channel"),
     ],
 )
 def test_what_8_bits_do_not_hold_is_refused_as_in_arrays(tmp_path, write, complaint):
     fill(tmp_path)
     write(tmp_path / "cat" / "0.png")
-    with pytest.raises(DataError, match=rf"cat/0\.png .*{complaint}.* Images are held in 8 bits"):
+    with pytest.raises(DataError, match=rf"cat/0\.png .*{complaint}.* Images are stored in 8 bits"):
         load_dataset(str(tmp_path))
 
 
@@ -130,16 +130,16 @@ def test_unreadable_image_is_named(tmp_path):
     [
         (lambda folder: None, "is empty or has no class folders"),
         (lambda folder: save(folder / "0.png"), "is empty or has no class folders"),
-        (lambda folder: fill(folder, ("cat",)), "two classes at least"),
-        (lambda folder: (fill(folder), (folder / "eel").mkdir()), "eel has no images"),
+        (lambda folder: fill(folder, ("cat",)), "at least two classes"),
+        (lambda folder: (fill(folder), (folder / "eel").mkdir()), "eel contains no images"),
         (lambda folder: fill(folder, each=1), "too few images"),
         (lambda folder: fill(folder / "train"), "no folder test"),
-        (lambda folder: (fill(folder), save(folder / "loose.png")), r"loose\.png lies beside folders"),
-        (lambda folder: (fill(folder), save(folder / "cat" / "old" / "1.png")), r"old/1\.png lies deeper than"),
-        (lambda folder: fill(folder / "anna"), r'lies deeper than its class folder .* with partition = "natural"'),
+        (lambda folder: (fill(folder), save(folder / "loose.png")), r"loose\.png is next to folders"),
+        (lambda folder: (fill(folder), save(folder / "cat" / "old" / "1.png")), r"old/1\.png is not directly in"),
+        (lambda folder: fill(folder / "anna"), r'is not directly in its class folder .* with partition = "natural"'),
         (
             lambda folder: (fill(folder / "train"), fill(folder / "test"), save(folder / "loose.png")),
-            r"loose\.png lies beside folders",
+            r"loose\.png is next to folders",
         ),
         (lambda folder: fill(folder / "test"), "no folder train"),
         (

@@ -69,11 +69,11 @@ def test_without_a_split_a_fifth_of_each_clients_classes_is_held_out(tmp_path: P
     ("paths", "complaint"),
     [
         ((), "has no client folders"),
-        (("cat/0.png", "dog/0.png"), r'cat has no class folders\. With partition = "natural" allowed are: FOLDER'),
+        (("cat/0.png", "dog/0.png"), r'cat has no class folders\. Layouts for partition = "natural": FOLDER'),
         (("anna/cat/0.png", "dog/0.png"), "dog has no class folders"),
-        (("anna/cat/deep/0.png",), "lies deeper than its class folder"),
-        (("anna/cat/0.png", "anna/0.png"), r"anna/0\.png lies beside folders"),
-        (("anna/cat/0.png", "0.png"), r"0\.png lies beside folders"),
+        (("anna/cat/deep/0.png",), "is not directly in its class folder"),
+        (("anna/cat/0.png", "anna/0.png"), r"anna/0\.png is next to folders"),
+        (("anna/cat/0.png", "0.png"), r"0\.png is next to folders"),
         (("train/anna/cat/0.png",), "no folder test"),
         (("train/anna/cat/0.png", "train/anna/dog/0.png", "test/eve/cat/0.png"), "test client 'eve' has no training"),
     ],
@@ -90,7 +90,7 @@ def test_a_client_may_lack_a_class_but_not_all(tmp_path: Path) -> None:
     fill(tmp_path, ben={"cat": 5, "dog": 5}, anna={"cat": 0, "dog": 5})
     assert owned(load(tmp_path)) == {"anna": 4, "ben": 8}
     fill(tmp_path, eve={"cat": 0})
-    with pytest.raises(DataError, match="eve has no images in it"):
+    with pytest.raises(DataError, match="eve contains no images"):
         load(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_a_client_array_of_names_in_a_file(tmp_path: Path) -> None:
     ("changes", "complaint"),
     [
         ({"client": np.zeros(12)}, "client has type float64"),
-        ({"client": np.zeros(11, int)}, r"client has shape \(11,\); give one client a sample, shape \(12,\)"),
+        ({"client": np.zeros(11, int)}, r"client has shape \(11,\); give one client per sample, shape \(12,\)"),
         ({"client_test": np.zeros(5, int)}, r"client_test has shape \(5,\)"),
         ({"client": np.array(["a", " "] * 6)}, "empty name"),
         ({"client": None, "client_test": np.zeros(4, int)}, "client_test but no client"),
@@ -136,7 +136,7 @@ def test_client_arrays_that_do_not_do(changes: dict[str, object], complaint: str
 
 
 def test_a_set_without_clients_is_refused() -> None:
-    with pytest.raises(InputError, match="dataset = 'digits' does not tell whose images are whose"):
+    with pytest.raises(InputError, match="dataset = 'digits' does not assign its images to clients"):
         load_dataset("digits", None, 0, NATURAL)
 
 
@@ -173,7 +173,7 @@ def test_who_has_too_little_is_left_out_and_told() -> None:
     (left,) = data.partition_notes.left_out.items()
     assert left[0] == "tiny"
     assert 1 <= left[1] <= 10
-    assert data.notes == (f"Left out, with fewer than min-size = 20 samples: tiny ({left[1]}).",)
+    assert data.notes == (f"Clients left out, with fewer than min-size = 20 samples: tiny ({left[1]}).",)
     assert json.loads(json.dumps(vars(data.partition_notes)))["left_out"] == {"tiny": left[1]}
     with pytest.raises(InputError, match=r"min-size = 64: the largest client, 'big', has 5[0-9] samples"):
         dealt(crowd(), **{"min-size": 64})

@@ -72,7 +72,9 @@ def test_floats_that_8_bits_do_not_hold_are_rounded_and_told():
     data = dataset_from_arrays(arrays(x_train=fine, x_test=fine[:3]), "own")
     assert np.array_equal(data.train_images[:, 0], np.rint(fine * 255))
     (note,) = data.notes
-    assert note == "own: images have more precision than the 8 bits they are held in; they were rounded to 1/255."
+    assert (
+        note == "own: images have more precision than the 8 bits that they are stored in; they were rounded to 1/255."
+    )
 
 
 def test_a_constant_image_does_not_divide_by_zero():
@@ -98,8 +100,8 @@ def test_labels_may_be_names(tmp_path, kind):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"y_train": np.zeros(6, int), "y_test": np.zeros(3, int)}, "two classes at least"),
-        ({"y_train": np.array([-1, 0, 1, 2, 0, 1])}, "go down to -1"),
+        ({"y_train": np.zeros(6, int), "y_test": np.zeros(3, int)}, "at least two classes"),
+        ({"y_train": np.array([-1, 0, 1, 2, 0, 1])}, "the smallest test label is -1|the smallest train label is -1"),
         ({"y_train": np.arange(6) / 2}, "type float64"),
         ({"y_test": np.array([0, 1, 7])}, "test labels 7 do not occur in train"),
         ({"y_test": np.array(["a", "b", "c"])}, "one kind for both"),
@@ -118,12 +120,12 @@ def test_labels_may_be_names(tmp_path, kind):
         ({"x_train": np.full((6, 5, 4), np.nan), "x_test": np.zeros((3, 5, 4))}, "from nan to nan"),
         (
             {"x_train": np.full((6, 5, 4), 40000, np.uint16)},
-            r"from 0 to 40000; .* held in 8 bits: scale them to whole numbers 0\.\.255",
+            r"from 0 to 40000; .* stored in 8 bits: scale them to whole numbers 0\.\.255",
         ),
         ({"x_train": np.full((6, 5, 4), 1.5), "x_test": np.zeros((3, 5, 4))}, "are fractions and run from 0 to 1.5"),
         (
             {"x_train": np.full((6, 5, 4), 99.5), "x_test": np.zeros((3, 5, 4))},
-            r"Floats must lie in 0\.\.1, or be whole",
+            r"Floats must be in 0\.\.1, or be whole",
         ),
         ({"x_train": np.full((6, 5, 4), 0.5)}, "train images are float64 and test images uint8"),
         ({"x_train": np.full((6, 5, 4), "a")}, "type <U1"),
@@ -188,10 +190,10 @@ def test_a_function_gives_a_dataset(own_module):
 @pytest.mark.parametrize(
     ("name", "kind", "complaint"),
     [
-        ("nowhere_to_be_found:load", InputError, "there is no module 'nowhere_to_be_found'"),
+        ("nowhere_to_be_found:load", InputError, "module 'nowhere_to_be_found' not found"),
         ("my_own_data:lod", InputError, "has no 'lod'"),
         ("my_own_data:number", InputError, "is not callable"),
-        ("my_own_data:nothing", DataError, "gave NoneType"),
+        ("my_own_data:nothing", DataError, "returned NoneType"),
         ("my_own_data:fails", DataError, "ZeroDivisionError: division by zero"),
     ],
 )

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "src" / "refprotofl"
 def rooms() -> list[list[str]]:
     """The names in the first column of the table, row by row; a name ending in / is a folder."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    section = text.partition("## Packages\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return [re.findall(r"`([\w/*]+)`", row) for row in rows]
 
 

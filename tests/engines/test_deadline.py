@@ -1,4 +1,4 @@
-"""A client that takes longer than `deadline` stops the run; what was committed stays, and the run can go on."""
+"""A client that takes longer than `deadline` stops the run; committed rounds stay, and the run can be resumed."""
 
 import multiprocessing
 import os

@@ -58,13 +58,15 @@ def test_auto_is_the_fastest_there_is(
 
 @pytest.mark.parametrize(
     ("cuda", "mps", "asked", "there"),
-    [(0, False, "cuda", "cpu"), (0, True, "cuda", "mps and cpu"), (1, False, "mps", "cuda and cpu")],
+    [(0, False, "cuda", "cpu"), (0, True, "cuda", "mps, cpu"), (1, False, "mps", "cuda, cpu")],
 )
-def test_what_is_not_there_is_refused_with_what_is(
+def test_a_missing_device_is_refused_with_the_available_ones(
     machine: Callable[..., None], cuda: int, mps: bool, asked: str, there: str
 ) -> None:
     machine(cuda, mps)
-    with pytest.raises(InputError, match=rf'device = "{asked}", but torch .* finds none here; there is {there}: '):
+    with pytest.raises(
+        InputError, match=rf'device = "{asked}": torch .* finds no such device here. Available: {there}\. '
+    ):
         devices.choose(asked)
 
 
@@ -74,12 +76,12 @@ def test_a_run_on_a_missing_device_leaves_nothing(uneven: Callable[..., Experime
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_gpus_are_dealt_out_in_turn(machine: Callable[..., None]) -> None:
+def test_several_gpus_are_assigned_in_turn(machine: Callable[..., None]) -> None:
     machine(cuda=2)
-    assert [device.index for device in devices.dealt(CUDA, 5)] == [0, 1, 0, 1, 0]
+    assert [device.index for device in devices.assign_devices(CUDA, 5)] == [0, 1, 0, 1, 0]
     assert devices.describe(CUDA, 1) == "cuda:0 Model 0"
     assert devices.describe(CUDA, 3) == "cuda:0 Model 0, cuda:1 Model 1"
-    assert devices.dealt(devices.CPU, 2) == [devices.CPU] * 2
+    assert devices.assign_devices(devices.CPU, 2) == [devices.CPU] * 2
     assert devices.describe(devices.CPU, 2) == "cpu"
 
 
@@ -89,9 +91,9 @@ def test_each_worker_is_told_its_own_gpu(
     machine(cuda=2)
     federation = replace(load_federation(uneven(), None), device=CUDA)
     site = Site(federation, records={}, folder=tmp_path, data_dir=None, workers=3)
-    told = [json.loads(specification) for specification in worker_specifications(site)]
-    assert [one["device"] for one in told] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert all("device" not in one["experiment"] for one in told)
+    plain = [json.loads(specification) for specification in worker_specifications(site)]
+    assert [one["device"] for one in plain] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert all("device" not in one["experiment"] for one in plain)
 
 
 def test_by_itself_there_is_one_process_for_a_gpu_and_one_for_a_core(
@@ -119,7 +121,7 @@ class CutOff(Callback):
         raise KeyboardInterrupt
 
 
-def test_a_run_may_go_on_elsewhere_and_each_start_tells_where(
+def test_a_run_may_resume_on_another_device_and_each_start_records_it(
     uneven: Callable[..., Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
@@ -128,8 +130,8 @@ def test_a_run_may_go_on_elsewhere_and_each_start_tells_where(
     monkeypatch.setattr(devices, "choose", lambda asked: {"mps": devices.CPU}[asked])
     monkeypatch.setattr(devices, "describe", lambda device, workers: f"elsewhere, for {workers}")
     run(uneven(device="mps"), out=out, resume=True)
-    told = [(event["event"], event["device"]) for event in read_events(out) if "device" in event]
-    assert told == [("start", "cpu"), ("resume", "elsewhere, for 1")]
+    devices_used = [(event["event"], event["device"]) for event in read_events(out) if "device" in event]
+    assert devices_used == [("start", "cpu"), ("resume", "elsewhere, for 1")]
 
 
 def test_a_watching_person_is_told_of_a_gpu(uneven: Callable[..., Experiment], tmp_path: Path) -> None:

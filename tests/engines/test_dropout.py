@@ -58,7 +58,7 @@ def test_the_same_clients_are_lost_in_every_engine(tmp_path: Path, patient: Open
 
 @pytest.mark.parametrize("method", ["refprotofl", "fedavg", "fedproto", "fast", "fedpac"])
 def test_lost_is_as_good_as_silent(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run in which nobody is lost, but the same clients fail in the same phases, ends in the same state."""
+    """A run without dropout in which the same clients fail in the same phases, ends in the same state."""
     dropped = run(tiny(method=method), out=tmp_path / "dropped")
     experiment, client = tiny(method=method), METHODS[method].client
     usual = client.answer

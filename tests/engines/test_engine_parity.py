@@ -1,4 +1,4 @@
-"""The result depends on the experiment alone: not on the number of workers, not on who finishes first."""
+"""The result depends on the experiment alone: not on the number of workers or the order in which clients finish."""
 
 import json
 import multiprocessing
@@ -123,7 +123,7 @@ class Killer(Callback):
             os.kill(process.pid, signal.SIGKILL)
 
 
-def test_a_worker_that_dies_ends_the_run_which_can_go_on(
+def test_a_worker_that_dies_ends_the_run_which_can_be_resumed(
     alone: RunResult, uneven: Callable[..., Experiment], tmp_path: Path, patient: OpenEngine
 ) -> None:
     out = tmp_path / "run"

@@ -45,7 +45,7 @@ class Answers(Callback):
 
 
 def own_data(federation: Federation, number: int) -> ClientData:
-    """Copies of one client's own arrays: nothing in them is anybody else's."""
+    """Copies of one client's own arrays, without any other client's."""
     data = federation.data
     rows = data.client_indices[number]
     images, labels = (torch.from_numpy(every[rows]) for every in (data.dataset.train_images, data.dataset.train_labels))
@@ -141,8 +141,8 @@ def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_st
     test = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
     side = build_server_side(experiment, prepare_models(experiment), public=public, test=test)
     engine = Machines(Site(federation, {}, tmp_path, None, 1))
-    told = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]
-    for number, expected in enumerate(told, 1):
+    states = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]
+    for number, expected in enumerate(states, 1):
         clients = draw_cohort(experiment, number)
         side.server.round(Cohort(engine, Ledger(), side.server.kinds, number, clients, Callback().on_message))
         assert {name: digest_value(value)[:16] for name, value in side.server.state.items()} == expected

@@ -65,13 +65,13 @@ def test_not_a_run_folder(tmp_path):
 
 def test_no_committed_round(mlp_run, tmp_path):
     shutil.copy(mlp_run / "experiment.json", tmp_path)
-    with pytest.raises(InputError, match="has no committed round yet"):
+    with pytest.raises(InputError, match="has no committed round"):
         load_trained(tmp_path, 0)
 
 
 @pytest.mark.parametrize("client", [-1, 3])
 def test_a_client_that_is_not_there(mlp_run, client):
-    with pytest.raises(InputError, match=f"There is no client {client} in .*: its clients are 0 to 2"):
+    with pytest.raises(InputError, match=rf"There is no client {client} in .*\. Its clients are 0 to 2"):
         load_trained(mlp_run, client)
 
 

@@ -68,7 +68,7 @@ def test_the_stored_run_knows_its_clients(natural_run: Path, told: Notes) -> Non
     assert len(summary["accuracy_per_client"]["own"]) == 2
     start = read_events(natural_run)[0]
     assert list(start["partition"]["left_out"]) == ["eve"]
-    assert [sentence for sentence in told.told if "Left out" in sentence and "eve" in sentence]
+    assert [sentence for sentence in told.told if "left out" in sentence and "eve" in sentence]
 
 
 def test_it_goes_on_with_the_same_words_and_gives_the_same_with_workers(
@@ -101,9 +101,9 @@ def test_clients_are_found_by_name_number_and_all(natural_run: Path, mlp_run: Pa
     assert find_clients(natural_run, "ben") == find_clients(natural_run, "1") == [1]
     assert find_clients(natural_run, "all") == [0, 1]
     assert find_clients(mlp_run, "2") == [2]
-    with pytest.raises(InputError, match=r"There is no client eve in .*: its clients are 0 to 1, called anna, ben"):
+    with pytest.raises(InputError, match=r"There is no client eve in .*\. Its clients are 0 to 1, called anna, ben"):
         find_clients(natural_run, "eve")
-    with pytest.raises(InputError, match=r"There is no client 3 in .*: its clients are 0 to 2\."):
+    with pytest.raises(InputError, match=r"There is no client 3 in .*\. Its clients are 0 to 2\."):
         find_clients(mlp_run, "3")
 
 
@@ -145,7 +145,7 @@ def test_the_card_names_the_client_and_the_size(natural_run: Path, mlp_run: Path
     export(load_trained(natural_run, 1), tmp_path / "named")
     card = (tmp_path / "named" / "README.md").read_text()
     assert card.startswith("# Image classifier of client 1, ben\n")
-    assert "6 x 6 pixels, 1 channel, 0..255; normalised by the model; brought to this size by `resize = 6` |" in card
+    assert "6 x 6 pixels, 1 channel, 0..255; normalised by the model; resized by `resize = 6` |" in card
     assert "natural over 2 clients" in card
     export(load_trained(mlp_run, 1), tmp_path / "plain")
     assert (tmp_path / "plain" / "README.md").read_text().startswith("# Image classifier of client 1\n")

@@ -152,9 +152,9 @@ def test_json_reads_back(trained, tmp_path):
 
 def test_tables_that_cannot_be_written(trained, tmp_path):
     made = predict(trained, "digits")
-    with pytest.raises(InputError, match="no table format 'xlsx'; it is csv or json"):
+    with pytest.raises(InputError, match=r"Unknown table format 'xlsx'\. Use csv or json"):
         write_predictions(made, "xlsx")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
+    with pytest.raises(InputError, match=r"nowhere not found"):
         write_predictions(made, "csv", tmp_path / "nowhere" / "table.csv")
     with pytest.raises(InputError, match="it is a folder"):
         write_predictions(made, "csv", tmp_path)
@@ -167,32 +167,37 @@ def save_image(path, size=(8, 8)):
 @pytest.mark.parametrize(
     ("name", "prepare", "error", "complaint"),
     [
-        ("none.npy", lambda path: None, InputError, r"There is no file .*none\.npy"),
-        ("none.png", lambda path: None, InputError, r"There is no file .*none\.png"),
-        ("a/b", lambda path: None, InputError, "there is no such file or folder"),
-        ("a.txt", lambda path: path.write_text("x"), InputError, r"this kind of file is not read\. Give a \.npz"),
-        ("a", lambda path: path.mkdir(), InputError, "has no images in it"),
+        ("none.npy", lambda path: None, InputError, r"Path not found: .*none\.npy"),
+        ("none.png", lambda path: None, InputError, r"Path not found: .*none\.png"),
+        ("a/b", lambda path: None, InputError, "path not found in"),
+        (
+            "a.txt",
+            lambda path: path.write_text("x"),
+            InputError,
+            r"this type are not supported\. Give a \.npz",
+        ),
+        ("a", lambda path: path.mkdir(), InputError, "a contains no images"),
         ("a.png", lambda path: path.write_bytes(b"x"), DataError, r"a\.png cannot be read as an image"),
         ("a.npz", lambda path: path.write_bytes(b"x"), DataError, r"a\.npz cannot be read as a numeric array"),
         ("a.npy", lambda path: np.save(path, np.array([{}])), DataError, "Python objects"),
-        ("a.npy", lambda path: np.save(path, np.zeros((0, 8, 8))), InputError, "there are no images in it"),
+        ("a.npy", lambda path: np.save(path, np.zeros((0, 8, 8))), InputError, "contains no images"),
         ("a.npy", lambda path: np.save(path, np.array(["x"])), InputError, "type <U1; use uint8"),
-        ("a.npy", lambda path: np.save(path, np.full((1, 8, 8), 300)), DataError, "must lie in 0..255"),
+        ("a.npy", lambda path: np.save(path, np.full((1, 8, 8), 300)), DataError, "must be in 0..255"),
         ("a.npy", lambda path: np.save(path, np.zeros((8, 8), "u1")), DataError, r"shape \(8, 8\)"),
         (
             "a.npy",
             lambda path: np.save(path, np.zeros((2, 28, 20), "u1")),
             InputError,
-            r"a\.npy: the model takes images of 8 x 8 pixels with 1 channel, but found 20 x 28 pixels with 1 channel",
+            r"a\.npy: its images are 20 x 28 pixels with 1 channel, but the model takes 8 x 8 pixels with 1 channel",
         ),
-        ("a.npy", lambda path: np.save(path, np.zeros((2, 3, 8, 8), "u1")), InputError, "but found .* 3 channels"),
+        ("a.npy", lambda path: np.save(path, np.zeros((2, 3, 8, 8), "u1")), InputError, "its images are .* 3 channels"),
         ("a.npz", lambda path: np.savez(path, a=1, b=2), InputError, "holds a, b; the images must be called x"),
-        ("a.png", lambda path: save_image(path, (9, 8)), InputError, r"a\.png: the model takes .* 9 x 8 pixels"),
+        ("a.png", lambda path: save_image(path, (9, 8)), InputError, r"a\.png: its images are 9 x 8 pixels"),
         (
             "a",
             lambda path: (path.mkdir(), save_image(path / "0.png"), save_image(path / "1.png", (8, 7))),
             InputError,
-            r"1\.png: the model takes images of 8 x 8 .* but found 8 x 7",
+            r"1\.png: its images are 8 x 7 .* but the model takes 8 x 8",
         ),
     ],
 )
@@ -209,7 +214,7 @@ def test_unknown_names_and_classes(trained, digits, colour, tmp_path):
     splits = {f"x_{part}": getattr(digits, f"{part}_images") for part in ("train", "test")}
     splits |= {f"y_{part}": words[getattr(digits, f"{part}_labels")] for part in ("train", "test")}
     np.savez(tmp_path / "words.npz", **splits)
-    with pytest.raises(InputError, match="has a class 'one' that the model does not know; its classes are 0, 1"):
+    with pytest.raises(InputError, match="has a class 'one' that is unknown to the model; its classes are 0, 1"):
         predict(trained, tmp_path / "words.npz")
-    with pytest.raises(InputError, match="the model takes images of 6 x 5 pixels with 3 channels, but found 8 x 8"):
+    with pytest.raises(InputError, match=r"its images are 8 x 8 .* but the model takes 6 x 5 pixels with 3 channels"):
         predict(colour[0], "digits")

@@ -235,4 +235,4 @@ def test_who_stands_out_is_told_by_the_median_of_the_others() -> None:
     assert check_divergence(state, state, {}, norms, 300.0).clients == ()
     assert (
         check_divergence(state, state, {}, {("train", "shared"): {0: 1.0, 3: 700.0}}, 2.0).clients == ()
-    )  # two tell nothing
+    )  # two are too few

@@ -1,4 +1,4 @@
-"""A long run takes no more memory, handles or time to go on with than a short one.
+"""A long run takes no more memory, handles or time to resume than a short one.
 
 40 rounds of 4 clients by default; 300 rounds of 30 clients, also in worker processes, with REFPROTOFL_FAULTS=full, as
 `make test-faults` has it.
@@ -68,7 +68,7 @@ def test_memory_handles_and_events_stay_flat(tmp_path: Path, workers: int) -> No
     assert max(gauge.memory[-warm:]) - max(gauge.memory[:warm]) < 30_000_000
     lengths = [len(line) for line in (folder / "events.jsonl").read_bytes().splitlines() if b'"event": "round"' in line]
     assert len(lengths) == ROUNDS
-    scored = lengths[9::10]  # those that tell of an evaluation, too
+    scored = lengths[9::10]  # those with an evaluation
     assert max(scored) - min(scored) < 500
     assert max(lengths[1:]) < 2200 + 150 * CLIENTS
     assert len(list((folder / "checkpoint" / "clients").iterdir())) == 3 * CLIENTS  # keep-checkpoints

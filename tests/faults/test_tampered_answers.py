@@ -1,4 +1,4 @@
-"""Whatever one client answers costs nobody else anything: every method, verb and field, tampered with.
+"""A tampered answer costs no other client its turn: every method, verb and field.
 
 A twentieth of the cases by default; all of them with REFPROTOFL_FAULTS=full, which `make test-faults` sets.
 """
@@ -123,7 +123,7 @@ def experiment(method: str) -> Experiment:
 
 @pytest.fixture(autouse=True)
 def _pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What FedPCL asks for: a backbone that nobody trains."""
+    """A backbone that is not trained, as FedPCL needs it."""
     (tmp_path / "frozen_and_tampered.py").write_text(FROZEN)
     monkeypatch.chdir(tmp_path)
 
@@ -190,15 +190,15 @@ def _check(
     silent: Callable[[str, str], RunResult],
     out: Path,
 ) -> None:
-    told = f"{method}, {verb}, {case}"
+    case_name = f"{method}, {verb}, {case}"
     try:
         finished = run(experiment(method), out=out, engine=tampering(verb, with_message(change)))
     except RunError as problem:
-        raise AssertionError(f"{told} stopped the run: {problem}") from problem
+        raise AssertionError(f"{case_name} stopped the run: {problem}") from problem
     failures = [event for event in read_events(out) if event["event"] == "client-failed"]
-    assert {event["client"] for event in failures} <= {CULPRIT}, told
+    assert {event["client"] for event in failures} <= {CULPRIT}, case_name
     refused = {event["round"] for event in failures}
     if refused == {1, 2} and case != "lost":  # who says that its store is lost is believed, and sent everything anew
-        assert finished.summary["state_digest"] == silent(method, verb).summary["state_digest"], told
+        assert finished.summary["state_digest"] == silent(method, verb).summary["state_digest"], case_name
     for value in finished.summary["accuracy"].values():
-        assert value is None or 0 <= value <= 1, told
+        assert value is None or 0 <= value <= 1, case_name

@@ -215,7 +215,7 @@ def test_different_backbones_under_a_method_of_ones_own(module, simulate):
         ("Other = 1", "has no 'Own'"),
         ("Own = 1", "is not callable"),
         ("def Own(): pass", "is not a class; docs/add-a-method.md shows how"),
-        ("import nowhere_at_all", "there is no module 'nowhere_at_all'"),
+        ("import nowhere_at_all", "module 'nowhere_at_all' not found"),
         ("1 / 0", "importing it failed with ZeroDivisionError"),
         ("class Own: pass", "has no attribute 'server', which must be its Server class"),
         ("class Own: server = 3", "its server 3 is not a subclass of refprotofl.methods.Server"),

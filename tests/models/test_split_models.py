@@ -254,10 +254,10 @@ def test_a_backbone_of_ones_own_is_used_as_it_is(own: str) -> None:
         ("needs_two", r"own_backbones:needs_two\(\(1, 8, 8\)\) failed with TypeError: .*depth"),
         ("not_a_module", r"returned function; it must return a torch.nn.Module"),
         ("wrong_input", r"fails on images of shape \(2, 1, 8, 8\): RuntimeError"),
-        ("picture", r"must map \(2, 1, 8, 8\) to \(2, width\); it gave \(2, 1, 8, 8\)"),
-        ("loses_a_sample", r"must map \(2, 1, 8, 8\) to \(2, width\); it gave \(128,\)"),
-        ("pair", r"must map \(2, 1, 8, 8\) to \(2, width\); it gave tuple"),
-        ("whole", r"must return floating-point features; it gave torch.int64"),
+        ("picture", r"must map \(2, 1, 8, 8\) to \(2, width\); it returned \(2, 1, 8, 8\)"),
+        ("loses_a_sample", r"must map \(2, 1, 8, 8\) to \(2, width\); it returned \(128,\)"),
+        ("pair", r"must map \(2, 1, 8, 8\) to \(2, width\); it returned tuple"),
+        ("whole", r"must return floating-point features; it returned torch.int64"),
         ("value", r"own_backbones:value' is not callable"),
         ("missing", r"the module 'own_backbones' has no 'missing'"),
     ],
@@ -269,7 +269,7 @@ def test_what_is_wrong_with_a_backbone_is_told_before_anything_is_trained(own: s
 
 
 def test_a_module_that_is_missing_or_broken_is_told(own: str) -> None:
-    with pytest.raises(InputError, match="there is no module 'own_nowhere', looked in"):
+    with pytest.raises(InputError, match="module 'own_nowhere' not found"):
         build_model(experiment(name="own_nowhere:net"))
     with pytest.raises(InputError, match="importing it failed with ZeroDivisionError: division by zero"):
         build_model(experiment(name="own_broken:net"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refprotofl.experiment import Experiment
-from refprotofl.privacy.accounting import ORDERS, Spent, in_cell, sentence
+from refprotofl.privacy.accounting import ORDERS, Spent, epsilon_cell, epsilon_sentence
 from refprotofl.privacy.mechanisms import create_mechanism
 
 DELTA = 1e-5
@@ -99,15 +99,15 @@ def test_few_drawn_clients_hide_each_other_where_they_keep_nothing() -> None:
 def test_without_noise_there_is_no_bound_and_no_number() -> None:
     found = cost(1, method="local", privacy=privacy("sample", 0.0))
     assert found["epsilon"] is None
-    assert in_cell(found) == "no bound"
-    assert "no guarantee" in sentence(found)
+    assert epsilon_cell(found) == "no bound"
+    assert "no guarantee" in epsilon_sentence(found)
 
 
 def test_an_epsilon_never_stands_without_unit_delta_and_relation() -> None:
     found = cost(7, [60] * 10, method="local", privacy=privacy("sample", 3.0))
-    assert sentence(found) == (
+    assert epsilon_sentence(found) == (
         f"Privacy: epsilon {found['epsilon']:.3g} (of the median client {found['epsilon']:.3g}) over 7 rounds, by "
         "sample of the client with the largest, at delta 1e-05, zero-out-one (one sample exchanged for one that adds "
         "nothing)"
     )
-    assert in_cell(found).endswith("(sample)")
+    assert epsilon_cell(found).endswith("(sample)")

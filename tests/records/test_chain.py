@@ -109,7 +109,7 @@ def test_a_resume_does_not_make_an_edited_line_one_of_ours(cut_off: Path, tiny: 
         verify(cut_off)
 
 
-@pytest.mark.parametrize("name", ["run", "origin", "initial", "chain", "told"])
+@pytest.mark.parametrize("name", ["run", "origin", "initial", "chain", "events_size"])
 def test_a_manifest_without_one_of_its_entries_is_refused(finished_copy: Path, name: str) -> None:
     manifest = read_manifest(finished_copy / "checkpoint")
     del manifest[name]

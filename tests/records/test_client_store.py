@@ -1,4 +1,4 @@
-"""The clients' private states on disk: any process goes on where another left off, and memory does not grow."""
+"""The clients' private states on disk: any process continues where another stopped, and memory does not grow."""
 
 import os
 from pathlib import Path

@@ -81,7 +81,7 @@ def test_a_method_that_depends_on_the_number_of_rounds_is_refused(
     tiny: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     finished = run(tiny(method="fedproc", rounds=1), out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"planned for rounds = 1 .* 'fedproc' does in a round depends"):
+    with pytest.raises(InputError, match=r"planned for rounds = 1 .* each round of method = 'fedproc' depends"):
         run(tiny(method="fedproc", rounds=2), out=tmp_path / "run", resume=True)
     again = run(tiny(method="fedproc", rounds=1), out=tmp_path / "run", resume=True)
     assert again.summary == finished.summary

@@ -102,7 +102,7 @@ def test_a_run_goes_back_and_comes_to_the_same_end(
     assert rounds(copy, "events.1.jsonl") == list(range(to + 1, ROUNDS + 1))
     told = [event for event in read_events(copy) if event["event"] == "rollback"]
     assert [(event["round"], event["before"], event["events"]) for event in told] == [(to, ROUNDS, "events.1.jsonl")]
-    assert f"from round {to}, not {ROUNDS}" in notes.told[-1]
+    assert f"after round {to}, not {ROUNDS}" in notes.told[-1]
 
 
 def test_going_back_twice_leaves_both_pasts(copy: Path, long: RunResult, tiny: Callable[..., Experiment]) -> None:
@@ -200,7 +200,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     (told,) = [event for event in read_events(copy) if event["event"] == "rollback"]
     assert (told["round"], told["before"]) == (4, 5)
     assert "safetensors" in told["reason"]
-    assert "from round 4, not 5" in notes.told[-1]
+    assert "after round 4, not 5" in notes.told[-1]
 
 
 def test_two_damaged_checkpoints_fall_back_to_the_third(

@@ -151,8 +151,8 @@ def sparse(indices: list[int], values: list[float], size: int) -> Sparse:
     [
         (sparse([2, 1], [1.0, 1.0], 4), "strictly ascending"),
         (sparse([1, 1], [1.0, 1.0], 4), "strictly ascending"),
-        (sparse([1, 4], [1.0, 1.0], 4), r"must lie in \[0, 4\)"),
-        (sparse([-1, 2], [1.0, 1.0], 4), r"must lie in \[0, 4\)"),
+        (sparse([1, 4], [1.0, 1.0], 4), r"must be in \[0, 4\)"),
+        (sparse([-1, 2], [1.0, 1.0], 4), r"must be in \[0, 4\)"),
         (sparse([1, 2], [1.0], 4), "2 indices and 1 values"),
         (sparse([], [], -1), "size of a Sparse"),
         (sparse([], [], (1 << 40) + 1), "size of a Sparse"),
@@ -179,9 +179,9 @@ def test_encode_names_the_field_and_the_fault(value: object, sentence: str) -> N
 
 
 def test_encode_refuses_what_is_no_message() -> None:
-    with pytest.raises(WireError, match="a dict, not a list"):
+    with pytest.raises(WireError, match="a dict, not list"):
         encode([1])  # type: ignore[arg-type]
-    with pytest.raises(WireError, match="a text, not 3"):
+    with pytest.raises(WireError, match="a string, not 3"):
         encode({3: 1})  # type: ignore[dict-item]
-    with pytest.raises(WireError, match="not as a str"):
+    with pytest.raises(WireError, match="must be bytes, not str"):
         decode("text")  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ MALFORMED = {
     "a tensor of too many dimensions": (entry(b"\x00\x41" + b"\x01" * 65 + bytes(4)), "65 dimensions"),
     "a shape that overflows": (entry(b"\x00\x03" + 2 * varint(1 << 62) + b"\x00"), "too large"),
     "padding in packed booleans": (entry(b"\x09\x01\x03\xff"), "padding"),
-    "a truth value of two": (entry(b"\x19\x08\x02\x00\xe8\x01\x02"), "neither 0 nor 1"),
+    "a boolean of two": (entry(b"\x19\x08\x02\x00\xe8\x01\x02"), "neither 0 nor 1"),
     "a sparse size beyond the limit": (sparse_entry(b"\x00", size=(1 << 40) + 1), "size of a Sparse"),
     "more indices than coordinates": (
         sparse_entry(b"\x09\x00", values=bytes(9)),
@@ -58,7 +58,7 @@ MALFORMED = {
     "fewer values than indices": (sparse_entry(b"\x02\x00\xe8", values=b"\x01"), "truncated"),
     "a sparse NaN": (entry(b"\x10\x08\x08" + 7 * bytes(4) + NAN32), "NaN or infinite"),
     "an unknown index code": (sparse_entry(b"\x02\x10\xe8"), "unknown index code 16"),
-    "padding in the index code": (sparse_entry(b"\x02\x00\xe9"), "bits behind the end"),
+    "padding in the index code": (sparse_entry(b"\x02\x00\xe9"), "bits after the end"),
     "an index code cut short": (sparse_entry(b"\x02\x00", values=b""), "truncated"),
     "an index code without its ones": (sparse_entry(b"\x02\x00\x00"), "ends early"),
     "an index beyond the end": (sparse_entry(b"\x02\x00\xc9\x00"), "outside of the tensor"),

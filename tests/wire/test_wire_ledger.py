@@ -145,7 +145,7 @@ def test_a_restored_ledger_goes_on_where_it_was(before: list[dict[str, Any]], af
     "damage", [{"uplink": {}}, {"one_off": None}, {"evaluation": {"payload_bytes": -1, "messages": 0}}]
 )
 def test_damaged_totals_are_refused(damage: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="totals to go on from"):
+    with pytest.raises(WireError, match="totals to continue"):
         Ledger.restore({**Ledger().totals(), **damage})
 
 

@@ -1,8 +1,8 @@
-"""What a round's masked uploads cost the server, on one core, one after the other as they come.
+"""The cost of a round's masked uploads at the server, on one core, one after the other.
 
-The real server is asked for a round over the real cohort; only the clients are replayed: each answers at once with
-bytes that were encoded before. So everything that the server does for an upload is in the time: decoding, the ledger,
-digests, checks, Eq. (7), and the gate before the commit. What the checks and the gate take of it stands beside.
+The real server runs a round over the real cohort; only the clients are replayed: each answers at once with bytes that
+were encoded before. So the time has everything that the server does for an upload: decoding, the ledger, digests,
+checks, Eq. (7), and the divergence check before the commit. The checks are also measured alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.bench.measuring import MemoryWatch, Report, Tell, alternate, ratio, silent, timed
+from refprotofl.bench.measuring import MemoryWatch, Report, ShowProgress, alternate, ratio, silent, timed
 from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream
@@ -29,14 +29,14 @@ from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.wire import Ledger, Message, Sparse, decode, encode
 
 CLASSES = 10
-DISTINCT = 50  # uploads that are made; more of them are these over again
+DISTINCT = 50  # uploads that are made; more of them repeat these
 LEAST_SIZE = 2 * CLASSES + 2
 ROW = 512  # coordinates that move alike, as a row of the feature layer does
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One client's masked update: as the server gets it, and as it was."""
+    """One client's masked update, encoded and as tensors."""
 
     data: bytes
     values: Tensor  # (d,)
@@ -44,7 +44,7 @@ class Upload:
 
 
 class ReplayEngine:
-    """An engine whose clients have their answers ready."""
+    """An engine that replays prepared answers."""
 
     info = EngineInfo()
 
@@ -56,7 +56,7 @@ class ReplayEngine:
             yield Result(self._uploads[client % len(self._uploads)].data)
 
     def discard(self, client: int) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is kept."""
 
     def explain(self, client: int) -> str:
         return ""
@@ -65,14 +65,14 @@ class ReplayEngine:
         return {}
 
     def committed(self, round: int, oldest: int) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is kept."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def make_uploads(size: int, keep: float, count: int) -> list[Upload]:
-    """Some rows move more than others, so that the masks are as uneven as real ones."""
+    """Make uploads in which some rows move more than others, so that masks are as uneven as real ones."""
     uploads = []
     for client in range(count):
         generator = stream(0, "bench-upload", client=client)
@@ -85,14 +85,14 @@ def make_uploads(size: int, keep: float, count: int) -> list[Upload]:
 
 
 def make_server(clients: int, size: int, keep: float) -> RefProtoServer:
-    """A server with an adapter of `size` zeros, and with clients that have joined: client i with i % 7 + 1 samples."""
+    """Make a server with an adapter of `size` zeros and joined clients: client i with i % 7 + 1 samples."""
     if size < LEAST_SIZE:
-        raise InputError(f"--size {size}: the smallest adapter that is measured has {LEAST_SIZE} parameters.")
-    seen = {"class-names": [str(name) for name in range(CLASSES)], "shape": [1, 1, 1], "mean": [0.0], "std": [1.0]}
+        raise InputError(f"--size {size}: use at least {LEAST_SIZE} parameters, the smallest adapter.")
+    input = {"class-names": [str(name) for name in range(CLASSES)], "shape": [1, 1, 1], "mean": [0.0], "std": [1.0]}
     experiment = Experiment.parse(
         {
             "clients": clients,
-            "input": seen,
+            "input": input,
             "model": {"embedding": 1},
             "refprotofl": {"keep": keep, "erpa": False},
         }
@@ -106,11 +106,11 @@ def make_server(clients: int, size: int, keep: float) -> RefProtoServer:
 
 
 def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
-    """One round with an upload from every client."""
+    """Run one round with an upload from every client."""
     clients = range(server.experiment.clients)
 
     def unwatched(direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
-        """Nobody looks at the messages."""
+        """Ignore the message."""
 
     cohort = Cohort(ReplayEngine(uploads), Ledger(), server.counted_as, 1, clients, unwatched)
     before = dict(server.state)
@@ -120,7 +120,7 @@ def serve(server: RefProtoServer, uploads: Sequence[Upload]) -> None:
 
 
 def check(server: RefProtoServer, answers: Sequence[Message]) -> None:
-    """What trusting nobody takes of a round: each answer by its declaration and its size, and the state at the end."""
+    """Run the checks of a round alone: each answer by its schema and its norms, and the state at the end."""
     norms: Norms = {}
     for client in range(server.experiment.clients):
         answer = answers[client % len(answers)]
@@ -131,14 +131,16 @@ def check(server: RefProtoServer, answers: Sequence[Message]) -> None:
 
 
 def dense_mean(uploads: Sequence[Upload], count: int) -> Tensor:
-    """The least that averaging takes: float32 vectors (d,) that lie in memory, added up."""
+    """Average float32 vectors (d,) in memory: the minimum that averaging costs."""
     total = torch.zeros_like(uploads[0].values)
     for client in range(count):
         total += uploads[client % len(uploads)].values
     return total / count
 
 
-def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: Tell = silent) -> Report:
+def measure_aggregation(
+    count: int, size: int, keep: float, repeats: int, show_progress: ShowProgress = silent
+) -> Report:
     with one_compute_thread():
         uploads = make_uploads(size, keep, min(count, DISTINCT))
 
@@ -152,11 +154,11 @@ def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: 
         answers = [decode(upload.data) for upload in uploads]
         measures = {
             "server's round": timed(serve_all),
-            "its checks and gate": timed(lambda: check(make_server(count, size, keep), answers)),
+            "its checks": timed(lambda: check(make_server(count, size, keep), answers)),
             "decoding alone": timed(decode_all),
             "dense mean": timed(lambda: dense_mean(uploads, count)),
         }
-        found = alternate(measures, repeats, tell)
+        found = alternate(measures, repeats, show_progress)
         with MemoryWatch() as memory:
             serve_all()
     megabytes = sum(len(uploads[client % len(uploads)].data) for client in range(count)) / 1e6
@@ -166,7 +168,7 @@ def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: 
             "work": name,
             "cpu_s": median(times),
             "ms_per_upload": 1000 * median(times) / count,
-            "mb_per_s": megabytes / median(times) if name not in ("dense mean", "its checks and gate") else None,
+            "mb_per_s": megabytes / median(times) if name not in ("dense mean", "its checks") else None,
             "times_the_dense_mean": ratio(times, found["dense mean"]),
             "extra_mb": extra if name == "server's round" else None,
         }
@@ -174,6 +176,6 @@ def measure_aggregation(count: int, size: int, keep: float, repeats: int, tell: 
     ]
     notes = [
         f"{counted(count, 'upload')}, {len(uploads)} of them distinct, of {keep:.0%} of {size:,} parameters: "
-        f"{1000 * megabytes / count:.1f} kB each. extra MB: private memory above that before the round, highest seen."
+        f"{1000 * megabytes / count:.1f} kB each. extra MB: peak private memory above that before the round."
     ]
     return Report("A round's masked uploads at the server, one core", rows, notes)

@@ -33,12 +33,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class CodedMask:
-    """One mask: what its indices take, in bytes, and how long coding them takes, in milliseconds."""
+    """One mask: the bytes of its indices, and the milliseconds to code them."""
 
     name: str
     size: int
     marked: int
-    bound_bytes: float  # log2 C(size, marked) / 8: the least that a uniformly random mask can take
+    bound_bytes: float  # log2 C(size, marked) / 8: the minimum for a uniformly random mask
     code_bytes: int
     ratio: float | None  # code_bytes / bound_bytes; None where the bound is zero
     variant: str
@@ -49,7 +49,7 @@ class CodedMask:
 
 
 def code_table(masks: Mapping[str, Mask], repeats: int = 5) -> list[CodedMask]:
-    """A row for each mask; times are medians of `repeats`."""
+    """Return a row for each mask; times are medians of `repeats`."""
     return [_measure_mask(name, mask, repeats) for name, mask in masks.items()]
 
 
@@ -58,7 +58,7 @@ def uniform_masks(
     shares: Sequence[float] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5),
     seed: int = 0,
 ) -> dict[str, Mask]:
-    """Masks with a share of all coordinates marked at random."""
+    """Return masks with a share of all coordinates marked at random."""
     masks: dict[str, Mask] = {}
     for size in sizes:
         for share in shares:
@@ -70,7 +70,7 @@ def uniform_masks(
 
 
 def bound_bytes(size: int, marked: int) -> float:
-    """log2 of the number of masks with so many marks, in bytes."""
+    """Return log2 of the number of masks with this many marks, in bytes."""
     nats = math.lgamma(size + 1) - math.lgamma(marked + 1) - math.lgamma(size - marked + 1)
     return max(nats, 0.0) / math.log(2) / 8
 
@@ -98,7 +98,7 @@ def _measure_mask(name: str, mask: Mask, repeats: int) -> CodedMask:
 
 
 def timed_result(work: Callable[[], _Result], repeats: int) -> tuple[_Result, float]:
-    """What the work returns, and the median of its times in milliseconds."""
+    """Return the result of the work, and the median of its times in milliseconds."""
     times = []
     for _ in range(max(repeats, 1)):
         start = time.perf_counter()
@@ -124,7 +124,7 @@ class MaskWatcher(Callback):
 
 
 def masks_of_run(experiment: Experiment, data: Path | None, rounds: int) -> dict[str, Mask]:
-    """Of the first three clients after some rounds, for several shares kept."""
+    """Return the masks of the first three clients after some rounds, for several shares kept."""
     masks = {}
     for share in MASK_SHARES:
         table = experiment.refprotofl.model_copy(update={"keep": share, "uplink_budget": None})
@@ -139,7 +139,7 @@ def masks_of_run(experiment: Experiment, data: Path | None, rounds: int) -> dict
 
 @dataclass(frozen=True)
 class CodedValues:
-    """One kind of upload: bits a value, and how long coding them takes, in milliseconds."""
+    """One kind of upload: bits per value, and the milliseconds to code them."""
 
     name: str
     values: int
@@ -177,7 +177,7 @@ VALUE_VARIANTS: Mapping[str, Sequence[str]] = {
 
 
 def values_of_run(experiment: Experiment, data: Path | None) -> dict[str, Tensor]:
-    """What the first client sends up in the last round, by field."""
+    """Return the values that the first client sends in the last round, by field."""
     callback = ValueWatcher()
     with tempfile.TemporaryDirectory() as folder:
         run(experiment, out=Path(folder) / "run", data=data, callback=callback)
@@ -203,7 +203,7 @@ CLIENTS = 3
 
 
 class ChangeWatcher(Callback):
-    """Keeps how the first clients' weights moved, by client and round."""
+    """Keeps the changes of the first clients' weights, by client and round."""
 
     def __init__(self) -> None:
         self.changes: dict[int, list[Tensor]] = {client: [] for client in range(CLIENTS)}
@@ -212,16 +212,16 @@ class ChangeWatcher(Callback):
     def on_message(self, direction: str, phase: str, client: int, round: int, data: bytes, purpose: str) -> None:
         if phase != "train" or client not in self.changes:
             return
-        told = decode(data)["shared"]
-        assert isinstance(told, Tensor)
+        shared = decode(data)["shared"]
+        assert isinstance(shared, Tensor)
         if direction == "down":
-            self._begun[client] = told.clone()
+            self._begun[client] = shared.clone()
         else:
-            self.changes[client].append(told - self._begun[client])
+            self.changes[client].append(shared - self._begun[client])
 
 
 def changes_of_run(experiment: Experiment, data: Path | None) -> list[list[Tensor]]:
-    """Of FedAvg's clients, one after the other: how the whole model moved in each round."""
+    """Return the changes of the whole model in each round, by client of FedAvg."""
     callback = ChangeWatcher()
     with tempfile.TemporaryDirectory() as folder:
         run(experiment, out=Path(folder) / "run", data=data, callback=callback)
@@ -229,10 +229,10 @@ def changes_of_run(experiment: Experiment, data: Path | None) -> list[list[Tenso
 
 
 def measure_codes(changes: Sequence[Sequence[Tensor]], bits: Sequence[float] = BITS) -> Report:
-    """A row for each rate and round; what a code leaves out is owed, and comes on top of the next change."""
+    """Return a row for each rate and round; with error feedback, the coding error is added to the next change."""
     rows: list[Row] = []
     for rate in bits:
-        left = {name: [_left_out(name, one, rate) for one in changes] for name in CODES}
+        left = {name: [_coding_errors(name, one, rate) for one in changes] for name in CODES}
         for number in range(min(map(len, changes))):
             shares = {name: mean(each[number] for each in clients) for name, clients in left.items()}
             rows.append({"bits": rate, "round": number + 1, **shares})
@@ -242,20 +242,20 @@ def measure_codes(changes: Sequence[Sequence[Tensor]], bits: Sequence[float] = B
         _, decode_ms = timed_result(partial(code.decode, coded, len(vector), draw, False), 3)
         times.append(f"{name} {encode_ms:.0f} and {decode_ms:.0f}")
     size = f"Means over {len(changes)} clients of FedAvg with {len(vector):,} weights."
-    spent = f"Milliseconds to encode and to decode at one bit a weight: {', '.join(times)}."
-    return Report("Share of the squared norm that a code leaves out", rows, (size, spent))
+    spent = f"Milliseconds to encode and to decode at 1 bit per weight: {', '.join(times)}."
+    return Report("Coding error as a share of the squared norm", rows, (size, spent))
 
 
-def _left_out(name: str, changes: Sequence[Tensor], rate: float) -> list[float]:
-    code, owed, shares = CODES[name], torch.zeros_like(changes[0]), []
+def _coding_errors(name: str, changes: Sequence[Tensor], rate: float) -> list[float]:
+    code, residual, shares = CODES[name], torch.zeros_like(changes[0]), []
     for number, change in enumerate(changes):
-        vector, draw = change + owed, partial(stream, 0, "bench", round=number)
-        said = code.decode(code.encode(vector, _length(name, len(vector), rate), draw), len(vector), draw, False)
-        owed = vector - said
-        shares.append(float(owed.square().sum() / vector.square().sum()))
+        vector, draw = change + residual, partial(stream, 0, "bench", round=number)
+        decoded = code.decode(code.encode(vector, _length(name, len(vector), rate), draw), len(vector), draw, False)
+        residual = vector - decoded
+        shares.append(float(residual.square().sum() / vector.square().sum()))
     return shares
 
 
 def _length(name: str, size: int, rate: float) -> int:
-    """Of a code that takes as many bytes as the others, scales included."""
+    """Return the length of a code that takes as many bytes as the others, scales included."""
     return code_bytes(size, rate) + 2 * (number_of_blocks(size) - CODES[name].scales(size))

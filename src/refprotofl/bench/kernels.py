@@ -1,7 +1,7 @@
-"""`model.kernel = "fast"` beside `plain`: the figures of the table in `models/kernels.py`, measured again.
+"""`model.kernel = "fast"` compared with `plain`: the figures of the table in `models/kernels.py`, measured again.
 
 For each model, in turn in one process and in CPU time: a training step and a forward pass of both kernels with the
-package's optimiser, and the same step in eager PyTorch: the plain model with `torch.optim.SGD` as it comes.
+package's optimiser, and the same step in eager PyTorch: the plain model with `torch.optim.SGD` by its defaults.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.bench.measuring import Report, Row, Tell, alternate, ratio, silent, timed
+from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, ratio, silent, timed
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
@@ -31,19 +31,19 @@ def measure_kernels(
     models: Sequence[tuple[str, ...]] = tuple(FAST),
     shapes: Sequence[Shape] = SHAPES,
     repeats: int = 5,
-    tell: Tell = silent,
+    show_progress: ShowProgress = silent,
 ) -> Report:
-    """A row for each model (a key of the table) and image shape; ratios above 1 say that `fast` is faster."""
+    """Measure each model (a key of the table) and image shape; with ratios above 1, `fast` is faster."""
     with one_compute_thread():
-        rows = [measure_kernel(model, shape, repeats, tell) for model in models for shape in shapes]
+        rows = [measure_kernel(model, shape, repeats, show_progress) for model in models for shape in shapes]
     notes = (
-        "training and forward: time of plain / time of fast; eager: the same training step with torch.optim.SGD as it "
-        "comes / time of fast; medians over the passes, CPU time, one thread.",
+        "training and forward: time of plain / time of fast; eager: the same training step with torch.optim.SGD by its "
+        "defaults / time of fast; medians over the passes, CPU time, one thread.",
     )
-    return Report("model.kernel: fast beside plain", rows, notes)
+    return Report("model.kernel: fast compared with plain", rows, notes)
 
 
-def measure_kernel(model: tuple[str, ...], shape: Shape, repeats: int, tell: Tell = silent) -> Row:
+def measure_kernel(model: tuple[str, ...], shape: Shape, repeats: int, show_progress: ShowProgress = silent) -> Row:
     plain, fast = (experiment_of(model, shape, kernel) for kernel in ("plain", "fast"))
     train = plain.train
     images, labels = _samples(shape, FORWARD_BATCH)
@@ -57,7 +57,7 @@ def measure_kernel(model: tuple[str, ...], shape: Shape, repeats: int, tell: Tel
         "fast forward": timed(lambda: embed(quick, images)),
     }
     label, size = " ".join(model), "x".join(map(str, shape))
-    found = alternate(measures, repeats, lambda progress: tell(f"{label}, {size}: {progress}"))
+    found = alternate(measures, repeats, lambda progress: show_progress(f"{label}, {size}: {progress}"))
     measured = FAST[model]
     return {
         "model": label,
@@ -72,17 +72,19 @@ def measure_kernel(model: tuple[str, ...], shape: Shape, repeats: int, tell: Tel
     }
 
 
-def measure_layouts(name: str, shapes: Sequence[Shape] = SHAPES, repeats: int = 5, tell: Tell = silent) -> Report:
-    """A training step of one's own backbone in both memory layouts; above 1 channels-last is faster."""
+def measure_layouts(
+    name: str, shapes: Sequence[Shape] = SHAPES, repeats: int = 5, show_progress: ShowProgress = silent
+) -> Report:
+    """Measure a training step of a user's backbone in both memory layouts; above 1, channels-last is faster."""
     with one_compute_thread():
-        rows = [measure_layout(name, shape, repeats, tell) for shape in shapes]
+        rows = [measure_layout(name, shape, repeats, show_progress) for shape in shapes]
     gain = min(float(str(row["training"])) for row in rows)
     faster = f"Add --set model.layout=channels-last: it is {gain:.2f} times as fast. Results repeat within a layout."
     title = f"model.layout of {name}: as-is over channels-last"
     return Report(title, rows, (faster if gain > WORTH_IT else "Leave model.layout as it is.",))
 
 
-def measure_layout(name: str, shape: Shape, repeats: int, tell: Tell = silent) -> Row:
+def measure_layout(name: str, shape: Shape, repeats: int, show_progress: ShowProgress = silent) -> Row:
     tables = {layout: {"name": name, "layout": layout} for layout in ("as-is", "channels-last")}
     experiments = {layout: _experiment(table, shape) for layout, table in tables.items()}
     models = {layout: build_model(experiment) for layout, experiment in experiments.items()}
@@ -93,7 +95,7 @@ def measure_layout(name: str, shape: Shape, repeats: int, tell: Tell = silent) -
         for layout, model in models.items()
     }
     size = "x".join(map(str, shape))
-    found = alternate(steps, repeats, lambda progress: tell(f"{name}, {size}: {progress}"))
+    found = alternate(steps, repeats, lambda progress: show_progress(f"{name}, {size}: {progress}"))
     return {
         "model": name,
         "images": size,
@@ -104,7 +106,7 @@ def measure_layout(name: str, shape: Shape, repeats: int, tell: Tell = silent) -
 
 
 def experiment_of(model: tuple[str, ...], shape: Shape, kernel: str) -> Experiment:
-    """The experiment that names a row of the table: (name, norm) or (name, stem, norm)."""
+    """Return the experiment for a row of the table: (name, norm) or (name, stem, norm)."""
     table: dict[str, Any] = {"name": model[0], "norm": model[-1], "kernel": kernel}
     if len(model) == 3:
         table["stem"] = model[1]
@@ -114,12 +116,12 @@ def experiment_of(model: tuple[str, ...], shape: Shape, kernel: str) -> Experime
 def _experiment(table: dict[str, Any], shape: Shape) -> Experiment:
     channels = shape[0]
     names = [str(number) for number in range(CLASSES)]
-    seen = {"class-names": names, "shape": shape, "mean": [0.5] * channels, "std": [0.25] * channels}
-    return Experiment.parse({"model": table, "input": seen})
+    input = {"class-names": names, "shape": shape, "mean": [0.5] * channels, "std": [0.25] * channels}
+    return Experiment.parse({"model": table, "input": input})
 
 
 def _samples(shape: Shape, count: int) -> tuple[Tensor, Tensor]:
-    """Noise: what a layer costs does not depend on its values."""
+    """Return noise: the cost of a layer does not depend on its values."""
     generator = stream(0, "bench-kernels")
     images = generator.integers(0, 256, (count, *shape)).astype("uint8")
     return torch.from_numpy(images), torch.from_numpy(generator.integers(0, CLASSES, count))

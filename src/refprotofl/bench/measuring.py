@@ -1,7 +1,4 @@
-"""What all measurements share: taking turns, ratios, the conditions, and the table that comes out.
-
-A process's own memory while it works.
-"""
+"""Tools of all measurements: alternation, ratios, conditions, reports, and a process's own memory."""
 
 import os
 import threading
@@ -14,15 +11,15 @@ from typing import Self
 
 from refprotofl.records.machine import describe_machine
 
-Measure = Callable[[], float]  # does its work and tells what it took, in seconds
+Measure = Callable[[], float]  # does its work and returns the seconds that it took
 Clock = Callable[[], float]
-Tell = Callable[[str], None]
+ShowProgress = Callable[[str], None]
 Row = dict[str, str | int | float | bool | None]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark found: rows with the same keys, and sentences on how to read them."""
+    """The result of a benchmark: rows with the same keys, and notes on how to read them."""
 
     title: str
     rows: Sequence[Row]
@@ -30,17 +27,19 @@ class Report:
 
 
 def silent(progress: str) -> None:
-    """Tells nobody."""
+    """Ignore progress."""
 
 
-def alternate(measures: Mapping[str, Measure], repeats: int, tell: Tell = silent) -> dict[str, list[float]]:
-    """Each measurement once a pass, so that a machine that slows down slows them all; every other pass backwards.
+def alternate(
+    measures: Mapping[str, Measure], repeats: int, show_progress: ShowProgress = silent
+) -> dict[str, list[float]]:
+    """Take each measurement once per pass, so that a slower machine slows them all; every other pass backwards.
 
-    A pass before the first is thrown away: what happens once in a process, such as an import, is not measured.
+    A pass before the first is discarded: what happens once in a process, such as an import, is not measured.
     """
     found: dict[str, list[float]] = {name: [] for name in measures}
     for turn in range(repeats + 1):
-        tell(f"pass {turn} of {repeats}" if turn else "a pass to warm up")
+        show_progress(f"pass {turn} of {repeats}" if turn else "a pass to warm up")
         for name in list(measures)[:: 1 if turn % 2 else -1]:
             seconds = measures[name]()
             if turn:
@@ -49,7 +48,7 @@ def alternate(measures: Mapping[str, Measure], repeats: int, tell: Tell = silent
 
 
 def timed(work: Callable[[], object], clock: Clock = time.process_time) -> Measure:
-    """The work's own time: CPU time of the whole process unless another clock is given."""
+    """Return a measurement of work: CPU time of the whole process unless another clock is given."""
 
     def measure() -> float:
         begin = clock()
@@ -60,12 +59,12 @@ def timed(work: Callable[[], object], clock: Clock = time.process_time) -> Measu
 
 
 def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Of each pass: both of a pass met the same machine."""
+    """Return the quotient of each pass, whose measurements had the same conditions."""
     return [one / other for one, other in zip(above, below, strict=True)]
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """The median over the passes."""
+    """Return the median quotient over the passes."""
     return median(quotients(above, below))
 
 
@@ -74,16 +73,16 @@ def spread(values: Sequence[float]) -> str:
 
 
 def conditions() -> dict[str, str | int | float]:
-    """The machine, the versions, and how busy it was (1 is one busy core)."""
+    """Return the machine, the versions, and the load (1 is one busy core)."""
     load = {"load": round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
     return {**describe_machine(), **load}
 
 
-INTERVAL = 0.01  # seconds between looks: a look takes some 50 microseconds
+INTERVAL = 0.01  # seconds between readings: a reading takes about 50 microseconds
 
 
 def private_bytes() -> int | None:
-    """Memory that is this process's alone, files mapped into it apart; None where the system does not tell."""
+    """Return this process's private memory without mapped files; None where the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -93,7 +92,7 @@ def private_bytes() -> int | None:
 
 
 class MemoryWatch:
-    """Looks at `private_bytes` again and again while its block runs: `before` it, and the `highest` seen in it."""
+    """Polls `private_bytes` while its block runs: the value `before` it, and the `highest` in it."""
 
     def __init__(self) -> None:
         self.before: int | None = None
@@ -114,7 +113,7 @@ class MemoryWatch:
         self._note()
 
     def lap(self) -> int | None:
-        """The highest so far; from here on it is looked for anew."""
+        """Return the highest value so far, and start anew."""
         self._note()
         seen, self.highest = self.highest, None
         self._note()

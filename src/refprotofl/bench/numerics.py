@@ -1,4 +1,4 @@
-"""The price of portable numerics: CPU time of the same rounds with AVX2 kernels over that with the fastest ones.
+"""The cost of portable numerics: CPU time of the same rounds with AVX2 kernels over that with the fastest ones.
 
 The kernels are chosen once per process, so every measurement is a process of its own. It reports the CPU time of the
 rounds alone, without imports, data and models.
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from refprotofl.bench.measuring import Report, Row, Tell, alternate, quotients, silent, spread
+from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread
 from refprotofl.core.errors import RunError
 from refprotofl.core.numerics import VARIABLES
 from refprotofl.experiment import Experiment
@@ -22,7 +22,7 @@ from refprotofl.experiment import Experiment
 CHILD = "from refprotofl.bench.numerics import measure_here; measure_here()"
 MKL = "MKL_CBWR"
 
-# By name: the key `numerics` and what else is set in the environment.
+# By name: the key `numerics` and further environment variables.
 KINDS: dict[str, tuple[str, dict[str, str]]] = {
     "native": ("native", {}),
     "portable": ("portable", {}),
@@ -30,8 +30,10 @@ KINDS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def measure_numerics(experiments: Sequence[Experiment], data: Path | None, repeats: int, tell: Tell = silent) -> Report:
-    rows = [row for experiment in experiments for row in _measure(experiment, data, repeats, tell)]
+def measure_numerics(
+    experiments: Sequence[Experiment], data: Path | None, repeats: int, show_progress: ShowProgress = silent
+) -> Report:
+    rows = [row for experiment in experiments for row in _measure(experiment, data, repeats, show_progress)]
     notes = (
         "CPU seconds of a run's rounds in one process, medians; ratio: over native in the same pass, the median over "
         "the passes. Every measurement is a new process.",
@@ -40,7 +42,7 @@ def measure_numerics(experiments: Sequence[Experiment], data: Path | None, repea
     return Report("CPU time by numerics", rows, notes)
 
 
-def _measure(experiment: Experiment, data: Path | None, repeats: int, tell: Tell) -> list[Row]:
+def _measure(experiment: Experiment, data: Path | None, repeats: int, show_progress: ShowProgress) -> list[Row]:
     name, found = str(experiment.model.name), dict[str, dict[str, str]]()
 
     def measure(kind: str) -> float:
@@ -54,7 +56,7 @@ def _measure(experiment: Experiment, data: Path | None, repeats: int, tell: Tell
         return float(measured["cpu"])
 
     times = alternate(
-        {kind: partial(measure, kind) for kind in KINDS}, repeats, lambda progress: tell(f"{name}: {progress}")
+        {kind: partial(measure, kind) for kind in KINDS}, repeats, lambda progress: show_progress(f"{name}: {progress}")
     )
     ratios = {kind: quotients(seconds, times["native"]) for kind, seconds in times.items()}
     return [
@@ -71,7 +73,7 @@ def _measure(experiment: Experiment, data: Path | None, repeats: int, tell: Tell
 
 
 def _in_new_process(experiment: Experiment, data: Path | None, environment: dict[str, str]) -> dict[str, Any]:
-    """Without what limits this process: the child sets what its experiment asks for."""
+    """Measure in a child process without this process's limits: the child sets those of its experiment."""
     asked = {"experiment": experiment.asked(), "data": None if data is None else str(data)}
     clean = {name: value for name, value in os.environ.items() if name not in {*VARIABLES, MKL}}
     ended = subprocess.run(
@@ -88,7 +90,7 @@ def _in_new_process(experiment: Experiment, data: Path | None, environment: dict
 
 
 def measure_here() -> None:
-    """Run the experiment on standard input in this process and print what its rounds took."""
+    """Run the experiment on standard input in this process and print the time of its rounds."""
     from refprotofl.bench.timed_runs import clocked_run
     from refprotofl.core import numerics
 

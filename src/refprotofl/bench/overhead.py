@@ -1,17 +1,13 @@
-"""Images to measure on: shaped like Fashion-MNIST, made on the spot, so that no benchmark waits for a download.
+"""The overhead of a run: its CPU time over a bare PyTorch loop with the same model, samples and steps.
 
-The yardstick of `bench overhead`: what a run has to compute, done by the plainest loop there is.
+Three things are measured in turn in one process, in CPU time of the whole process: `run`, the rounds of a run, from the
+first request to the last commit on disk (set-up, which loads data and builds models, is shown separately); `training`,
+the bare loop; `forward`, bare forward passes over the images that the method needs prototypes of and over the test
+images of each evaluation. The overhead is (run - forward) / training: everything else, be it the alignment loss,
+messages, selection, aggregation, digests or files, counts against the run.
 
-Somebody who looks on at a run: the live page's process, and one that reads it as a browser does.
-
-What a run costs beside its training: CPU time over a bare PyTorch loop with the same model, samples and steps.
-
-Three things are measured in turn in one process, in CPU time of the whole process:
-`run`, the rounds of a run in this process, from the first request to the last commit on disk (loading data and
-building models are set-up, shown apart); `training`, the bare loop; `forward`, bare forward passes over the images
-that the method needs prototypes of and over the test images of each evaluation.
-The overhead is (run - forward) / training: whatever is neither, be it the alignment loss, messages, selection,
-aggregation, digests or files, counts against the run.
+The images are synthetic and shaped like Fashion-MNIST, so that no benchmark waits for a download. With `watched`, the
+live page is served and read during the run.
 """
 
 import multiprocessing
@@ -29,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.bench.measuring import Report, Row, Tell, alternate, quotients, silent, spread, timed
+from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread, timed
 from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core.errors import InputError
 from refprotofl.core.process import one_compute_thread
@@ -62,7 +58,7 @@ def many_images() -> Dataset:
 
 
 def make_images(samples: int, tests: int = TESTS) -> Dataset:
-    """A coarse pattern for each class under noise: a model learns it, and its losses stay finite."""
+    """Make images with a coarse pattern for each class under noise: a model learns them, and losses stay finite."""
     generator = stream(0, "synthetic-images")
     coarse = generator.integers(0, 128, (CLASSES, 1, 7, 7), dtype=np.uint8)
     patterns = coarse.repeat(SIDE // 7, axis=2).repeat(SIDE // 7, axis=3)  # (C, 1, 28, 28)
@@ -80,7 +76,7 @@ def make_images(samples: int, tests: int = TESTS) -> Dataset:
 
 @dataclass(frozen=True)
 class Work:
-    """All that the rounds of a RefProtoFL run compute with a model."""
+    """All computations of a RefProtoFL run's rounds with a model."""
 
     images: Tensor  # (N, channels, H, W) uint8
     labels: Tensor  # (N,)
@@ -101,7 +97,7 @@ class Work:
 
 
 def work_of(federation: Federation) -> Work:
-    """The same clients, samples and batches, in the same order, as the run of this experiment."""
+    """Return the clients, samples and batches of this experiment's run, in the same order."""
     experiment, data = federation.experiment, federation.data
     images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
     public, tests = torch.from_numpy(data.public_images), torch.from_numpy(data.test_images)
@@ -132,13 +128,13 @@ def uploads_prototypes(experiment: Experiment, round: int) -> bool:
 
 
 def uncovered(data: FederatedData, client: int) -> Tensor:
-    """Rows of the client's samples whose class has no public images: their prototypes are the client's own."""
+    """Return rows of the client's samples whose class has no public images: their prototypes are the client's own."""
     rows = data.client_indices[client]
     return torch.from_numpy(rows[~np.isin(data.dataset.train_labels[rows], data.public_classes)])
 
 
 def train_plainly(model: SplitModel, images: Tensor, labels: Tensor, batches: Iterable[Tensor], table: Train) -> None:
-    """Mean cross-entropy down by SGD over these batches, with a fresh optimiser."""
+    """Minimise the mean cross-entropy by SGD over these batches, with a fresh optimiser."""
     optimiser = torch.optim.SGD(
         model.parameters(), lr=table.lr, momentum=table.momentum, weight_decay=table.weight_decay, fused=True
     )
@@ -158,32 +154,32 @@ def forward_plainly(model: SplitModel, images: Tensor) -> None:
         model(model.prepare(batch))
 
 
-PATIENCE = 120.0  # seconds until the page is there
+PATIENCE = 120.0  # seconds until the page is served
 
 
 @contextmanager
-def looked_on(folder: Path) -> Iterator[Begun]:
-    """Gives what waits until the page is being read, to be called when the rounds are about to begin."""
+def watched_page(folder: Path) -> Iterator[Begun]:
+    """Serve and read the live page of a run; yield a function that waits until the page is being read."""
     context = multiprocessing.get_context("spawn")
     reading = context.Event()
-    beside = BackgroundServer(folder)
-    reader = context.Process(target=look, args=(beside.address, reading), daemon=True)
+    server = BackgroundServer(folder)
+    reader = context.Process(target=read_page, args=(server.address, reading), daemon=True)
     reader.start()
     try:
         yield lambda: _await(reading)
     finally:
         reader.terminate()
         reader.join()
-        beside.close()
+        server.close()
 
 
 def _await(reading: Event) -> None:
     if not reading.wait(PATIENCE):
-        raise TimeoutError("the page is not there")
+        raise TimeoutError("the live page is not served")
 
 
-def look(address: str, reading: Event) -> None:
-    """Follows the events, and fetches the page's data at most once a second, as page.js does."""
+def read_page(address: str, reading: Event) -> None:
+    """Follow the events, and fetch the page's data at most once per second, as page.js does."""
     with suppress(OSError):
         urllib.request.urlopen(address, timeout=PATIENCE).read()
         with urllib.request.urlopen(f"{address}events", timeout=PATIENCE) as events:
@@ -197,8 +193,8 @@ def look(address: str, reading: Event) -> None:
 
 TARGETS = {"cnn": 1.10, "resnet18": 1.05}
 
-# Two clients: with a thousand samples each, as each of ten has in the preset `small`; and with half of what each of ten
-# has in the preset `paper`.
+# Two clients: with a thousand samples each, as each of ten has in the preset `small`; and with half as many as each of
+# ten has in the preset `paper`.
 MODELS = {
     "cnn": ("model.name=cnn", "train-limit=2500", "rounds=2"),
     "resnet18": ("model.name=resnet18", "train-limit=6500", "rounds=1"),
@@ -215,28 +211,32 @@ SETTINGS = (
 
 
 def measure_overheads(
-    experiments: list[Experiment], data: Path | None, repeats: int, tell: Tell = silent, watched: bool = False
+    experiments: list[Experiment],
+    data: Path | None,
+    repeats: int,
+    show_progress: ShowProgress = silent,
+    watched: bool = False,
 ) -> Report:
-    """`watched`: the run is also done while somebody looks on, in turn with the others."""
-    rows = [measure_overhead(experiment, data, repeats, tell, watched) for experiment in experiments]
+    """Measure the overhead of each experiment; with `watched`, also that of runs with a live page that is read."""
+    rows = [measure_overhead(experiment, data, repeats, show_progress, watched) for experiment in experiments]
     notes = [
         "overhead = (run - forward) / training, the median over the passes; CPU seconds are medians; set-up is "
-        "wall clock, and not in the run.",
+        "wall-clock time and not part of the run.",
     ]
     if watched:
         notes.append(
             "watched: the same rounds while another process serves the live page and a third one reads it; CPU seconds "
-            "of the run's own process, and wall clock, over those without them."
+            "of the run's own process, and wall-clock time, over those without them."
         )
-    return Report("A run beside a bare PyTorch loop, CPU time", rows, tuple(notes))
+    return Report("A run compared with a bare PyTorch loop, CPU time", rows, tuple(notes))
 
 
 def measure_overhead(
-    experiment: Experiment, data: Path | None, repeats: int, tell: Tell = silent, watched: bool = False
+    experiment: Experiment, data: Path | None, repeats: int, show_progress: ShowProgress = silent, watched: bool = False
 ) -> Row:
     if experiment.method != "refprotofl":
         raise InputError(
-            f"method = {experiment.method!r}: the overhead is measured for refprotofl alone, "
+            f"method = {experiment.method!r}: the overhead is only measured for refprotofl, "
             "whose forward passes are known."
         )
     experiment = experiment.model_copy(update={"device": "cpu"})
@@ -251,7 +251,7 @@ def measure_overhead(
             return sum(laps[-1].cpu)
 
         def run_watched() -> float:
-            watched_laps.append(clocked_run(experiment, data, beside=looked_on))
+            watched_laps.append(clocked_run(experiment, data, companion=watched_page))
             return sum(watched_laps[-1].cpu)
 
         def train() -> None:
@@ -266,9 +266,9 @@ def measure_overhead(
         measures = {"run": run_rounds, "training": timed(train), "forward": timed(forward)}
         if watched:
             measures["watched"] = run_watched
-        found = alternate(measures, repeats, lambda progress: tell(f"{name}: {progress}"))
-    besides = [run - forward for run, forward in zip(found["run"], found["forward"], strict=True)]
-    overheads = quotients(besides, found["training"])
+        found = alternate(measures, repeats, lambda progress: show_progress(f"{name}: {progress}"))
+    remaining = [run - forward for run, forward in zip(found["run"], found["forward"], strict=True)]
+    overheads = quotients(remaining, found["training"])
     return {
         "model": name,
         "kernel": experiment.model.kernel,

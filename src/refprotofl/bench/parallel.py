@@ -1,9 +1,9 @@
-"""Worker processes beside one process: wall-clock time per round on the same experiment, and the same result."""
+"""Worker processes compared with one process: wall-clock time per round on the same experiment, and the same result."""
 
 from pathlib import Path
 from statistics import mean, median
 
-from refprotofl.bench.measuring import Measure, Report, Row, Tell, alternate, quotients, ratio, silent, spread
+from refprotofl.bench.measuring import Measure, Report, Row, ShowProgress, alternate, quotients, ratio, silent, spread
 from refprotofl.bench.overhead import IMAGES
 from refprotofl.bench.timed_runs import Lap, clocked_run
 from refprotofl.core.errors import RunError
@@ -22,9 +22,9 @@ SETTINGS = (
 
 
 def measure_workers(
-    experiment: Experiment, data: Path | None, workers: int, repeats: int, tell: Tell = silent
+    experiment: Experiment, data: Path | None, workers: int, repeats: int, show_progress: ShowProgress = silent
 ) -> Report:
-    """By the second half of the rounds: in the first, processes still start."""
+    """Measure the second half of the rounds: in the first, processes start."""
     laps: dict[int, list[Lap]] = {1: [], workers: []}
 
     def measure(count: int) -> Measure:
@@ -34,7 +34,7 @@ def measure_workers(
 
         return run
 
-    found = alternate({str(count): measure(count) for count in laps}, repeats, tell)
+    found = alternate({str(count): measure(count) for count in laps}, repeats, show_progress)
     digests = {lap.state_digest for taken in laps.values() for lap in taken}
     if len(digests) != 1:
         raise RunError(f"The results differ: {len(digests)} state digests from the same experiment.")
@@ -49,7 +49,7 @@ def measure_workers(
         for count, taken in laps.items()
     ]
     notes = [
-        f"Wall clock; the second half of {experiment.rounds} rounds of {experiment.cohort_size} clients. "
-        f"All runs ended in the state {digests.pop()[:16]}…"
+        f"Wall-clock time of the second half of {experiment.rounds} rounds of {experiment.cohort_size} clients. "
+        f"All runs have the state digest {digests.pop()[:16]}…"
     ]
-    return Report("Worker processes beside one process", rows, notes)
+    return Report("Worker processes compared with one process", rows, notes)

@@ -1,7 +1,7 @@
-"""Time per round and memory against the number of clients, each with as many samples.
+"""Time per round and memory against the number of clients, each with the same number of samples.
 
-Every point is a run in a process of its own, so that its memory is its own. All points load the same data set and
-use as much of it as their clients need: what differs in memory is due to the number of clients.
+Every point is a run in its own process, so that memory is measured separately. All points load the same data set and
+use as much of it as their clients need, so that differences in memory are due to the number of clients.
 As a program: `python -m refprotofl.bench.scale '{"clients": 100, …}'` prints one point.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from refprotofl.bench.measuring import MemoryWatch, Report, Row, Tell, silent
+from refprotofl.bench.measuring import MemoryWatch, Report, Row, ShowProgress, silent
 from refprotofl.bench.overhead import CLASSES, MANY_IMAGES, MANY_SAMPLES
 from refprotofl.bench.timed_runs import clocked_run
 from refprotofl.core.errors import InputError, RunError
@@ -39,33 +39,33 @@ class Point:
 
 
 def points(model: str, clients: Sequence[int], participants: int | None, samples: int, rounds: int) -> list[Point]:
-    """`participants` of every number of clients take part in a round, all of them without it."""
+    """Return a point per number of clients, with `participants` of them in a round, all by default."""
     most = (MANY_SAMPLES - PUBLIC_PER_CLASS * CLASSES) // samples
     if max(clients) > most:
-        raise InputError(f"{max(clients)} clients with {samples} samples each: the images are enough for {most}.")
+        raise InputError(f"{max(clients)} clients with {samples} samples each: there are images for {most} clients.")
     return [Point(model, count, min(count, participants or count), samples, rounds) for count in clients]
 
 
-def measure_scale(wanted: Sequence[Point], tell: Tell = silent) -> Report:
+def measure_scale(wanted: Sequence[Point], show_progress: ShowProgress = silent) -> Report:
     rows = []
     for point in wanted:
-        tell(f"{point.model}: {counted(point.clients, 'client')}, {point.participants} in a round")
+        show_progress(f"{point.model}: {counted(point.clients, 'client')}, {point.participants} in a round")
         rows.append(measure_in_process(point))
     notes = [
         f"round s: the median of the rounds after the first, evaluation of {EVALUATED} clients included, by the wall "
-        "clock and in CPU time. MB: private memory (RssAnon), highest seen: up to the first round, and from there on."
+        "clock and in CPU time. MB: peak private memory (RssAnon): up to the first round, and from there on."
     ]
     if any(row["memory_mb"] is None for row in rows):
-        notes.append("This system has no /proc/self/status, so memory is not known.")
+        notes.append("This system has no /proc/self/status, so memory is unknown.")
     return Report("Scale: rounds and memory against the number of clients", rows, notes)
 
 
 def measure_in_process(point: Point) -> Row:
-    """The point measured in a fresh process."""
+    """Measure the point in a new process."""
     command = [sys.executable, "-m", __spec__.name, json.dumps(asdict(point))]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
-        last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        last = ended.stderr.strip().splitlines()[-1:] or ["no output"]
         raise RunError(f"The process that measured {counted(point.clients, 'client')} failed: {last[0]}")
     row: Row = json.loads(ended.stdout)
     return row
@@ -111,7 +111,7 @@ def _megabytes(count: int | None) -> float | None:
 
 
 def _typical(rounds: Sequence[float]) -> float:
-    """The median, without the first round where there are others: in it all or many clients join."""
+    """Return the median without the first round, in which many clients join, unless it is the only one."""
     return median(rounds[1:] or rounds)
 
 
@@ -119,7 +119,7 @@ if __name__ == "__main__":
     print(json.dumps(measure_point(Point(**json.loads(sys.argv[1])))))
 
 
-# The axis' label, and what is drawn: the key, its name, its colour.
+# The axis label, and for each curve: the key, its name, its colour.
 CURVES = (
     ("seconds per round", (("round_s", "wall clock", BLUE), ("round_cpu_s", "CPU", INK))),
     ("MB", (("memory_mb", "private memory", BLUE),)),
@@ -127,7 +127,7 @@ CURVES = (
 
 
 def draw_scale(rows: Sequence[Row], path: Path, title: str) -> str:
-    """Draws the rows into a .png, .pdf or .svg; gives a sentence on what was drawn."""
+    """Draw the rows to a .png, .pdf or .svg file; return a sentence on the picture."""
     with open_figure(path, 8, 3.2) as figure:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         for axes, (label, curves) in zip(figure.subplots(1, len(CURVES)), CURVES, strict=True):
@@ -136,11 +136,11 @@ def draw_scale(rows: Sequence[Row], path: Path, title: str) -> str:
                 axes.plot(
                     [row["clients"] for row in known], [row[key] for row in known], "o-", color=colour, label=name
                 )
-            _finish(axes, label)
+            _style_axes(axes, label)
     return f"{path}: {len(rows)} points."
 
 
-def _finish(axes: "Axes", label: str) -> None:
+def _style_axes(axes: "Axes", label: str) -> None:
     axes.set_xlabel("clients")
     axes.set_ylabel(label)
     _, right, _, top = axes.axis()

@@ -1,4 +1,4 @@
-"""How soon something happens: the help text, and the first committed round, each beside what it cannot beat."""
+"""Start-up times of the help text and of the first committed round, each compared with a lower bound."""
 
 import subprocess
 import sys
@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from refprotofl.bench.measuring import Measure, Report, Row, Tell, alternate, ratio, silent
+from refprotofl.bench.measuring import Measure, Report, Row, ShowProgress, alternate, ratio, silent
 from refprotofl.core.errors import RunError
 
 PROGRAM = (sys.executable, "-c", "from refprotofl.cli import main; main()")
 ONE_COMMAND = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
 RUNS = ("--preset quick", "--preset quick --workers 1")
 LONGEST = 300.0  # seconds that the first round may take
-LOOK = 0.005  # seconds between looks at the events
+POLL = 0.005  # seconds between readings of the events
 
 
-def measure_start(repeats: int, tell: Tell = silent) -> Report:
+def measure_start(repeats: int, show_progress: ShowProgress = silent) -> Report:
     shown, one_command, torch = "refprotofl --help", "--help of a typer program with one command", "import torch"
     runs = {f"first round of run {words}": words.split() for words in RUNS}
     measures: dict[str, Measure] = {
@@ -28,19 +28,19 @@ def measure_start(repeats: int, tell: Tell = silent) -> Report:
         torch: lambda: wall_clock([sys.executable, "-c", "import torch"]),
     }
     measures |= {name: partial(first_round, arguments) for name, arguments in runs.items()}
-    found = alternate(measures, repeats, tell)
+    found = alternate(measures, repeats, show_progress)
     pairs = [(shown, one_command), *((name, torch) for name in runs)]
     rows: list[Row] = [
         {
-            "ours": ours,
-            "ours_s": median(found[ours]),
-            "beside": other,
-            "beside_s": median(found[other]),
+            "command": ours,
+            "command_s": median(found[ours]),
+            "bound": other,
+            "bound_s": median(found[other]),
             "ratio": ratio(found[ours], found[other]),
         }
         for ours, other in pairs
     ]
-    return Report("Start-up, wall clock of fresh processes", rows)
+    return Report("Start-up, wall-clock time of new processes", rows)
 
 
 def wall_clock(command: Sequence[str]) -> float:
@@ -52,7 +52,7 @@ def wall_clock(command: Sequence[str]) -> float:
 
 
 def first_round(arguments: Sequence[str]) -> float:
-    """From the command `run` to the first round on disk; the rest of the run is called off."""
+    """Return the seconds from the command `run` to the first round on disk; the run is then terminated."""
     with tempfile.TemporaryDirectory(prefix="refprotofl-bench-") as place:
         out = Path(place) / "run"
         begin = time.perf_counter()
@@ -62,7 +62,7 @@ def first_round(arguments: Sequence[str]) -> float:
             while not has_round(out / "events.jsonl"):
                 if running.poll() not in (None, 0) or time.perf_counter() - begin > LONGEST:
                     raise RunError(f"refprotofl run {' '.join(arguments)} did not commit a round.")
-                time.sleep(LOOK)
+                time.sleep(POLL)
             return time.perf_counter() - begin
         finally:
             running.terminate()

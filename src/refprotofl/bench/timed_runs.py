@@ -1,4 +1,4 @@
-"""Runs by the clock."""
+"""Runs with the wall-clock and CPU time of each round."""
 
 import tempfile
 import time
@@ -13,7 +13,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event, run
 
 Begun = Callable[[], None]
-Company = Callable[[Path], AbstractContextManager[Begun]]
+Companion = Callable[[Path], AbstractContextManager[Begun]]
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Lap:
     state_digest: str
 
 
-def nothing() -> None:
-    """Nobody wants to know."""
+def ignore_begin() -> None:
+    """Do nothing at the beginning of the rounds."""
 
 
 class RoundClock(Callback):
@@ -51,14 +51,18 @@ class RoundClock(Callback):
 
 
 def clocked_run(
-    experiment: Experiment, data: Path | None, workers: int = 1, begun: Begun = nothing, beside: Company | None = None
+    experiment: Experiment,
+    data: Path | None,
+    workers: int = 1,
+    begun: Begun = ignore_begin,
+    companion: Companion | None = None,
 ) -> Lap:
-    """Runs the experiment in a folder that is gone afterwards; `begun` is called when the set-up is over.
+    """Run the experiment in a temporary folder; `begun` is called when the set-up is over.
 
-    `beside` is what goes on beside it, by the run's folder; what it gives is called when the set-up is over, too.
+    `companion` is a context during the run, made with the run's folder; the function that it yields replaces `begun`.
     """
-    with tempfile.TemporaryDirectory(prefix="refprotofl-bench-") as folder, ExitStack() as company:
-        begun = company.enter_context(beside(Path(folder) / "run")) if beside else begun
+    with tempfile.TemporaryDirectory(prefix="refprotofl-bench-") as folder, ExitStack() as context:
+        begun = context.enter_context(companion(Path(folder) / "run")) if companion else begun
         callback = RoundClock(begun)
         begin = time.perf_counter()
         finished = run(experiment, out=Path(folder) / "run", data=data, workers=workers, callback=callback)

@@ -166,13 +166,13 @@ def bench_kernels(
 
     own = _own_backbone(settings or [])
     if own is not None:
-        present(measure_layouts(own, repeats=repeats, tell=show_progress), as_json)
+        present(measure_layouts(own, repeats=repeats, show_progress=show_progress), as_json)
         return
     names = list(dict.fromkeys(row[0] for row in FAST))
     if model is not None and model not in names:
         raise InputError(f"--model {model}: unknown model. Choose from {', '.join(names)}.")
     rows = [row for row in FAST if row[0] == (model or row[0]) and (cifar_stem or "cifar" not in row)]
-    present(measure_kernels(rows, repeats=repeats, tell=show_progress), as_json)
+    present(measure_kernels(rows, repeats=repeats, show_progress=show_progress), as_json)
 
 
 Rounds = Annotated[int, typer.Option(min=1, help="Number of rounds.")]

@@ -118,10 +118,16 @@ def _print(rows: "list[OverSeeds]", title: str, table_format: Format, out_dir: P
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
-    from refprotofl.report.formats import accuracies, efforts, footnotes, legend
+    from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
 
     names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16, "verdict": 12}
-    for shown, (headings, lines) in ((title, accuracies(rows)), ("What it took", efforts(rows))):
+    for shown, (headings, lines) in (
+        (title, accuracies(rows)),
+        ("Metrics", metric_values(rows)),
+        ("What it took", efforts(rows)),
+    ):
+        if not headings:
+            continue
         columns = names + [Column(heading, heading != "shares", wraps.get(heading, 0)) for heading in headings]
         show(columns, [[row.name, *line] for row, line in zip(rows, lines, strict=True)], shown, console=console)
     for note in (*legend(rows), *footnotes(rows)):

@@ -14,7 +14,7 @@ from refprotofl.core.units import counted, percent
 
 if TYPE_CHECKING:
     from refprotofl.evaluation.metrics import Confusion
-    from refprotofl.export import Trained
+    from refprotofl.export import TrainedModel
 
 Place = Annotated[
     Path,
@@ -123,7 +123,7 @@ def export(
         say(str(path))
 
 
-def _own_model(folder: Path, client: str | None, trust_code: bool) -> "Trained | None":
+def _own_model(folder: Path, client: str | None, trust_code: bool) -> "TrainedModel | None":
     """Return the model of a node's store; None if the folder is not one."""
     from refprotofl.export.node_model import is_node_store, load_own
 

@@ -19,7 +19,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
-from refprotofl.privacy.accounting import sentence
+from refprotofl.privacy.accounting import epsilon_sentence
 from refprotofl.records.summary import Summary
 from refprotofl.report.page.elements import title
 from refprotofl.studies.trials import Trial
@@ -172,7 +172,7 @@ def print_summary(
     _head(console, title(experiment), ", results of the last round")
     _show_accuracy(console, summary, baseline)
     if "privacy" in summary:
-        say(sentence(summary["privacy"]), console)
+        say(epsilon_sentence(summary["privacy"]), console)
     _show_lowest_classes(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]

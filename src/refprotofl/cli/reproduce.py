@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from refprotofl.studies.trials import Trial
 
 
-class What(StrEnum):
+class TableName(StrEnum):
     accuracy = "accuracy"
     ablation = "ablation"
     communication = "communication"
@@ -61,7 +61,7 @@ class Sizes(StrEnum):
     paper = "paper"
 
 
-Table = Annotated[What, typer.Argument(help="The table or figure.", show_default=False)]
+Table = Annotated[TableName, typer.Argument(help="The table or figure.", show_default=False)]
 Size = Annotated[Sizes, typer.Option("--preset", help="paper is the paper's setting; the others are smaller.")]
 Datasets = Annotated[
     str | None,
@@ -114,7 +114,7 @@ NoRuns = Annotated[bool, typer.Option("--no-runs", help="Use finished runs only;
 
 @app.command(epilog="Example: refprotofl reproduce accuracy --preset small --dataset fashion-mnist --alpha 0.5")
 def reproduce(
-    what: Table,
+    table: Table,
     preset: Size = Sizes.quick,
     dataset: Datasets = None,
     alpha: Alphas = "0.5,100",
@@ -146,8 +146,8 @@ def reproduce(
         from refprotofl.studies.rows import split_list
 
         datasets = tuple(dict.fromkeys(split_list(dataset))) if dataset else request.default_datasets(preset)
-        asked = request.Asked(
-            what=what,
+        asked = request.Request(
+            table=table,
             preset=preset,
             scope=Scope(datasets, request.read_alphas(alpha), tuple(split_list(methods or ""))),
             variants=tuple(one for one in request.VARIANTS if variant in (Variants.both, one)),
@@ -161,7 +161,7 @@ def reproduce(
         )
         count, grids = read_workers(workers), asked.grids()
         kept = KeptResults(out_dir / CELLS, tuple(file for folder in results or () for file in find_cells(folder)))
-    for sentence in request.doubts(asked.tuned, asked.seeds):
+    for sentence in request.find_leaks(asked.tuned, asked.seeds):
         warn(for_terminal(sentence))
     with planning(out_dir, data, count, kept=kept) as planner:
         found = _results(planner, grids, data, no_runs)
@@ -216,13 +216,13 @@ def _blocks(grids: "dict[str, Grid]", data: Path | None, kept: "KeptResults") ->
         for study in grid.studies:
             for block in study.blocks:
                 cells = (grid.cell(study, block, row, seed) for row in block.rows for seed in grid.seeds)
-                called = {place: cell.name for cell in cells if (place := _place(cell, data, kept)) is not None}
-                if called:
-                    found.append((f"{study.title}, {block.label}", called))
+                names = {where: cell.name for cell in cells if (where := _locate(cell, data, kept)) is not None}
+                if names:
+                    found.append((f"{study.title}, {block.label}", names))
     return found
 
 
-def _place(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None:
+def _locate(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None:
     """Return the folder of a finished run, or the address of its kept result."""
     from refprotofl.federation.provenance import current_folder
 
@@ -233,16 +233,16 @@ def _place(cell: "Trial", data: Path | None, kept: "KeptResults") -> Path | None
 def _write(grids: "dict[str, Grid]", results: "dict[str, Result]", last: int, out_dir: Path) -> None:
     """Write all tables to files, and print the overviews."""
     from refprotofl.report.tables import write_table
-    from refprotofl.studies.reproduce.paper_tables import tables_of
+    from refprotofl.studies.reproduce.paper_tables import build_tables
 
     folder, written = out_dir / "tables", 0
     explained: set[str] = set()
     for name, grid in grids.items():
-        tables = tables_of(name, grid, results, last)
-        for table in (*tables.first, *tables.details):
+        tables = build_tables(name, grid, results, last)
+        for table in (*tables.overviews, *tables.details):
             write_table(folder, table)
             written += 1
-        for table in tables.first:
+        for table in tables.overviews:
             show_table(table, [note for note in table.notes if note not in explained])
             explained.update(table.notes)
     if written:

@@ -1,1 +1,1 @@
-"""What every package needs: errors, random streams, state, units, devices."""
+"""Basics for every package: errors, random streams, state, units, devices."""

@@ -1,7 +1,7 @@
-"""Where a run computes: choosing a device, naming it, and making it compute the same thing every time.
+"""Compute devices: choosing one, naming it, and making its results repeatable.
 
-Images, models, the training loop and forward passes are on the device; messages, states and all that the server makes
-of them are on the CPU.
+Images, models, the training loop and forward passes are on the device. Messages, states and everything that the server
+computes are on the CPU.
 """
 
 import os
@@ -17,48 +17,48 @@ CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def available() -> list[str]:
-    """The kinds of devices that torch finds here, the one that is taken by itself first."""
+    """Return the kinds of devices that torch finds here, the one that `auto` selects first."""
     found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     return [name for name, there in found.items() if there]
 
 
 def choose(asked: str) -> torch.device:
-    """The device that the key `device` names."""
+    """Return the device that the key `device` names."""
     found = available()
     if asked != "auto" and asked not in found:
         raise InputError(
-            f'device = "{asked}", but torch {torch.__version__} finds none here; there is {" and ".join(found)}: '
-            'use one of these, or device = "auto".'
+            f'device = "{asked}": torch {torch.__version__} finds no such device here. Available: {", ".join(found)}. '
+            'Use one of these, or device = "auto".'
         )
     name = found[0] if asked == "auto" else asked
     return torch.device("cuda", 0) if name == "cuda" else torch.device(name)
 
 
-def places(device: torch.device) -> int:
-    """How many processes it takes to use all devices of this kind: one for each core, or for each GPU."""
+def process_count(device: torch.device) -> int:
+    """Return how many processes use all devices of this kind: one for each core, or for each GPU."""
     if device.type == "cpu":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return torch.cuda.device_count() if device.type == "cuda" else 1
 
 
-def dealt(device: torch.device, workers: int) -> list[torch.device]:
-    """Each worker's own device: several GPUs are dealt out in turn."""
+def assign_devices(device: torch.device, workers: int) -> list[torch.device]:
+    """Return the device of each worker: several GPUs are assigned in turn."""
     if device.type != "cuda":
         return [device] * workers
-    return [torch.device("cuda", worker % places(device)) for worker in range(workers)]
+    return [torch.device("cuda", worker % process_count(device)) for worker in range(workers)]
 
 
 def describe(device: torch.device, workers: int) -> str:
-    """The devices that so many workers compute on, for the record: such as "cuda:0 NVIDIA A100"."""
-    used = dict.fromkeys(dealt(device, workers))
+    """Return the names of the devices that these workers compute on, such as "cuda:0 NVIDIA A100"."""
+    used = dict.fromkeys(assign_devices(device, workers))
     return ", ".join(f"{one} {torch.cuda.get_device_name(one)}" if one.type == "cuda" else str(one) for one in used)
 
 
 def make_repeatable(device: torch.device) -> Callable[[], None]:
-    """Has this process compute on the device with the same bits every time; gives what undoes it.
+    """Make this process compute on the device with the same bits every time; return a function that undoes it.
 
-    On a GPU the fastest kernels add up in whatever order threads finish, and multiply with ten bits of precision. Where
-    torch has no other kernel, it warns.
+    On a GPU the fastest kernels add in the order in which threads finish, and multiply with ten bits of precision.
+    Where torch has no other kernel, it warns.
     """
     undo = ExitStack()
     if device.type == "cuda":
@@ -80,7 +80,7 @@ def _fix_kernels(undo: ExitStack) -> None:
         (torch.backends.cudnn, "deterministic", True),
         (torch.backends.cudnn, "benchmark", False),
         (torch.backends.cudnn, "allow_tf32", False),
-        (torch.utils.deterministic, "fill_uninitialized_memory", False),  # it costs time, and nobody reads such memory
+        (torch.utils.deterministic, "fill_uninitialized_memory", False),  # it costs time, and such memory is never read
     ):
         undo.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)

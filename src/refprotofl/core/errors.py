@@ -1,22 +1,22 @@
-"""What can go wrong, sorted by who can mend it; each kind has its documented exit code."""
+"""The errors, each with its documented exit code."""
 
 from pathlib import Path
 
 
 class RefProtoFLError(Exception):
-    """A problem told in a sentence or two: what is wrong, where, what would be right."""
+    """A problem described in a sentence or two: what is wrong, where, and what to do."""
 
     exit_code = 4
 
 
 class InputError(RefProtoFLError):
-    """The user's input: an option, a key, a path, a file handed to a command."""
+    """Invalid input from the user: an option, a key, a path, a file."""
 
     exit_code = 2
 
 
 class BudgetError(InputError):
-    """Bytes that no message of an experiment's model can keep within, which is known when the model is there."""
+    """A byte budget that is too small for any message of the experiment's model."""
 
 
 class DataError(RefProtoFLError):
@@ -26,13 +26,13 @@ class DataError(RefProtoFLError):
 
 
 class RunError(RefProtoFLError):
-    """A run that cannot go on."""
+    """A run that cannot continue."""
 
     exit_code = 4
 
 
 class MachineError(RunError):
-    """The machine let a run down: a full disk, a killed worker, too little time; its experiment may be fine."""
+    """A failure of the machine: a full disk, a killed worker, too little time. The experiment may be fine."""
 
 
 class ClientsFailed(RunError):
@@ -40,15 +40,15 @@ class ClientsFailed(RunError):
 
 
 class DiskFull(MachineError):
-    """A disk without room for a file that must be written."""
+    """A disk without space for a file that must be written."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"The disk is full: cannot write {path}. Free some space.")
 
 
 class GuardError(RunError):
-    """Something the experiment promises silently did not happen."""
+    """A silent failure of something that the experiment promises."""
 
 
 class PrivacyError(GuardError):
-    """Private data were used in a way that nothing accounts for; one client is enough to stop the run."""
+    """A use of private data that is not accounted for; one client is enough to stop the run."""

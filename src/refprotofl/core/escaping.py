@@ -1,4 +1,4 @@
-"""Text from outside, made harmless for where it goes: class names, paths and errors may hold anything."""
+"""Escaping of text from outside for the terminal and for files: class names, paths and errors may hold anything."""
 
 import re
 import unicodedata
@@ -27,17 +27,17 @@ _LATEX = {
 
 
 def for_terminal(text: object) -> str:
-    """One line in which nothing moves the cursor, colours, or turns the reading direction: that is spelt out."""
+    """Return one line in which every character that moves the cursor, colours or reverses text is spelt out."""
     return "".join(_spelt(sign) for sign in str(text))
 
 
 def lines_for_terminal(text: str) -> str:
-    """The same for a text of ours, which may have several lines."""
+    """Return a text of several lines, each as `for_terminal` gives it."""
     return "\n".join(map(for_terminal, text.split("\n")))
 
 
 def for_csv(value: object) -> object:
-    """A cell that a spreadsheet takes for text, not for a formula; numbers stay what they are."""
+    """Return a cell that a spreadsheet reads as text, not as a formula; numbers stay as they are."""
     if not isinstance(value, str):
         return value
     shown = for_terminal(value)
@@ -45,13 +45,13 @@ def for_csv(value: object) -> object:
 
 
 def for_markdown(text: object) -> str:
-    """Text within a paragraph or a table's cell, without markup of its own, HTML included."""
+    """Return text for a paragraph or a table cell, without markup of its own, HTML included."""
     shown = _MARKDOWN.sub(r"\\\1", for_terminal(text))
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def as_code(text: object) -> str:
-    """A span of code in Markdown, in a table too; backquotes in it are within longer ones."""
+    """Return a span of code in Markdown, also for table cells; backquotes in it are within longer ones."""
     shown = for_terminal(text).replace("|", "\\|")
     longest = max(map(len, re.findall("`+", shown)), default=0)
     fence, gap = "`" * (longest + 1), " " if longest else ""
@@ -63,12 +63,12 @@ def for_latex(text: object) -> str:
 
 
 def for_file_name(text: object) -> str:
-    """A short part of a file's name that every system takes."""
+    """Return a short part of a file name that is valid on every system."""
     return re.sub(r"[^\w.-]+", "-", str(text), flags=re.ASCII).strip("-.")[:40] or "unnamed"
 
 
 def spell_out(problem: UnicodeError) -> tuple[str, int]:
-    """An error handler of encodings that have no sign for a character: something like it, else its number."""
+    """Replace a character that an encoding lacks by a similar one, else by its number: an encoding error handler."""
     if not isinstance(problem, UnicodeEncodeError):
         raise problem
     unknown = problem.object[problem.start : problem.end]

@@ -1,7 +1,4 @@
-"""Names and addresses of machines, as a user types them and as they stand before a port.
-
-Links between a client and the server: how many bytes a second they carry, and how long a message is on its way.
-"""
+"""Host names and addresses, and network links: the rates and the latency between a client and the server."""
 
 import re
 from collections.abc import Mapping
@@ -16,24 +13,24 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")  # this machine, to itself
 LONGEST = 253  # characters of a name
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NUMBERS = re.compile(r"[0-9.]+")  # what could be an address only
+_NUMBERS = re.compile(r"[0-9.]+")  # can only be an address
 
 
 def read_host(text: str, option: str) -> str:
-    """A name, or an address without brackets."""
+    """Return a host name, or an address without brackets."""
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if ":" in inside:
         if not _is_address6(inside):
             raise InputError(
-                f"{option} {text}: it has a colon and is no IPv6 address; give the name or the address alone."
+                f"{option} {text}: it has a colon and is no IPv6 address. Give the name or the address without a port."
             )
     elif inside != text or not (_is_address(text) if _NUMBERS.fullmatch(text) else _is_name(text)):
-        raise InputError(f"{option} {text!r}: it is neither a name nor an address.")
+        raise InputError(f"{option} {text!r}: it is neither a host name nor an address.")
     return inside
 
 
 def with_port(host: str, port: int) -> str:
-    """An IPv6 address stands in brackets, as its own colons are not the port's."""
+    """Return `host:port`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -50,7 +47,7 @@ def _is_address(text: str) -> bool:
 
 
 def _is_address6(text: str) -> bool:
-    """One that every machine understands: `%eth0` behind it is this machine's own affair."""
+    """Return True for an IPv6 address without a scope such as `%eth0`, which only this machine understands."""
     try:
         return IPv6Address(text).scope_id is None
     except ValueError:
@@ -59,19 +56,19 @@ def _is_address6(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Link:
-    """One client's link."""
+    """The link of one client."""
 
-    up: float  # bits a second from the client
-    down: float  # bits a second to the client
-    latency: float  # seconds that a message is under way, one way
+    up: float  # bits per second from the client
+    down: float  # bits per second to the client
+    latency: float  # seconds that a message takes in one direction
 
     def seconds(self, sent_up: float, sent_down: float) -> float:
-        """To get a request down and its answer up, in bytes; what does not cross takes no time."""
+        """Return the time for a request down and its answer up, in bytes; a message of 0 bytes takes no time."""
         down = self.latency + 8 * sent_down / self.down if sent_down else 0.0
         return down + (self.latency + 8 * sent_up / self.up if sent_up else 0.0)
 
 
-# What a user gets of each on an ordinary day, not what its standard promises at best.
+# Typical rates in use, not the best that the standards allow.
 PROFILES: Final[Mapping[str, Link]] = {
     "wifi": Link(up=40e6, down=100e6, latency=0.005),  # 802.11ac at home, behind a fixed line
     "lte": Link(up=10e6, down=30e6, latency=0.03),  # category 4, as cells are shared
@@ -82,16 +79,16 @@ PROFILES: Final[Mapping[str, Link]] = {
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([kMG]?)(bit/s|bps|B/s)", re.ASCII)
 _TIME = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(ms|s)", re.ASCII)
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-_ALLOWED = f'allowed are {", ".join(PROFILES)} or "up=1Mbit/s,down=5Mbit/s,latency=50ms"'
+_ALLOWED = f'allowed: {", ".join(PROFILES)} or "up=1Mbit/s,down=5Mbit/s,latency=50ms"'
 _ALLOWED_FOR_SOME = (
-    f"{_ALLOWED}; a client of its own is 3:lte, more of them with semicolons between: "
+    f"{_ALLOWED}; links of single clients follow after semicolons, by number: "
     '"wifi;3:lte;4:up=1Mbit/s,down=5Mbit/s,latency=50ms"'
 )
 
 
 @dataclass(frozen=True)
 class Links:
-    """Every client's link: one for all, and others for some by number."""
+    """The links of all clients: a common one, and those of single clients by number."""
 
     text: str  # as it was typed
     common: Link
@@ -102,7 +99,7 @@ class Links:
 
 
 def read_links(text: str, option: str = "--link") -> Links:
-    """`lte`, or a link by its numbers; with semicolons between, some clients' own."""
+    """Read a profile such as `lte` or a link by its rates, and links of single clients after semicolons."""
     common: list[Link] = []
     own: dict[int, Link] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -116,22 +113,20 @@ def read_links(text: str, option: str = "--link") -> Links:
         else:
             own[number] = link
     if len(common) != 1:
-        raise InputError(
-            f"{option} {text}: it takes one link for all clients that have none of their own; {_ALLOWED_FOR_SOME}."
-        )
+        raise InputError(f"{option} {text}: give exactly one link for all other clients; {_ALLOWED_FOR_SOME}.")
     return Links(text, common[0], own)
 
 
 def read_link(text: str, option: str = "--link") -> Link:
-    """One for all clients."""
+    """Read one link for all clients."""
     link = _known_link(text.strip())
     if link is None:
-        raise InputError(f"{option} {text}: {_ALLOWED}, for all clients.")
+        raise InputError(f"{option} {text}: give one link for all clients; {_ALLOWED}.")
     return link
 
 
 def _known_link(text: str) -> Link | None:
-    """That of a name, or of its numbers."""
+    """Return the link of a profile or of rates; None for anything else."""
     if text in PROFILES:
         return PROFILES[text]
     given = dict(one.strip().partition("=")[::2] for one in text.split(","))
@@ -143,5 +138,5 @@ def _known_link(text: str) -> Link | None:
 
 
 def _bits(found: "re.Match[str] | None") -> float:
-    """A second; none where the text is no rate."""
+    """Return bits per second; 0 where the text is not a rate."""
     return 0.0 if found is None else float(found[1]) * _PREFIXES[found[2]] * (8 if found[3] == "B/s" else 1)

@@ -16,7 +16,7 @@ from refprotofl.core.errors import InputError
 Mode = Literal["portable", "native"]
 
 VARIABLES = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-CAPABILITY = "AVX2"  # what torch reports under these variables
+CAPABILITY = "AVX2"  # as torch reports it under these variables
 
 
 def apply(mode: Mode) -> None:
@@ -53,7 +53,7 @@ def resolve(mode: Mode) -> Mode:
 
 
 def caveat(mode: Mode) -> str | None:
-    """Return what a person should know who asked for `mode` on this CPU."""
+    """Return a warning for the user if this CPU cannot compute in `mode`."""
     if mode == resolve(mode) or mode == "native":
         return None
     return (

@@ -1,4 +1,4 @@
-"""The parts of a model by name: which of them are shared is the method's choice."""
+"""The parts of a model by name. The method decides which of them are shared."""
 
 from typing import Literal
 

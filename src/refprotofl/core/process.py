@@ -1,4 +1,4 @@
-"""How one of our processes computes: with one thread, with memory that it keeps, and as long as its parent lives."""
+"""Settings of one process: compute threads, memory allocation, signals, and its end with its parent."""
 
 import ctypes
 import multiprocessing
@@ -18,7 +18,7 @@ _MEGABYTE = 1 << 20
 
 @contextmanager
 def one_compute_thread() -> Iterator[None]:
-    """Every engine computes with one thread, so that sums come out the same; the caller's setting returns."""
+    """Compute with one thread, so that sums are the same everywhere; the previous setting is restored."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -28,10 +28,10 @@ def one_compute_thread() -> Iterator[None]:
 
 
 def keep_freed_memory() -> bool:
-    """Has the C library reuse freed memory instead of returning it; False where that cannot be had.
+    """Make the C library reuse freed memory instead of returning it to the system; return False if it cannot.
 
-    Else every batch's activations are given back to the system and fetched again, page by page, which takes a third of
-    the time of a forward pass.
+    Otherwise every batch's activations are returned and fetched again, page by page, which takes a third of the time
+    of a forward pass.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -45,7 +45,7 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """A process started here is deaf to Ctrl-C from its first moment: the parent decides what an interrupt means."""
+    """Start processes that ignore Ctrl-C from their first moment: the parent decides what an interrupt means."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change what a signal does
         return
@@ -57,7 +57,7 @@ def interrupts_ignored() -> Iterator[None]:
 
 
 def live_with_parent() -> None:
-    """For a process that was started here: deaf to Ctrl-C where that is not inherited, and gone when its parent is."""
+    """Make this child process ignore Ctrl-C, where that is not inherited, and exit when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
 

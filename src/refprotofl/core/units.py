@@ -1,4 +1,4 @@
-"""Numbers as a person reads and types them."""
+"""Numbers with units, as people read and type them."""
 
 import re
 
@@ -10,12 +10,12 @@ def percent(share: float | None) -> str:
 
 
 def three_figures(number: float) -> str:
-    """`0.123`, `12.3`, `1,234`: without powers of ten above 1."""
+    """Return a number as `0.123`, `12.3` or `1,234`, without powers of ten above 1."""
     return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def size(number: float) -> str:
-    """Bytes in units of 1000."""
+    """Return bytes in units of 1000, such as `12.34 kB`."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.2f} {unit}"
@@ -24,7 +24,7 @@ def size(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the two largest units, such as `2 h 5 min`."""
+    """Return a time in its two largest units, such as `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -32,11 +32,11 @@ def duration(seconds: float) -> str:
 
 
 def read_whole(text: str) -> int | None:
-    """A number of digits alone, up to 18 of them; None for anything else."""
+    """Return a number written in up to 18 digits alone; None for anything else."""
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 round`, `20 rounds`; of a noun in several words the last is counted."""
+    """Return `1 round` or `20 rounds`; in a noun of several words the last gets the plural."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + ("es" if noun.endswith("s") else "s")
     return f"{number:,} {noun if number == 1 else plural}"

@@ -12,7 +12,7 @@ from typing import Any
 from refprotofl.core.errors import InputError
 
 _PACKAGE = Path(__file__).parents[1]
-_own_folders: set[Path] = set()  # where code was loaded from that is not ours
+_own_folders: set[Path] = set()  # folders that user code was loaded from
 
 
 def is_reference(name: str) -> bool:
@@ -21,7 +21,7 @@ def is_reference(name: str) -> bool:
 
 
 def load_object(name: str, key: str) -> Callable[..., Any]:
-    """The callable that `key = "module:attribute"` names."""
+    """Return the callable that `key = "module:attribute"` names."""
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -31,7 +31,9 @@ def load_object(name: str, key: str) -> Callable[..., Any]:
         _own_folders.add(Path(getattr(module, "__file__", None) or here).parent)
         found = getattr(module, attribute)
     except ModuleNotFoundError as error:
-        raise InputError(f"{key} = {name!r}: there is no module {error.name!r}, looked in {here} too.") from None
+        raise InputError(
+            f"{key} = {name!r}: module {error.name!r} not found, neither in {here} nor among the installed ones."
+        ) from None
     except AttributeError:
         raise InputError(f"{key} = {name!r}: the module {module_name!r} has no {attribute!r}.") from None
     except Exception as error:
@@ -42,7 +44,7 @@ def load_object(name: str, key: str) -> Callable[..., Any]:
 
 
 def blame(problem: BaseException) -> traceback.FrameSummary | None:
-    """The line of the user's own code that a problem comes from; None if our code was the last to call on a library."""
+    """Return the line of the user's own code that raised a problem; None if our code called the failing library."""
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         path = Path(frame.filename)
         if path.is_relative_to(_PACKAGE):
@@ -55,13 +57,13 @@ def blame(problem: BaseException) -> traceback.FrameSummary | None:
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-_known: dict[str, tuple[object, str | None]] = {}  # of imported modules: by which import, and their digest
+_known: dict[str, tuple[object, str | None]] = {}  # by imported module: its spec and its digest
 
 
 def digest_code(name: str) -> str | None:
-    """Of the source of `module:attribute`, and of what it imports from the same folder; None where none is found.
+    """Return the digest of the source of `module:attribute` and of its imports from the same folder; None if not found.
 
-    Of a module that is imported it stays what it was: a file that is edited while a run goes on is not what runs.
+    The digest of an imported module does not change: a file that is edited during a run is not the code that runs.
     """
     module = name.partition(":")[0]
     imported = getattr(sys.modules.get(module), "__spec__", None)
@@ -91,14 +93,14 @@ def _digest(module: str) -> str | None:
 
 
 def _roots() -> list[Path]:
-    """Where an import looks, as `load_object` has it."""
+    """Return the folders that an import searches, as `load_object` sets them."""
     here = str(Path.cwd())
     places = sys.path if here in sys.path else [here, *sys.path]
     return [Path(place or here) for place in places]
 
 
 def _files(root: Path, module: str) -> list[Path]:
-    """The module's file and those of the packages that it lies in; none if it is not below this root."""
+    """Return the module's file and those of its packages; none if it is not below this root."""
     parts = module.split(".")
     path = root.joinpath(*parts)
     own = next((file for file in (path / "__init__.py", path.with_name(f"{path.name}.py")) if file.is_file()), None)
@@ -109,12 +111,12 @@ def _files(root: Path, module: str) -> list[Path]:
 
 
 def _is_near(root: Path, named: str, module: str) -> bool:
-    """Beside the user's own module, or in the same package where that was installed with many others."""
+    """Return True for a module next to the user's own, or in the same package if that is an installed one."""
     return root.name not in _INSTALLED or named.partition(".")[0] == module.partition(".")[0]
 
 
 def _named(source: bytes, place: str) -> Iterator[str]:
-    """The modules that a source names: in imports, and as module:attribute in texts."""
+    """Yield the modules that a source names: in imports, and as module:attribute in strings."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -131,14 +133,14 @@ def _named(source: bytes, place: str) -> Iterator[str]:
             yield node.value.partition(":")[0]
 
 
-Reference = tuple[str, str]  # the dotted key, and what it says
+Reference = tuple[str, str]  # the dotted key and its value
 
 _DATA_ONLY = ("input",)  # names of classes may look like anything
 _OURS = ("hf:", "open_clip:")
 
 
 def references(plain: Mapping[str, Any], prefix: str = "") -> list[Reference]:
-    """All of them in nested plain values, as an experiment's `plain()` gives them."""
+    """Return all references in nested plain values, as an experiment's `plain()` returns them."""
     return list(dict.fromkeys(_walk(plain, prefix)))
 
 
@@ -155,10 +157,10 @@ def _walk(value: object, key: str) -> Iterator[Reference]:
 
 
 def refuse_code(named: Sequence[Reference], where: object, *, trusted: bool) -> None:
-    """InputError if code would be imported that nobody has said to trust."""
+    """Raise InputError if code would be imported that the user has not declared trusted."""
     if named and not trusted:
         listed = ", ".join(f"{key} = {name!r}" for key, name in named)
         raise InputError(
-            f"{where} names code that would be imported and run: {listed}. If you trust whoever wrote it, add "
+            f"{where} names code that would be imported and run: {listed}. If you trust its author, add "
             "--trust-code (in Python: trust_code=True)."
         )

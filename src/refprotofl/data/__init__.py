@@ -1,4 +1,4 @@
-"""Data sets, their download, and how they are dealt out to clients."""
+"""Data sets, their download, and their partition among clients."""
 
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.federated import FederatedData, federate, load_federated

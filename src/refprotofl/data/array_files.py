@@ -1,4 +1,4 @@
-"""Arrays in .npy and .npz files: read only if what their headers claim is there and fits into memory."""
+"""Arrays in .npy and .npz files: read only if the size that their headers claim is there and fits into memory."""
 
 import math
 import os
@@ -28,14 +28,14 @@ NO_PICKLES = (
 
 
 def read_npy(path: Path) -> Array:
-    """The one array of a .npy file."""
+    """Read the array of a .npy file."""
     with path.open("rb") as stream:
         stored = path.stat().st_size
         return _read(stream, stored, str(path), Budget(stored))
 
 
 def read_npz(path: Path, choose: Callable[[list[str]], Iterable[str]]) -> dict[str, Array]:
-    """Of the arrays in a .npz file those that `choose` picks from all their names."""
+    """Read the arrays of a .npz file that `choose` picks from all names."""
     budget = Budget(path.stat().st_size)
     with zipfile.ZipFile(path) as file:
         members = {name.removesuffix(".npy"): file.getinfo(name) for name in file.namelist() if name.endswith(".npy")}
@@ -47,13 +47,13 @@ def read_npz(path: Path, choose: Callable[[list[str]], Iterable[str]]) -> dict[s
 
 
 def is_npy(path: Path) -> bool:
-    """Whether it holds a single array, whatever it is called."""
+    """Return True if a file holds a single array, whatever its name."""
     with path.open("rb") as stream:
         return stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
 
 
 class Budget:
-    """Bytes that may be read from one file: what fits into memory, and no more than its own size explains."""
+    """The bytes that may be read from one file: limited by the memory and by the file's own size."""
 
     def __init__(self, stored: int) -> None:
         """`stored` is the size of the file."""
@@ -62,10 +62,10 @@ class Budget:
         self._spent = 0
 
     def spend(self, wanted: int, origin: str) -> None:
-        """Refuse what is too large, before memory is taken for it."""
+        """Raise DataError if an array is too large, before memory is allocated for it."""
         if self._left is not None and wanted > self._left:
             raise DataError(
-                f"{origin} takes {size(wanted)}, more than the memory of this machine: use fewer or smaller images."
+                f"{origin} takes {size(wanted)}, more than the memory of this machine. Use fewer or smaller images."
             )
         self._spent += wanted
         if self._spent > max(UNSUSPECTED, MOST_EXPANSION * self._stored):
@@ -78,7 +78,7 @@ class Budget:
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this process can have at most; None where the system does not tell."""
+    """Return the bytes of memory that this process can have at most; None where the system does not report them."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -87,7 +87,7 @@ def machine_memory() -> int | None:
 
 
 def _container_memory() -> int | None:
-    """The limit of the container that this process is in, if there is one."""
+    """Return the memory limit of the container that this process is in, if there is one."""
     try:
         return int(CONTAINER_LIMIT.read_text())
     except (OSError, ValueError):  # no such file, or "max"
@@ -95,7 +95,7 @@ def _container_memory() -> int | None:
 
 
 def _read(stream: IO[bytes], length: int, origin: str, budget: Budget) -> Array:
-    """The array in a stream of `length` bytes; its header is believed only as far as the bytes go."""
+    """Read the array in a stream of `length` bytes; a header that claims more bytes is refused."""
     shape, dtype = _header(stream)
     if dtype.hasobject:
         raise DataError(f"{origin} {NO_PICKLES}")
@@ -109,7 +109,7 @@ def _read(stream: IO[bytes], length: int, origin: str, budget: Budget) -> Array:
         # Never pickles: a data file must not be able to run code.
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
     except MemoryError:
-        raise DataError(f"{origin} takes {size(claimed)}, which this machine does not have free.") from None
+        raise DataError(f"{origin} takes {size(claimed)}, more than this machine has free.") from None
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], "np.dtype[np.generic]"]:

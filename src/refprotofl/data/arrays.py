@@ -16,7 +16,7 @@ RULE = (
     "Images are (N, height, width), (N, height, width, channels) or (N, channels, height, width), with 1 or 3 channels"
 )
 EIGHT_BITS = (
-    "Images are held in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
+    "Images are stored in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
     "which only you know"
 )
 PART = 4096  # images that are converted at a time
@@ -25,10 +25,10 @@ PART = 4096  # images that are converted at a time
 def bring_to_uint8(
     train: NDArray[np.generic], test: NDArray[np.generic], origin: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]:
-    """Both splits as uint8, scaled alike, and a sentence if they lose something by it.
+    """Return both splits as uint8, scaled alike, and a note if precision is lost.
 
-    Whole numbers, of a float type too, are taken as 0..255. Floats that are none must lie in 0..1; what they have
-    beyond 8 bits is rounded off, and told.
+    Whole numbers, also of a float type, are taken as 0..255. Other floats must be in 0..1; precision beyond 8 bits is
+    rounded off and noted.
     """
     _check_types(train, test, origin)
     low = min(float(train.min()), float(test.min()))
@@ -36,7 +36,7 @@ def bring_to_uint8(
     if not (low >= 0 and high <= 255):  # so written, NaN is refused too
         undo = "Undo any normalisation before saving: it is done here" if train.dtype.kind == "f" else EIGHT_BITS
         raise DataError(
-            f"{origin}: pixel values run from {low:g} to {high:g}; they must lie in 0..255, "
+            f"{origin}: pixel values run from {low:g} to {high:g}; they must be in 0..255, "
             f"or as floats in 0..1. {undo}."
         )
     unit_floats = train.dtype.kind == "f" and high <= 1
@@ -47,10 +47,10 @@ def bring_to_uint8(
         return train_pixels, test_pixels, ()
     if not unit_floats:
         raise DataError(
-            f"{origin}: pixel values are fractions and run from {low:g} to {high:g}. Floats must lie in 0..1, or be "
+            f"{origin}: pixel values are fractions and run from {low:g} to {high:g}. Floats must be in 0..1, or be "
             "whole numbers in 0..255."
         )
-    note = f"{origin}: images have more precision than the 8 bits they are held in; they were rounded to 1/255."
+    note = f"{origin}: images have more precision than the 8 bits that they are stored in; they were rounded to 1/255."
     return train_pixels, test_pixels, (note,)
 
 
@@ -67,7 +67,7 @@ def _check_types(train: NDArray[np.generic], test: NDArray[np.generic], origin: 
 
 
 def _scaled(array: NDArray[np.generic], scale: float) -> tuple[NDArray[np.uint8], bool]:
-    """As uint8, and whether nothing was lost but the float type's own rounding."""
+    """Return the array as uint8, and True if nothing was lost but the float type's own rounding."""
     if array.dtype.kind != "f" and scale == 1:
         return array.astype(np.uint8, copy=False), True
     pixels = np.empty(array.shape, np.uint8)
@@ -82,7 +82,7 @@ def _scaled(array: NDArray[np.generic], scale: float) -> tuple[NDArray[np.uint8]
 
 
 def channels_first(images: NDArray[np.uint8], split: str, origin: str) -> Images:
-    """(N, channels, height, width); where both readings fit, channels are taken to come first."""
+    """Return images (N, channels, height, width); where both layouts are possible, channels come first."""
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
@@ -95,10 +95,10 @@ def channels_first(images: NDArray[np.uint8], split: str, origin: str) -> Images
 def number_labels(
     train: NDArray[np.generic], test: NDArray[np.generic], names: Sequence[str] | None, origin: str
 ) -> tuple[Labels, Labels, tuple[str, ...]]:
-    """Train and test labels as class numbers, and the classes' names.
+    """Return train and test labels as class numbers 0..C-1, and the names of the classes.
 
-    Classes are numbered in the sorted order of the labels that train has; so 1, 2, 5 become 0, 1, 2
-    and keep their originals as names, unless `names` (by original label) says better.
+    Classes are numbered in the sorted order of the train labels: 1, 2, 5 become 0, 1, 2. Their names are the original
+    labels, or those in `names`, by original label.
     """
     train, test = checked_labels(train, "train", origin), checked_labels(test, "test", origin)
     if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
@@ -107,9 +107,9 @@ def number_labels(
         )
     known = np.unique(train)
     if len(known) < 2:
-        raise DataError(f"{origin}: all train labels are {known[0]}; there must be two classes at least.")
+        raise DataError(f"{origin}: all train labels are {known[0]}; at least two classes are needed.")
     if len(unknown := np.setdiff1d(test, known)):
-        raise DataError(f"{origin}: the test labels {_some(unknown)} do not occur in train, so nothing can learn them.")
+        raise DataError(f"{origin}: the test labels {_some(unknown)} do not occur in train, so they cannot be learned.")
     if names is not None and train.dtype.kind != "U":
         if int(known[-1]) >= len(names):
             raise DataError(f"{origin}: there is a label {known[-1]}, but only {len(names)} class names.")
@@ -123,7 +123,9 @@ def checked_labels(labels: NDArray[Any], split: str, origin: str) -> NDArray[Any
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise DataError(f"{origin}: the {split} labels have shape {labels.shape}; give one label a sample, shape (N,).")
+        raise DataError(
+            f"{origin}: the {split} labels have shape {labels.shape}; give one label per sample, shape (N,)."
+        )
     if not len(labels):
         raise DataError(f"{origin}: there are no {split} labels.")
     if labels.dtype.kind == "S":
@@ -136,7 +138,7 @@ def checked_labels(labels: NDArray[Any], split: str, origin: str) -> NDArray[Any
             "or names (astype(str))."
         )
     if labels.dtype.kind != "U" and (labels < 0).any():
-        raise DataError(f"{origin}: the {split} labels go down to {labels.min()}; numbers must not be negative.")
+        raise DataError(f"{origin}: the smallest {split} label is {labels.min()}; labels must not be negative.")
     return labels
 
 
@@ -149,7 +151,10 @@ SPLIT_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Sequence[str] | None = None) -> Dataset:
-    """`origin` names the source in errors; `class_names` are by label, where the source has them."""
+    """Make a data set of a user's arrays.
+
+    `origin` names the source in errors; `class_names` are by label, where the source has them.
+    """
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
         raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}.")
     parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
@@ -188,45 +193,45 @@ def _size(images: np.ndarray) -> str:
     return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"
 
 
-CLIENT_ARRAYS = ("client", "client_test")  # arrays, one entry a training or test sample
+CLIENT_ARRAYS = ("client", "client_test")  # one entry per training or test sample
 
 
 def number_clients(
     given: Mapping[str, NDArray[Any]], train_size: int, test_size: int, origin: str
 ) -> tuple[tuple[str, ...], Owners | None, Owners | None]:
-    """The clients' names, the owner of every training sample, and of every test sample if `client_test` is given.
+    """Return the clients' names, the owner of each training sample, and of each test sample if `client_test` is given.
 
     Clients are numbered in the order of their names, by value if all are whole numbers.
     """
     if "client" not in given:
         if "client_test" in given:
-            raise DataError(f"{origin} has client_test but no client: give the clients of the training samples too.")
+            raise DataError(f"{origin} has client_test but no client: add the clients of the training samples.")
         return (), None, None
-    train, places = _names(given["client"], "client", train_size, origin)
+    train, positions = _names(given["client"], "client", train_size, origin)
     names = _in_order(train)
     numbers = {name: number for number, name in enumerate(names)}
-    owners, test_owners = np.array([numbers[name] for name in train], np.int64)[places], None
+    owners, test_owners = np.array([numbers[name] for name in train], np.int64)[positions], None
     if "client_test" in given:
-        test, places = _names(given["client_test"], "client_test", test_size, origin)
+        test, positions = _names(given["client_test"], "client_test", test_size, origin)
         if unknown := sorted(set(test) - numbers.keys()):
             raise DataError(f"{origin}: the test client {unknown[0]!r} has no training samples.")
-        test_owners = np.array([numbers[name] for name in test], np.int64)[places]
+        test_owners = np.array([numbers[name] for name in test], np.int64)[positions]
     return tuple(names), owners, test_owners
 
 
 def _names(values: NDArray[Any], array: str, samples: int, origin: str) -> tuple[list[str], NDArray[np.int64]]:
-    """The clients that occur, and which of them each sample (N,) is of."""
+    """Return the clients that occur, and the position of each sample's (N,) client among them."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
     if values.dtype.kind not in "uiU":
         raise DataError(f"{origin}: {array} has type {values.dtype}; use names (astype(str)) or whole numbers.")
     if values.shape != (samples,):
-        raise DataError(f"{origin}: {array} has shape {values.shape}; give one client a sample, shape ({samples},).")
-    found, places = np.unique(values, return_inverse=True)
+        raise DataError(f"{origin}: {array} has shape {values.shape}; give one client per sample, shape ({samples},).")
+    found, positions = np.unique(values, return_inverse=True)
     names = [str(name) for name in found.tolist()]
     if not all(name.strip() for name in names):
-        raise DataError(f"{origin}: {array} has an empty name in it.")
-    return names, places
+        raise DataError(f"{origin}: {array} contains an empty name.")
+    return names, positions
 
 
 def _in_order(names: list[str]) -> list[str]:

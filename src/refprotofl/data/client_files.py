@@ -1,4 +1,4 @@
-"""A simulated federation as files: what each client, the server and everybody would have in a deployment."""
+"""A simulated federation as files: the data of each client, the public set and the test set of a deployment."""
 
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ def client_file(number: int) -> str:
 
 
 def export_federation(data: FederatedData, folder: Path) -> list[Path]:
-    """One .npz a client with its training samples and its own tests; public.npz and test.npz, if there are such.
+    """Write one .npz per client with its training and test samples, and public.npz and test.npz where these exist.
 
-    Labels are written as names, and with them all classes and the whole set's mean and deviation: so a deployment
+    Labels are written as names, together with all classes and the whole set's mean and deviation, so that a deployment
     numbers and scales as the simulation does.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already and not empty: export to a new folder.")
+        raise InputError(f"{folder} already exists and is not empty: export to a new folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(folder / name, data, arrays) for name, arrays in _files(data).items()]

@@ -1,4 +1,4 @@
-"""What every source yields: two splits of uint8 images in memory, with their labels."""
+"""The data set that every source yields: two splits of uint8 images in memory, with their labels."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,11 @@ class Dataset:
     class_names: tuple[str, ...]
     mean: tuple[float, ...]  # per channel, on the 0..1 scale
     std: tuple[float, ...]
-    # Where the source tells whose sample each is:
+    # Where the source assigns samples to clients:
     client_names: tuple[str, ...] = ()
     train_owners: Owners | None = None
     test_owners: Owners | None = None
-    notes: tuple[str, ...] = ()  # what happened to the data on the way here, for people
+    notes: tuple[str, ...] = ()  # changes to the data while they were read, for people
 
     @property
     def num_classes(self) -> int:
@@ -32,13 +32,13 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of one image."""
+        """Return channels, height and width of one image."""
         _, channels, height, width = self.train_images.shape
         return channels, height, width
 
 
 def channel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel on the 0..1 scale."""
+    """Return mean and standard deviation of each channel on the 0..1 scale."""
     means, stds = [], []
     for channel in range(images.shape[1]):
         # Counting the 256 values is exact and needs no float copy; in parts, because numpy counts in 8 bytes a value.
@@ -48,6 +48,6 @@ def channel_statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, 
         mean = float(counts @ values / counts.sum())
         variance = float(counts @ (values - mean) ** 2 / counts.sum())
         means.append(mean)
-        # A constant channel carries nothing; 1 keeps it finite when it is divided by.
+        # A constant channel has no deviation; 1 keeps it finite when it is divided by.
         stds.append(variance**0.5 if variance > 1e-12 else 1.0)
     return tuple(means), tuple(stds)

@@ -1,4 +1,4 @@
-"""Digests of a data set's bytes. To hash files is not to load them, and what was hashed once is remembered."""
+"""Digests of a data set's bytes. Files are hashed without being loaded, and their digests are cached."""
 
 import hashlib
 import json
@@ -16,13 +16,13 @@ from refprotofl.data.locations import cache_folder, find, read_place
 from refprotofl.data.standard import STANDARD, StandardSet
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_KEPT = 500  # digests that are remembered
+_KEPT = 500  # cached digests
 _DEPTH = 3  # folder/train/class/image
-_FRESH = 2.0  # seconds in which a file may change again without another time
+_FRESH = 2.0  # seconds in which a file may change again and keep its modification time
 
 
 def digest_data(name: str, data_dir: Path | None, seen_from: Path | None = None) -> str | None:
-    """Of the bytes of `dataset = name`; None where they are not here, or where a function makes them."""
+    """Return the digest of the bytes of `dataset = name`; None if they are not here or made by a function."""
     if name == "digits":
         return "digits"
     if name in STANDARD:
@@ -41,7 +41,7 @@ def digest_data(name: str, data_dir: Path | None, seen_from: Path | None = None)
 
 
 def _digest_standard(known: StandardSet, data_dir: Path | None) -> str | None:
-    """Of what the files hold, however they are packed."""
+    """Return the digest of the files' contents, however they are packed."""
     place = find(known, data_dir)
     if place is None:
         return None
@@ -55,7 +55,7 @@ def _digest_standard(known: StandardSet, data_dir: Path | None) -> str | None:
 
 
 def _revision(name: str) -> str | None:
-    """The commit that is named, or that the hub's own cache holds, if it tells."""
+    """Return the commit that is named, or that the hub's own cache holds; None if it is unknown."""
     repository, revision = split_revision(name)
     if revision is not None and _COMMIT.fullmatch(revision):
         return revision
@@ -69,7 +69,7 @@ def _revision(name: str) -> str | None:
 
 
 def _files_below(folder: Path) -> dict[str, Path]:
-    """All files that are not hidden, by their path seen from the folder; links are followed, as the loader does."""
+    """Return all files that are not hidden, by relative path; links are followed, as the loader does."""
     found: dict[str, Path] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
         here = Path(place)
@@ -98,7 +98,7 @@ def _over(digests: Mapping[str, str]) -> str:
 
 
 def _stamp(files: Mapping[str, Path]) -> str | None:
-    """What is another as soon as a file is another; None while one is so new that this does not hold yet."""
+    """Return a key that changes when a file changes; None while a file is too new for that to hold."""
     total = hashlib.sha256()
     for name in sorted(files):
         found = files[name].stat()
@@ -114,7 +114,7 @@ def _cache_file() -> Path:
 
 
 def _read_cache() -> dict[str, str]:
-    """What is not as it should be is as good as not there: the files are hashed again."""
+    """Return the cached digests; a damaged cache counts as empty, and the files are hashed again."""
     try:
         known = json.loads(_cache_file().read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -44,7 +44,7 @@ class ResumingDownloader:
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
         title = self.part.name.removesuffix(".part")
-        # disable=None draws no bar where nobody watches, as in a log file.
+        # disable=None draws no bar where the output is not a terminal, as in a log file.
         bar = tqdm(total=total, initial=have, desc=title, unit="B", unit_scale=True, disable=None, leave=False)
         with self.part.open("ab" if have else "wb") as file, bar:
             try:
@@ -58,15 +58,15 @@ class ResumingDownloader:
 
 
 def download(urls: Sequence[str], checksum: str, folder: Path, hint: str) -> Path:
-    """The file at the first of the mirrors `urls` that serves it with the right checksum, put into `folder`.
+    """Download a file into `folder` from the first of the mirrors `urls` that serves it with the right checksum.
 
-    It appears under its name only when whole and checked; `hint` tells what to do when no mirror works.
+    It appears under its name only when complete and checked; `hint` says what to do when no mirror works.
     """
     name = urls[0].rsplit("/", 1)[-1]
     failures = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):  # one process at a time; it falls with the process that holds it
+        with FileLock(folder / ".lock"):  # one process at a time; the lock ends with its process
             for url in urls:
                 try:
                     return _from_mirror(url, name, checksum, folder)
@@ -85,7 +85,7 @@ def _from_mirror(url: str, name: str, checksum: str, folder: Path) -> Path:
             downloader = ResumingDownloader(part)
             return Path(pooch.retrieve(url, checksum, fname=name, path=folder, downloader=downloader))
         except requests.ConnectionError:
-            # A link that drops is asked again as long as it brings something.
+            # After a dropped connection, try again as long as there is progress.
             if not part.exists() or part.stat().st_size <= before:
                 raise
         except ValueError:

@@ -1,6 +1,6 @@
 """Class-balanced draws: limits, the split of a set that has none, and the public set.
 
-The public set is held out of the training split before anything goes to clients.
+The public set is held out of the training split before the partition among clients.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from refprotofl.data.dataset import Indices, Labels
 
 
 def shuffled_classes(labels: Labels, num_classes: int, generator: np.random.Generator) -> list[Indices]:
-    """For every class its positions in random order; prefixes of it are nested draws."""
+    """Return the positions of each class in random order; prefixes of it are nested draws."""
     order = generator.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     return np.split(order, np.cumsum(np.bincount(labels, minlength=num_classes))[:-1])
 
 
 def level(sizes: NDArray[np.int64], total: int, first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Shares of `total`, as equal as the sizes allow; what does not divide goes to the classes in `first`."""
+    """Return shares of `total`, as equal as the sizes allow; the remainder goes to the classes in `first`."""
     shares = np.zeros_like(sizes)
     total = min(total, int(sizes.sum()))
     while (left := total - int(shares.sum())) > 0:
@@ -35,7 +35,7 @@ def level(sizes: NDArray[np.int64], total: int, first: NDArray[np.int64]) -> NDA
 
 
 def balanced_draw(labels: Labels, num_classes: int, total: int, generator: np.random.Generator) -> Indices:
-    """`total` positions with the classes as equal as they can be, sorted; all of them if there are fewer."""
+    """Return `total` sorted positions with classes as equal as possible; all of them if there are fewer."""
     if total >= len(labels):
         return np.arange(len(labels))
     first = generator.permutation(num_classes)
@@ -47,7 +47,7 @@ def balanced_draw(labels: Labels, num_classes: int, total: int, generator: np.ra
 def stratified_split(
     labels: Labels, num_classes: int, test_share: float, generator: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """Train and test positions; every class keeps at least one training sample."""
+    """Return train and test positions; every class keeps at least one training sample."""
     train, test = [], []
     for members in shuffled_classes(labels, num_classes, generator):
         held_out = min(round(len(members) * test_share), max(0, len(members) - 1))
@@ -61,7 +61,7 @@ def default_per_class(num_classes: int) -> int:
 
 
 def covered_classes(num_classes: int, coverage: float, classes: Sequence[int] | None, seed: int) -> tuple[int, ...]:
-    """The public set's classes, sorted: those given, or the first of a seeded permutation."""
+    """Return the public set's classes, sorted: those given, or the first of a seeded permutation."""
     if classes is not None:
         if wrong := [number for number in classes if not 0 <= number < num_classes]:
             raise InputError(
@@ -69,7 +69,7 @@ def covered_classes(num_classes: int, coverage: float, classes: Sequence[int] | 
             )
         return tuple(sorted(set(classes)))
     if not 0 <= coverage <= 1:
-        raise InputError(f"public.coverage = {coverage}: it must lie in 0 to 1.")
+        raise InputError(f"public.coverage = {coverage}: it must be in 0 to 1.")
     permutation = stream(seed, "public/classes").permutation(num_classes)
     return tuple(sorted(int(number) for number in permutation[: round(coverage * num_classes)]))
 
@@ -77,7 +77,7 @@ def covered_classes(num_classes: int, coverage: float, classes: Sequence[int] | 
 def draw_public(
     labels: Labels, class_names: Sequence[str], per_class: int | None, classes: Sequence[int], seed: int
 ) -> Indices:
-    """Sorted positions of `per_class` samples of each of the classes; one of each at least stays private."""
+    """Return sorted positions of `per_class` samples of each class; at least one of each stays private."""
     num_classes = len(class_names)
     wanted = default_per_class(num_classes) if per_class is None else per_class
     if wanted < 0:
@@ -90,7 +90,7 @@ def draw_public(
         chosen = f"public.per-class = {wanted}" + (" (the default)" if per_class is None else "")
         raise InputError(
             f"{chosen}: class {class_names[scarcest]!r} has {sizes[scarcest]} training images, "
-            f"and one at least must stay private; take {max(0, int(sizes[scarcest]) - 1)} or fewer, "
+            f"and at least one must stay private; use {max(0, int(sizes[scarcest]) - 1)} or fewer, "
             "or raise train-limit."
         )
     # Shuffling all classes, covered or not, makes a smaller public set a part of a larger one.
@@ -101,10 +101,10 @@ def draw_public(
 def draw_from_own(
     labels: Labels, class_names: Sequence[str], per_class: int | None, classes: Sequence[int], seed: int
 ) -> tuple[Indices, tuple[int, ...]]:
-    """The same from a public set of the user's own, all of which may be taken; and the classes that it covers.
+    """Return positions in a separate public set, all of which may be used, and the classes that it covers.
 
-    Without `per_class` it is as many as the scarcest class has, up to the default. A class that it has no image of is
-    not covered.
+    Without `per_class` it is the size of the scarcest class, up to the default. A class without an image is not
+    covered.
     """
     sizes = np.bincount(labels, minlength=len(class_names))
     covered = tuple(number for number in classes if sizes[number])
@@ -115,7 +115,7 @@ def draw_from_own(
     if wanted > fewest:
         scarcest = min(covered, key=lambda number: int(sizes[number]))
         raise InputError(
-            f"public.per-class = {wanted}: public.dataset has {fewest} images of class {class_names[scarcest]!r}; take "
+            f"public.per-class = {wanted}: public.dataset has {fewest} images of class {class_names[scarcest]!r}; use "
             f"{fewest} or fewer."
         )
     members = shuffled_classes(labels, len(class_names), stream(seed, "public/images"))

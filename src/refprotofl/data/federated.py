@@ -1,6 +1,6 @@
-"""Test data with each client's own class mix: what the `own` protocol evaluates on.
+"""The data of a federation: a public set, the private shares of clients, and test data.
 
-One data set as a federation sees it: a public set, clients' private shares, and test data.
+The test data include a part with each client's own class mix, for the protocol `own`.
 """
 
 from dataclasses import dataclass, replace
@@ -18,53 +18,55 @@ from refprotofl.data.labelled_images import LabelledImages
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
 from refprotofl.data.reading import reading_of
-from refprotofl.data.server_data import conform, load_apart, overlaps
+from refprotofl.data.server_data import conform, load_server_data, overlaps
 from refprotofl.experiment import Experiment
 
 
 def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:
-    """Positions in `test_labels` of every client, sorted.
+    """Return the sorted positions in `test_labels` of every client.
 
-    Each class goes to the clients in proportion to their training samples of it, `class_counts` (clients, C).
+    Each class is divided among the clients in proportion to their training samples of it, `class_counts` (clients, C).
     A test sample of a class that any client holds has one owner, those of other classes have none.
     """
     clients, num_classes = class_counts.shape
-    nobody = clients
-    owners = np.full(len(test_labels), nobody, np.int64)
+    no_owner = clients
+    owners = np.full(len(test_labels), no_owner, np.int64)
     members = shuffled_classes(test_labels, num_classes, stream(seed, "own-tests"))
-    for number, places in enumerate(members):
+    for number, positions in enumerate(members):
         if class_counts[:, number].any():
-            shares = largest_remainder(class_counts[:, number], len(places))
-            owners[places] = np.repeat(np.arange(clients), shares)
+            shares = largest_remainder(class_counts[:, number], len(positions))
+            owners[positions] = np.repeat(np.arange(clients), shares)
     return group(owners, clients + 1)[:clients]
 
 
-def largest_remainder(weights: NDArray[np.int64], seats: int) -> NDArray[np.int64]:
-    """Whole shares of `seats` in proportion to the weights; equal remainders favour the lower index."""
-    exact = weights * seats  # integers throughout, so that no rounding decides
+def largest_remainder(weights: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """Return whole shares of `total` in proportion to the weights; equal remainders favour the lower index."""
+    exact = weights * total  # integers throughout, so that no rounding decides
     shares = exact // weights.sum()
     remainders = exact % weights.sum()
     first = np.argsort(-remainders, kind="stable")
-    shares[first[: seats - int(shares.sum())]] += 1
+    shares[first[: total - int(shares.sum())]] += 1
     return np.asarray(shares)
 
 
-MOST_COUNTS = 20_000  # of clients by classes, that a run's first event holds
+MOST_COUNTS = 20_000  # clients times classes, in a run's first event
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
+    """One data set, divided between the public set, the clients and the tests."""
+
     dataset: Dataset
     public_indices: Indices  # of the training split, held by no client
     public_classes: tuple[int, ...]
     client_indices: list[Indices]
-    test_indices: Indices  # what is scored: of the test split, or of the training split if clients held it out
+    test_indices: Indices  # in the test split, or in the training split if clients hold samples out
     own_test_indices: list[Indices]
     partition_notes: PartitionNotes
     client_names: tuple[str, ...] = ()  # of natural clients
-    notes: tuple[str, ...] = ()  # for people: what happened to the data, who was left out
-    own_public: tuple[Images, Labels] | None = None  # of a public set apart; else it is held out by `public_indices`
-    validates: bool = False  # scored is what the clients held out of their training samples, never the test split
+    notes: tuple[str, ...] = ()  # for people: changes to the data, clients that were left out
+    own_public: tuple[Images, Labels] | None = None  # a separate public set; else it is held out by `public_indices`
+    validates: bool = False  # scores are on samples that clients hold out of training, never on the test split
 
     @property
     def num_clients(self) -> int:
@@ -95,63 +97,63 @@ class FederatedData:
         return (self.dataset.train_labels if self.validates else self.dataset.test_labels)[self.test_indices]
 
     def class_counts(self) -> NDArray[np.int64]:
-        """(clients, C) training samples."""
+        """Return the numbers of training samples, (clients, C)."""
         return count_classes(self.dataset.train_labels, self.client_indices, self.dataset.num_classes)
 
-    def partition_told(self) -> dict[str, Any]:
-        """How the partition came about and, unless that is too much to keep, who has how much of which class."""
-        told = vars(self.partition_notes)
+    def partition_record(self) -> dict[str, Any]:
+        """Return the notes on the partition and, unless they are too many, the class counts of each client."""
+        record = vars(self.partition_notes)
         if self.num_clients * self.dataset.num_classes > MOST_COUNTS:
-            return told
-        return {**told, "class_counts": self.class_counts().tolist()}
+            return record
+        return {**record, "class_counts": self.class_counts().tolist()}
 
 
 def load_federated(
     experiment: Experiment, data_dir: Path | None = None, seen_from: Path | None = None
 ) -> FederatedData:
-    """All that an experiment names, with a public set and a test set of their own if it has such."""
+    """Load the data of an experiment, with its separate public and test sets if it names such."""
     dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment, seen_from))
-    apart = load_apart(experiment, data_dir, seen_from)
-    data = federate(experiment, conform(dataset, apart), apart.public)
-    private = dataset.train_images[np.concatenate(data.client_indices)] if apart.seen is not None else None
-    return replace(data, notes=(*data.notes, *overlaps(apart, private)))
+    server = load_server_data(experiment, data_dir, seen_from)
+    data = federate(experiment, conform(dataset, server), server.public)
+    private = dataset.train_images[np.concatenate(data.client_indices)] if server.input is not None else None
+    return replace(data, notes=(*data.notes, *overlaps(server, private)))
 
 
 def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledImages | None = None) -> FederatedData:
-    """Limit the splits, hold the public set out, deal the rest to the clients or leave it with its owners.
+    """Limit the splits, hold out the public set, and partition the rest among clients or leave it with its owners.
 
-    With a public set of its own nothing is held out.
+    With a separate public set nothing is held out.
     """
     seed, public = experiment.seed, experiment.public
     if 0 < experiment.train_limit < dataset.num_classes:
         raise InputError(
-            f"train-limit = {experiment.train_limit}: with {dataset.num_classes} classes it must be "
-            f"{dataset.num_classes} at least, or 0 for all."
+            f"train-limit = {experiment.train_limit}: with {dataset.num_classes} classes it must be at least "
+            f"{dataset.num_classes}, or 0 for all."
         )
     pool = limited(dataset.train_labels, dataset.num_classes, experiment.train_limit, seed, "train-limit")
     test = limited(dataset.test_labels, dataset.num_classes, experiment.evaluate.test_limit, seed, "test-limit")
 
     classes = covered_classes(dataset.num_classes, public.coverage, public.classes, seed)
-    dealt = _keep_natural if experiment.partition == "natural" else _deal
+    divide = _keep_natural if experiment.partition == "natural" else _draw_partition
     if own_public is not None:
         chosen, covered = draw_from_own(own_public.labels, dataset.class_names, public.per_class, classes, seed)
         data = replace(
-            dealt(experiment, dataset, pool, test),
+            divide(experiment, dataset, pool, test),
             own_public=(own_public.images[chosen], own_public.labels[chosen]),
             public_classes=covered,
         )
     else:
         in_public = draw_public(dataset.train_labels[pool], dataset.class_names, public.per_class, classes, seed)
         data = replace(
-            dealt(experiment, dataset, np.delete(pool, in_public), test),
+            divide(experiment, dataset, np.delete(pool, in_public), test),
             public_indices=pool[in_public],
             public_classes=classes if len(in_public) else (),
         )
     return hold_out(data, experiment.validation, seed) if experiment.validation else data
 
 
-def _deal(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
-    """The clients' shares as they are drawn."""
+def _draw_partition(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
+    """Return clients with shares drawn at random."""
     kind, seed = experiment.partition, experiment.seed
     assert kind != "natural"
     labels = dataset.train_labels[private]
@@ -160,7 +162,7 @@ def _deal(experiment: Experiment, dataset: Dataset, private: Indices, test: Indi
 
 
 def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
-    """The clients' shares as the data set tells them."""
+    """Return clients with the shares that the data set assigns to them."""
     kept, client_indices, notes = keep_owners(dataset, private, experiment.min_size)
     data = _without_public(experiment, dataset, client_indices, test, notes)
     return replace(
@@ -172,7 +174,7 @@ def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, te
 
 
 def hold_out(data: FederatedData, share: float, seed: int) -> FederatedData:
-    """Each client holds out a share of its samples, of which it scores; at least one, if it has another to train on."""
+    """Hold out a share of each client's samples for scoring; at least one, if another remains to train on."""
     kept, held = [], []
     for client, rows in enumerate(data.client_indices):
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
@@ -201,7 +203,7 @@ def _without_public(
 
 
 def count_classes(labels: Labels, client_indices: list[Indices], num_classes: int) -> NDArray[np.int64]:
-    """(clients, C) samples; one count over all of them, so that many clients stay cheap."""
+    """Return the numbers of samples, (clients, C), in one count over all clients, so that many clients stay cheap."""
     clients = len(client_indices)
     owners = np.repeat(np.arange(clients), [len(indices) for indices in client_indices])
     cells = owners * num_classes + labels[np.concatenate(client_indices)]
@@ -209,5 +211,5 @@ def count_classes(labels: Labels, client_indices: list[Indices], num_classes: in
 
 
 def limited(labels: Labels, num_classes: int, limit: int, seed: int, purpose: str) -> Indices:
-    """A class-balanced draw of so many positions, 0 for all."""
+    """Return a class-balanced draw of `limit` positions, 0 for all."""
     return balanced_draw(labels, num_classes, limit or len(labels), stream(seed, purpose))

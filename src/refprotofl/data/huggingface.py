@@ -16,13 +16,13 @@ from refprotofl.data.reading import AS_IT_IS, Sizing
 
 
 def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
-    """`name` is owner/name, with @ and a commit, tag or branch of it or else the newest.
+    """Load a data set of the hub; `name` is owner/name, with @ and a commit, tag or branch, else the newest.
 
     Without a test or validation split, a fifth of train is held out by the seed.
     """
     repository, revision = split_revision(name)
     if not repository:
-        raise InputError("dataset = 'hf:' names no data set; it should be hf:owner/name or hf:owner/name@revision.")
+        raise InputError("dataset = 'hf:' names no data set; write hf:owner/name or hf:owner/name@revision.")
     try:
         hub = importlib.import_module("datasets")
     except ModuleNotFoundError:
@@ -48,7 +48,7 @@ def split_revision(name: str) -> tuple[str, str | None]:
 
 
 def dataset_from_splits(splits: Any, origin: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
-    """From a mapping of split names to tables with `features` and columns."""
+    """Make a data set of a mapping of split names to tables with `features` and columns."""
     if "train" not in splits:
         raise DataError(f"{origin} has no split called train, only {', '.join(splits)}.")
     train = splits["train"]
@@ -68,7 +68,7 @@ def dataset_from_splits(splits: Any, origin: str, seed: int, sizing: Sizing = AS
 
 
 def _column(features: Mapping[str, Any], kind: str, usual: tuple[str, ...], origin: str) -> str:
-    """The column of that feature kind: the usual name if there are several, the only one if there is one."""
+    """Return the column of this feature kind: the one with the usual name, or the only one."""
     fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
     named = [name for name in usual if name in (fitting or features)]
     if named:
@@ -82,7 +82,7 @@ def _column(features: Mapping[str, Any], kind: str, usual: tuple[str, ...], orig
 
 
 def _pictures(column: Any, origin: str, sizing: Sizing) -> np.ndarray:
-    """(N, height, width) if every picture is grey, else (N, height, width, 3)."""
+    """Return images (N, height, width) if all are grey, else (N, height, width, 3)."""
     name = f"An image of {origin}"
     pictures = [sizing.fit(in_8_bits(picture, name), name) for picture in column]
     mode = "L" if all(picture.mode == "L" for picture in pictures) else "RGB"

@@ -1,4 +1,4 @@
-"""Image files as arrays of 8 bits a channel: grey or RGB, as a person sees them."""
+"""Image files as arrays of 8 bits per channel, grey or RGB, in their displayed orientation."""
 
 import warnings
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-MOST_PIXELS = 1 << 26  # of one image, 8192 x 8192: 200 MB in RGB
+MOST_PIXELS = 1 << 26  # per image, 8192 x 8192: 200 MB in RGB
 
 
 def is_image(path: Path) -> bool:
-    """By its name; hidden files are none."""
+    """Return True for the file name of an image that is not hidden."""
     from PIL import Image
 
     return path.suffix.lower() in Image.registered_extensions() and not path.name.startswith(".")
 
 
 def images_below(folder: Path) -> Iterator[Path]:
-    """Images in sub-folders too; hidden folders are passed over."""
+    """Yield all images below a folder, sorted; hidden folders are skipped."""
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and is_image(path) and path.is_file():
@@ -38,7 +38,7 @@ def images_below(folder: Path) -> Iterator[Path]:
 
 
 def read_images(files: list[Path], sizing: Sizing = AS_IT_IS) -> Images:
-    """(N, channels, height, width): grey if all files are, else RGB."""
+    """Read images (N, channels, height, width): grey if all files are, else RGB."""
     pictures: list[np.ndarray] = []  # (height, width) or (height, width, 3) each
     for file in files:
         pictures.append(_read(file, sizing))
@@ -58,7 +58,7 @@ def read_images(files: list[Path], sizing: Sizing = AS_IT_IS) -> Images:
 
 
 def _check_memory(first: np.ndarray, files: list[Path]) -> None:
-    """Before hours are spent on reading."""
+    """Raise DataError if the images do not fit into memory, before hours are spent on reading."""
     needed, memory = 2 * first.size * len(files), machine_memory()  # as pictures and as one array
     if memory is not None and needed > memory:
         raise DataError(
@@ -73,8 +73,8 @@ def _read(file: Path, sizing: Sizing) -> np.ndarray:
     try:
         with pixel_limit(), Image.open(file) as opened:
             if _loses_bits(opened):
-                raise DataError(f"{file} has 16 bits a channel. {EIGHT_BITS}.")
-            image = ImageOps.exif_transpose(opened)  # as a person sees it, not as the camera was held
+                raise DataError(f"{file} has 16 bits per channel. {EIGHT_BITS}.")
+            image = ImageOps.exif_transpose(opened)  # as it is displayed, not as the camera was held
             return np.asarray(sizing.fit(in_8_bits(image, str(file)), str(file)))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{file} cannot be read as an image ({error}): replace or remove it.") from None
@@ -82,7 +82,7 @@ def _read(file: Path, sizing: Sizing) -> np.ndarray:
 
 @contextmanager
 def pixel_limit() -> Iterator[None]:
-    """Have Pillow refuse images that take hundreds of megabytes, however small their files are."""
+    """Make Pillow refuse images that take hundreds of megabytes, however small their files are."""
     from PIL import Image
 
     before = Image.MAX_IMAGE_PIXELS
@@ -96,7 +96,7 @@ def pixel_limit() -> Iterator[None]:
 
 
 def _loses_bits(opened: Any) -> bool:
-    """Whether it has colours of 16 bits, of which Pillow would cut off half without a word."""
+    """Return True for colours of 16 bits, of which Pillow would silently drop half."""
     if opened.mode.startswith("I"):
         return False  # grey ones keep their values
     decoders = [tile[3] for tile in getattr(opened, "tile", [])]
@@ -106,7 +106,7 @@ def _loses_bits(opened: Any) -> bool:
 
 
 def in_8_bits(image: "Image.Image", origin: str) -> "Image.Image":
-    """Grey or RGB; values that 8 bits cannot hold are refused, never cut."""
+    """Return an image as grey or RGB; values that 8 bits cannot hold are refused, never clipped."""
     from PIL import Image
 
     if image.mode.startswith("I") or image.mode == "F":

@@ -1,4 +1,4 @@
-"""A user's own data as image files in one folder a class, with clients, train/ and test/ above them or not."""
+"""A user's own data as image files in one folder per class, optionally below folders for clients, train and test."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ NATURAL_LAYOUT = (
     "FOLDER/train/CLIENT/CLASS/*.png and FOLDER/test/CLIENT/CLASS/*.png (or FOLDER/test/CLASS/*.png), "
     "or FOLDER/CLIENT/CLASS/*.png"
 )
-LAYOUTS = f'Allowed are: {LAYOUT}; with partition = "natural": {NATURAL_LAYOUT}.'
+LAYOUTS = f'Allowed layouts: {LAYOUT}; with partition = "natural": {NATURAL_LAYOUT}.'
 
 
 class Listed(NamedTuple):
@@ -29,10 +29,10 @@ class Listed(NamedTuple):
 
 
 def load_image_folder(folder: Path, seed: int, reading: Reading) -> Dataset:
-    """Class folders, one set a client with natural clients; without train/ and test/ split 80/20 by the seed."""
+    """Load class folders, one set per client with natural clients; without train/ and test/ split 80/20 by the seed."""
     if (folder / "train").is_dir() != (folder / "test").is_dir():
-        there, lacking = ("train", "test") if (folder / "train").is_dir() else ("test", "train")
-        raise DataError(f"{folder} has a folder {there} but no folder {lacking}. Allowed are: {LAYOUT}.")
+        there, missing = ("train", "test") if (folder / "train").is_dir() else ("test", "train")
+        raise DataError(f"{folder} has a folder {there} but no folder {missing}. Allowed layouts: {LAYOUT}.")
     list_all = list_clients if reading.natural else list_classes
     notes: tuple[str, ...] = ()
     if (folder / "train").is_dir():
@@ -61,26 +61,26 @@ def _arrays(train: list[Listed], test: list[Listed], reading: Reading) -> dict[s
 
 
 def list_clients(folder: Path) -> list[Listed]:
-    """Every image with its class and the client that it lies with, sorted."""
+    """List all images with their classes and clients, sorted."""
     _refuse_loose(folder)
     clients = _folders(folder)
     if not clients:
         raise DataError(
-            f'{folder} is empty or has no client folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.'
+            f'{folder} is empty or has no client folders. Layouts for partition = "natural": {NATURAL_LAYOUT}.'
         )
     found: list[Listed] = []
     for client in clients:
         if not _folders(client):
-            raise DataError(f'{client} has no class folders. With partition = "natural" allowed are: {NATURAL_LAYOUT}.')
+            raise DataError(f'{client} has no class folders. Layouts for partition = "natural": {NATURAL_LAYOUT}.')
         own = list_classes(client, client.name)
         if not own:
-            raise DataError(f"{client} has no images in it: add some or remove the folder.")
+            raise DataError(f"{client} contains no images: add some or remove the folder.")
         found += own
     return found
 
 
 def list_classes(folder: Path, client: str | None = None) -> list[Listed]:
-    """Every image with its class, sorted, so that the order is the same on every machine."""
+    """List all images with their classes, sorted, so that the order is the same on every machine."""
     _refuse_loose(folder)
     found: list[Listed] = []
     classes = _folders(folder)
@@ -90,17 +90,16 @@ def list_classes(folder: Path, client: str | None = None) -> list[Listed]:
         files = list(images_below(class_folder))
         if nested := next((file for file in files if file.parent != class_folder), None):
             raise DataError(
-                f"{nested} lies deeper than its class folder {class_folder}, so what it belongs to is not clear. "
-                f"{LAYOUTS}"
+                f"{nested} is not directly in its class folder {class_folder}, so its class is not clear. {LAYOUTS}"
             )
         if not files and client is None:  # a client need not have all classes
-            raise DataError(f"{class_folder} has no images in it: add some or remove the folder.")
+            raise DataError(f"{class_folder} contains no images: add some or remove the folder.")
         found += [Listed(file, class_folder.name, client) for file in files]
     return found
 
 
 def _list_test(folder: Path, natural: bool) -> list[Listed]:
-    """The test images, by client too where they lie so; a common test set is allowed beside natural clients."""
+    """List the test images, by client if the folders are; natural clients may have a common test set."""
     common = any(is_image(path) for inner in _folders(folder) for path in inner.iterdir())
     return list_clients(folder) if natural and not common else list_classes(folder)
 
@@ -110,17 +109,17 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _refuse_loose(folder: Path) -> None:
-    """An image beside the folders belongs to none of them, and is not passed over in silence."""
+    """Raise DataError for an image next to folders: it belongs to none of them, and is not skipped silently."""
     loose = sorted(path for path in folder.iterdir() if path.is_file() and is_image(path))
     if loose and _folders(folder):
-        raise DataError(f"{loose[0]} lies beside folders and in none of them: move it into one, or out of {folder}.")
+        raise DataError(f"{loose[0]} is next to folders and in none of them: move it into one, or out of {folder}.")
 
 
 def _split(listed: list[Listed], seed: int, folder: Path) -> tuple[list[Listed], list[Listed]]:
-    """A fifth of each class held out; of each client's class with natural clients."""
+    """Hold out a fifth of each class, with natural clients of each client's class."""
     groups = [f"{one.client}/{one.label}" if one.client is not None else one.label for one in listed]
     names, labels = np.unique(groups, return_inverse=True)
     train, test = stratified_split(labels, len(names), 0.2, stream(seed, "image-folder/split"))
     if not len(test):
-        raise DataError(f"{folder} has too few images to hold a fifth of each class out for testing: add some.")
+        raise DataError(f"{folder} has too few images to hold out a fifth of each class for testing: add some.")
     return [listed[position] for position in train], [listed[position] for position in test]

@@ -1,4 +1,4 @@
-"""What `refprotofl data list`, `fetch` and `check` tell."""
+"""The data sets on this machine, for `refprotofl data list`, `fetch` and `check`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class Listing:
 
     name: str
     where: str  # a path, or NOT_HERE
-    size: int  # bytes on this machine; to download, where it is not here
+    size: int  # bytes on this machine; bytes to download where it is not here
     images: int
     classes: int
     source: str
@@ -29,7 +29,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Checked:
-    """What `data check` found; a broken set is a DataError instead."""
+    """The result of `data check`; a broken set is a DataError instead."""
 
     name: str
     where: str
@@ -41,7 +41,7 @@ class Checked:
     test_counts: tuple[int, ...]
     verified: tuple[str, ...]  # files with their published contents
     unverified: tuple[str, ...]  # readable files whose contents are not the published ones
-    clients: dict[str, int]  # training images by client, where the set tells
+    clients: dict[str, int]  # training images by client, where the set has clients
     notes: tuple[str, ...]
 
 
@@ -63,21 +63,21 @@ def list_datasets(data_dir: Path | None) -> list[Listing]:
 
 
 def fetch(name: str, data_dir: Path | None) -> str:
-    """Where a standard set lies: in `data_dir` if one is named, copied there from another place of this machine.
+    """Return the location of a standard set, and copy it to `data_dir` if that is given.
 
-    What is nowhere here is downloaded, into `data_dir` or the cache.
+    A set that is not on this machine is downloaded, into `data_dir` or the cache.
     """
     if name == "digits":
         return "in scikit-learn"
     if name not in STANDARD:
-        raise InputError(f"{name!r} cannot be fetched. These can: {', '.join(NAMES)}.")
+        raise InputError(f"{name!r} cannot be fetched. Choose one of {', '.join(NAMES)}.")
     known, root = STANDARD[name], None if data_dir is None else data_dir.expanduser()
     place = find(known, None) if root is None else find_below(known, root)
     if place is not None:
         if wrong := wrong_files(known, place):
             raise DataError(
-                f"{place.path} is here, but without the published contents of {', '.join(wrong)}. "
-                "Delete what is wrong and fetch again."
+                f"{place.path}: the contents of {', '.join(wrong)} are not the published ones. "
+                "Delete these files and fetch again."
             )
         return str(place.path)
     elsewhere = None if root is None else find(known, None)
@@ -87,7 +87,7 @@ def fetch(name: str, data_dir: Path | None) -> str:
 
 
 def check(name: str, data_dir: Path | None, seed: int = 0, reading: Reading = PLAIN_READING) -> Checked:
-    """Read all of a data set that is here; nothing is downloaded for it."""
+    """Read a whole data set that is on this machine; nothing is downloaded."""
     where, verified, unverified = name, [], []
     if name in STANDARD:
         known = STANDARD[name]

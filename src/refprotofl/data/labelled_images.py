@@ -1,4 +1,4 @@
-"""LabelledImages images that are no whole data set: a public set, a test set, what one node has."""
+"""Labelled images that are not a whole data set: a public set, a test set, the data of one node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from refprotofl.data.reading import Reading
 PAIRS = (("x", "y"), ("x_train", "y_train"))
 TEST = ("x_test", "y_test")
 ARRAYS = (*PAIRS[0], *PAIRS[1], *TEST, "class_names", "mean", "std")
-FORM = "x and y, or x_train and y_train with x_test and y_test beside them if there are such"
+FORM = "x and y, or x_train and y_train and optionally x_test and y_test"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class LabelledImages:
     class_names: tuple[str, ...]  # by label; a class need not have an image
     mean: tuple[float, ...]  # per channel, on the 0..1 scale
     std: tuple[float, ...]
-    test: "LabelledImages | None" = None  # what the source itself sets apart
+    test: "LabelledImages | None" = None  # the test split of the source
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -40,9 +40,9 @@ class LabelledImages:
 
 
 def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> LabelledImages:
-    """The images of a .npz file, a folder of class folders, `module:function` or a named set.
+    """Load the images of a .npz file, a folder of class folders, `module:function` or a named set.
 
-    `key` is where the name stands, for errors.
+    `key` is the configuration key of the name, for errors.
     """
     path = locate(name, reading.seen_from)
     if path is not None and path.is_dir() and not (path / "train").is_dir():
@@ -59,7 +59,7 @@ def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, 
 
 
 def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImages:
-    """From arrays of the user's own, with the checks that every source of one's own goes through."""
+    """Make labelled images of a user's arrays, with the same checks as for a whole data set."""
     pair = next((pair for pair in PAIRS if all(name in arrays for name in pair)), None)
     if pair is None:
         raise DataError(f"{origin} must hold {FORM}.")
@@ -69,15 +69,19 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImag
     named = [str(name) for name in np.asarray(arrays["class_names"])] if "class_names" in arrays else None
     pixels, test_pixels, _ = bring_to_uint8(raw, raw_test, origin)
     images = channels_first(pixels, "train", origin)
-    spelt = _spelt(labels, "train", named, origin)
-    spelt_test = _spelt(np.asarray(arrays[TEST[1]]), "test", named, origin) if tested else Spelt([], np.zeros(0, int))
-    names = tuple(named) if named is not None else _in_order({*spelt.names, *spelt_test.names})
+    train = _class_names(labels, "train", named, origin)
+    test = (
+        _class_names(np.asarray(arrays[TEST[1]]), "test", named, origin)
+        if tested
+        else NamedLabels([], np.zeros(0, int))
+    )
+    names = tuple(named) if named is not None else _in_order({*train.names, *test.names})
     mean, std = _statistics(arrays, images)
-    whole = LabelledImages(images, _numbered(spelt, names, origin), names, mean, std)
+    whole = LabelledImages(images, _numbered(train, names, origin), names, mean, std)
     if not tested:
         return _checked(whole, origin)
     apart = LabelledImages(
-        channels_first(test_pixels, "test", origin), _numbered(spelt_test, names, origin), names, mean, std
+        channels_first(test_pixels, "test", origin), _numbered(test, names, origin), names, mean, std
     )
     return _checked(replace(whole, test=_checked(apart, origin)), origin)
 
@@ -85,18 +89,18 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImag
 def renumbered(
     found: LabelledImages, class_names: Sequence[str], shape: tuple[int, int, int], origin: str
 ) -> LabelledImages:
-    """The same images under the classes of an experiment, by name; DataError where they do not fit it."""
+    """Return the images with the class numbers of an experiment, by name; raise DataError if they do not fit it."""
     if found.shape != tuple(shape):
         raise DataError(
-            f"{origin}: its images are {_size(found.shape)}, but the experiment's {_size(shape)}; bring them to that "
-            "size, or set resize in the experiment."
+            f"{origin}: its images are {_size(found.shape)}, but the experiment's are {_size(shape)}. Convert them to "
+            "that size, or set resize in the experiment."
         )
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
     if unknown := [name for name in occurring if name not in class_names]:
         raise DataError(f"{origin}: the experiment has no class {unknown[0]!r}; its classes: {', '.join(class_names)}.")
-    places = np.array([class_names.index(name) if name in class_names else -1 for name in found.class_names])
+    numbers = np.array([class_names.index(name) if name in class_names else -1 for name in found.class_names])
     test = None if found.test is None else renumbered(found.test, class_names, shape, origin)
-    return replace(found, labels=places[found.labels], class_names=tuple(class_names), test=test)
+    return replace(found, labels=numbers[found.labels], class_names=tuple(class_names), test=test)
 
 
 def _arrays_of(path: Path) -> dict[str, Any]:
@@ -117,7 +121,9 @@ def _from_function(name: str, key: str) -> LabelledImages:
     if isinstance(result, Dataset):
         return _of_dataset(result)
     if not isinstance(result, Mapping):
-        raise DataError(f"{key} = {name!r}: the function gave {type(result).__name__}; it must give a mapping: {FORM}.")
+        raise DataError(
+            f"{key} = {name!r}: the function returned {type(result).__name__}; it must return a mapping with {FORM}."
+        )
     return labelled_from_arrays(result, name)
 
 
@@ -136,7 +142,7 @@ def _sized(found: LabelledImages, reading: Reading, origin: str) -> LabelledImag
 
 
 def _statistics(arrays: Mapping[str, Any], images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """As the source has them, so that a part of a set can keep those of the whole."""
+    """Return mean and deviation as the source has them, so that a part of a set can keep those of the whole."""
     if "mean" in arrays and "std" in arrays:
         mean, std = (tuple(float(value) for value in np.ravel(arrays[name])) for name in ("mean", "std"))
         if len(mean) == len(std) == images.shape[1] and min(std) > 0:
@@ -144,34 +150,34 @@ def _statistics(arrays: Mapping[str, Any], images: Images) -> tuple[tuple[float,
     return channel_statistics(images)
 
 
-class Spelt(NamedTuple):
-    """The class of every sample, by its place among the names that occur; a Python string a sample takes 50 bytes."""
+class NamedLabels(NamedTuple):
+    """The class of each sample, as its position among the names that occur: a string per sample would take 50 bytes."""
 
     names: list[str]
-    places: NDArray[np.int64]  # (N,)
+    positions: NDArray[np.int64]  # (N,)
 
 
-def _spelt(labels: NDArray[Any], split: str, named: Sequence[str] | None, origin: str) -> Spelt:
-    """The class of every sample by its name: a number that has none is its own."""
+def _class_names(labels: NDArray[Any], split: str, named: Sequence[str] | None, origin: str) -> NamedLabels:
+    """Return the class name of each sample; without names the label itself."""
     checked = checked_labels(labels, split, origin)
-    found, places = np.unique(checked, return_inverse=True)
+    found, positions = np.unique(checked, return_inverse=True)
     if checked.dtype.kind == "U" or named is None:
-        return Spelt([str(label) for label in found.tolist()], places)
+        return NamedLabels([str(label) for label in found.tolist()], positions)
     if int(found[-1]) >= len(named):
         raise DataError(f"{origin}: there is a label {found[-1]}, but only {len(named)} class names.")
-    return Spelt([named[label] for label in found.tolist()], places)
+    return NamedLabels([named[label] for label in found.tolist()], positions)
 
 
 def _in_order(names: set[str]) -> tuple[str, ...]:
-    """By value if all are whole numbers."""
+    """Sort names, by value if all are whole numbers."""
     return tuple(sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names))
 
 
-def _numbered(spelt: Spelt, names: Sequence[str], origin: str) -> Labels:
+def _numbered(labels: NamedLabels, names: Sequence[str], origin: str) -> Labels:
     numbers = {name: number for number, name in enumerate(names)}
-    if unknown := sorted({name for name in spelt.names if name not in numbers}):
+    if unknown := sorted({name for name in labels.names if name not in numbers}):
         raise DataError(f"{origin}: the label {unknown[0]!r} is not among its class_names.")
-    return np.array([numbers[name] for name in spelt.names], np.int64)[spelt.places]
+    return np.array([numbers[name] for name in labels.names], np.int64)[labels.positions]
 
 
 def _checked(found: LabelledImages, origin: str) -> LabelledImages:

@@ -26,10 +26,10 @@ PLAIN_READING = Reading()
 
 
 def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading: Reading = PLAIN_READING) -> Dataset:
-    """A data set by name, path, hub name or function.
+    """Load a data set by name, path, hub name or function.
 
-    Standard sets are looked for in `data_dir`, $REFPROTOFL_DATA and the user's cache, then downloaded.
-    The seed only matters where a set comes without a test split of its own.
+    Standard sets are searched for in `data_dir`, $REFPROTOFL_DATA and the user's cache, then downloaded. The seed only
+    matters for a set without a test split of its own.
     """
     path = locate(name, reading.seen_from)
     if path is not None and path.is_dir():
@@ -40,14 +40,14 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
         dataset = _sized(_load_whole(name, path, data_dir, reading.seen_from), reading.sizing, name)
     if reading.natural and dataset.train_owners is None:
         raise InputError(
-            f'partition = "natural": dataset = {name!r} does not tell whose images are whose. It takes client folders '
-            f"({NATURAL_LAYOUT}), or an array called client beside x_train."
+            f'partition = "natural": dataset = {name!r} does not assign its images to clients. Use client folders '
+            f"({NATURAL_LAYOUT}), or add an array called client to x_train."
         )
     return dataset
 
 
 def _load_whole(name: str, path: Path | None, data_dir: Path | None, seen_from: Path | None) -> Dataset:
-    """From a source whose images have one size already."""
+    """Load a data set from a source whose images already have one size."""
     if name == "digits":
         return load_digits()
     if name in STANDARD:
@@ -60,13 +60,13 @@ def _load_whole(name: str, path: Path | None, data_dir: Path | None, seen_from: 
 
 
 def is_relative(name: str) -> bool:
-    """Whether it is a file or folder, neither a name nor the user's own code, and depends on where one stands."""
+    """Return True for a relative path, which is neither a name nor the user's own code."""
     named = name in NAMES or name.startswith("hf:") or is_reference(name)
     return not named and not Path(name).expanduser().is_absolute()
 
 
 def locate(name: str, seen_from: Path | None = None) -> Path | None:
-    """The file or folder of that name: first as a stored run saw it, then from where the process stands."""
+    """Return the file or folder of this name: first relative to a stored run's folder, then to the working folder."""
     if name in NAMES or name.startswith("hf:"):
         return None
     path = Path(name).expanduser()
@@ -83,13 +83,13 @@ def _sized(dataset: Dataset, sizing: Sizing, origin: str) -> Dataset:
 
 def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
     if path.is_file():
-        return f"dataset = {name!r}: this kind of file is not read. Allowed are: {FORMS}."
+        return f"dataset = {name!r}: files of this type are not supported. Allowed: {FORMS}."
     if seen_from is not None or path.suffix == ".npz" or any(separator in name for separator in ("/", os.sep)):
-        begun = f" nor from {seen_from}, where the run was begun" if seen_from is not None else ""
-        return f"dataset = {name!r}: there is no such file or folder, seen from {Path.cwd()}{begun}."
+        begun = f" nor in {seen_from}, where the run began" if seen_from is not None else ""
+        return f"dataset = {name!r}: path not found in {Path.cwd()}{begun}."
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
     guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"dataset = {name!r} is not known.{guess} Allowed are: {FORMS}."
+    return f"dataset = {name!r} is unknown.{guess} Allowed: {FORMS}."
 
 
 def load_npz(path: Path) -> Dataset:
@@ -106,14 +106,14 @@ def load_npz(path: Path) -> Dataset:
 
 
 def load_from_function(name: str) -> Dataset:
-    """Call the function, without arguments; it gives the arrays of a .npz in a mapping, or a Dataset."""
+    """Call the function without arguments; it returns a mapping of the arrays of a .npz file, or a Dataset."""
     function = load_object(name, "dataset")
     try:
         result = function()
     except Exception as error:
         raise DataError(f"dataset = {name!r}: the function failed with {type(error).__name__}: {error}.") from error
     if isinstance(result, Dataset):
-        # The user's Dataset passes through the same checks as everybody's arrays.
+        # A user's Dataset passes the same checks as arrays.
         splits = (result.train_images, result.train_labels, result.test_images, result.test_labels)
         arrays = dict(zip(SPLIT_ARRAYS, splits, strict=True))
         for key, owners in zip(CLIENT_ARRAYS, (result.train_owners, result.test_owners), strict=True):
@@ -122,7 +122,7 @@ def load_from_function(name: str) -> Dataset:
         return dataset_from_arrays(arrays, name, result.class_names)
     if not isinstance(result, Mapping):
         raise DataError(
-            f"dataset = {name!r}: the function gave {type(result).__name__}; "
-            f"it must give a mapping with {', '.join(SPLIT_ARRAYS)}, or a Dataset."
+            f"dataset = {name!r}: the function returned {type(result).__name__}; "
+            f"it must return a mapping with {', '.join(SPLIT_ARRAYS)}, or a Dataset."
         )
     return dataset_from_arrays(result, name)

@@ -1,4 +1,4 @@
-"""Where a standard set lies on this machine, and its files' bytes whatever they are packed in."""
+"""Locations of standard sets on this machine, and the contents of their files, however they are packed."""
 
 import gzip
 import hashlib
@@ -18,12 +18,12 @@ from refprotofl.data.standard import STANDARD, StandardSet
 
 DATA_VARIABLE = "REFPROTOFL_DATA"
 LARGEST = 1 << 28  # bytes of one unpacked file: more than any known set's, but no bomb
-LARGEST_ARCHIVE = 1 << 29  # bytes of all that an archive unpacks to
+LARGEST_ARCHIVE = 1 << 29  # bytes of a whole unpacked archive
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with all files of a set, or the archive they were published in."""
+    """A folder with all files of a set, or the archive that they were published in."""
 
     path: Path
     files: dict[str, Path]  # content name -> the file that holds it
@@ -38,7 +38,7 @@ def cache_folder() -> Path:
 
 
 def data_folders(data_dir: Path | None) -> list[Path]:
-    """Where data are looked for, in order: what was asked for, the environment's, the user's cache."""
+    """Return the folders to search, in order: the given one, the environment's, the user's cache."""
     named = os.environ.get(DATA_VARIABLE)
     folders = [data_dir, Path(named) if named else None, cache_folder()]
     return [folder.expanduser() for folder in folders if folder is not None]
@@ -49,7 +49,7 @@ def find(known: StandardSet, data_dir: Path | None) -> Place | None:
 
 
 def find_below(known: StandardSet, root: Path) -> Place | None:
-    """In this data folder and nowhere else."""
+    """Find a set in this data folder alone."""
     return next(_below(known, root.expanduser()), None)
 
 
@@ -82,7 +82,7 @@ def _in_folder(known: StandardSet, folder: Path) -> Iterator[Place]:
 
 
 def _is_another_set(known: StandardSet, place: Place) -> bool:
-    """MNIST and Fashion-MNIST use the same file names; loose files may be the other one's."""
+    """Return True if the files are those of another set: MNIST and Fashion-MNIST use the same file names."""
     name = min(known.contents, key=lambda content: place.files[content].stat().st_size)
     content = read(place.files[name])
     return any(
@@ -93,7 +93,7 @@ def _is_another_set(known: StandardSet, place: Place) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """A file's bytes, decompressed where it is a .gz."""
+    """Return a file's bytes, decompressed if it is a .gz file."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             content = stream.read(LARGEST + 1)
@@ -111,7 +111,7 @@ def _refuse_larger(length: int, origin: str) -> None:
 
 
 def read_place(known: StandardSet, place: Place) -> dict[str, bytes]:
-    """All contents of a set. Archives are read, never unpacked, so no path in them is ever followed."""
+    """Return all contents of a set. Archives are read, never unpacked, so no path in them is ever followed."""
     if place.path.is_dir():
         return {name: read(file) for name, file in place.files.items()}
     contents = _read_archive(place.path, set(known.contents))
@@ -135,7 +135,7 @@ def _read_archive(archive: Path, wanted: set[str]) -> dict[str, bytes]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends a bomb: headers of an archive, too, are read in whatever size they claim."""
+    """A stream that limits decompression: headers of an archive, too, may claim any size."""
 
     def __init__(self, stream: gzip.GzipFile, origin: Path) -> None:
         self._stream = stream
@@ -147,21 +147,21 @@ class _Bounded(io.RawIOBase):
         self._left -= len(found)
         if self._left < 0:
             raise DataError(
-                f"{self._origin} unpacks to more than any known set: delete it and fetch it again, or unpack it by "
+                f"{self._origin} unpacks to more than any known set: delete it and fetch it again, or unpack it "
                 "yourself."
             )
         return found
 
 
 def matches(content: bytes, checksum: str) -> bool:
-    """Whether bytes have a checksum written as 'sha256:…'."""
+    """Return True if bytes have a checksum written as 'sha256:…'."""
     algorithm, _, digest = checksum.partition(":")
     return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == digest
 
 
 def load_standard(known: StandardSet, data_dir: Path | None) -> Dataset:
     if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"--data {data_dir}: there is no such folder.")
+        raise InputError(f"--data {data_dir}: folder not found.")
     place = find(known, data_dir) or download_set(known, cache_folder())
     origins = {
         name: f"{file} ({name})" if file.name == known.archive else str(file) for name, file in place.files.items()
@@ -179,8 +179,8 @@ def load_standard(known: StandardSet, data_dir: Path | None) -> Dataset:
 
 
 def download_set(known: StandardSet, root: Path) -> Place:
-    """Download a set below `root`; what a broken-off attempt left there is used."""
-    # Most runs find their data here and need not wait for the network's libraries.
+    """Download a set below `root`; an interrupted download is resumed."""
+    # Most runs find their data here and need not import the network's libraries.
     from refprotofl.data.download import download
 
     folder = root / known.folders[0]
@@ -192,7 +192,7 @@ def download_set(known: StandardSet, root: Path) -> Place:
         target = root if name == known.archive else folder
         download([mirror + name for mirror in known.mirrors], checksum, target, hint)
     if known.archive:
-        # Laid out once, so that not every start has to decompress it.
+        # Unpacked once, so that not every start has to decompress it.
         archive = root / known.archive
         copy_set(known, Place(archive, dict.fromkeys(known.contents, archive)), root)
         archive.unlink()
@@ -202,7 +202,7 @@ def download_set(known: StandardSet, root: Path) -> Place:
 
 
 def copy_set(known: StandardSet, place: Place, root: Path) -> Place:
-    """The set's files below `root` too, each under its name only when whole."""
+    """Copy the set's files to a folder below `root`; each appears under its name only when complete."""
     folder = root / known.folders[0]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,6 +216,6 @@ def copy_set(known: StandardSet, place: Place, root: Path) -> Place:
 
 
 def wrong_files(known: StandardSet, place: Place) -> list[str]:
-    """The files whose contents are not the published ones."""
+    """Return the files whose contents are not the published ones."""
     contents = read_place(known, place)
     return [name for name, checksum in known.contents.items() if not matches(contents[name], checksum)]

@@ -1,9 +1,7 @@
-"""Dealing samples out to clients: pure functions over labels.
+"""Partitions of samples among clients: pure functions over labels.
 
-A partition is held as the owner of every sample, so that all of it is array work: ten thousand clients
-cost no more Python than ten.
-
-Natural clients: each keeps the samples that are its own, and those with too few are left out.
+A partition is represented by the owner of every sample, so that everything is array work: ten thousand clients cost no
+more Python than ten. Natural clients keep their own samples; those with too few are left out.
 """
 
 import math
@@ -26,7 +24,7 @@ SHARDS_PER_CLIENT = 2  # as in McMahan et al. 2017
 
 @dataclass(frozen=True)
 class PartitionNotes:
-    """How the partition came about, for the record."""
+    """The notes on how a partition was made, for the record."""
 
     kind: Drawn | Literal["natural"]
     redraws: int = 0  # draws thrown away because a client had too few samples
@@ -37,14 +35,14 @@ class PartitionNotes:
 def partition(
     kind: Drawn, labels: Labels, clients: int, alpha: float, min_size: int, seed: int
 ) -> tuple[list[Indices], PartitionNotes]:
-    """Positions in `labels` of every client, sorted; every position has exactly one owner."""
+    """Return the sorted positions in `labels` of every client; every position has exactly one owner."""
     least = max(1, min_size)
     if clients < 1:
-        raise InputError(f"clients = {clients}: there must be 1 at least.")
+        raise InputError(f"clients = {clients}: there must be at least 1.")
     if clients * least > len(labels):
         raise InputError(
             f"clients = {clients} with min-size = {min_size} need {clients * least:,} samples, but only "
-            f"{len(labels):,} are left for clients: take at most {counted(len(labels) // least, 'client')}"
+            f"{len(labels):,} are left for clients: use at most {counted(len(labels) // least, 'client')}"
             + (f", or min-size = {len(labels) // clients} or less." if len(labels) >= clients else ".")
         )
     generator = stream(seed, "partition")
@@ -62,9 +60,9 @@ def partition(
 def draw_dirichlet(
     labels: Labels, clients: int, alpha: float, least: int, generator: np.random.Generator
 ) -> tuple[Owners, int]:
-    """Each class is spread over the clients by its own Dir(alpha) draw, redrawn while a client has too few.
+    """Spread each class over the clients by its own Dir(alpha) draw, redrawn while a client has too few samples.
 
-    Gives the number of redraws too; after the last allowed one a client may still have too few.
+    Return the owners and the number of redraws; after the last allowed one a client may have too few all the same.
     """
     if not (alpha > 0 and math.isfinite(alpha)):
         raise InputError(f"alpha = {alpha}: the Dirichlet draw needs a finite number above 0.")
@@ -82,10 +80,10 @@ def draw_dirichlet(
 
 
 def dirichlet(alpha: float, rows: int, clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Rows of symmetric Dirichlet draws that never underflow to NaN, however small alpha is.
+    """Return rows of symmetric Dirichlet draws that never underflow to NaN, however small alpha is.
 
-    Gamma(alpha) is Gamma(alpha + 1) * U^(1/alpha). In logarithms, and with the row's largest term taken off
-    before dividing by alpha, the largest stays finite and only what is truly negligible becomes 0.
+    Gamma(alpha) is Gamma(alpha + 1) * U^(1/alpha). In logarithms, and with the row's largest term subtracted before
+    dividing by alpha, the largest stays finite and only negligible terms become 0.
     """
     log_gamma = np.log(np.maximum(generator.gamma(alpha + 1, size=(rows, clients)), np.finfo(float).tiny))
     log_uniform = np.log1p(-generator.random((rows, clients)))
@@ -96,7 +94,7 @@ def dirichlet(alpha: float, rows: int, clients: int, generator: np.random.Genera
 
 
 def _cut(proportions: NDArray[np.float64], class_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Whole counts by cutting each class at its cumulative proportions."""
+    """Return whole counts by cutting each class at its cumulative proportions."""
     edges = np.floor(np.cumsum(proportions, axis=1) * class_sizes[:, None]).astype(np.int64)
     edges = np.minimum(edges, class_sizes[:, None])
     edges[:, -1] = class_sizes  # the proportions may sum to just below 1
@@ -108,36 +106,36 @@ def draw_iid(samples: int, clients: int, generator: np.random.Generator) -> Owne
 
 
 def draw_shards(labels: Labels, clients: int, generator: np.random.Generator) -> Owners:
-    """Samples sorted by label are cut into equal shards; every client gets two of them at random."""
+    """Cut samples sorted by label into equal shards, and assign two of them at random to every client."""
     shards = SHARDS_PER_CLIENT * clients
     order = generator.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    shard_of_place = np.arange(len(labels)) * shards // len(labels)
+    shard_of_position = np.arange(len(labels)) * shards // len(labels)
     owner_of_shard = generator.permutation(np.arange(shards) % clients)
     owners = np.empty(len(labels), np.int64)
-    owners[order] = owner_of_shard[shard_of_place]
+    owners[order] = owner_of_shard[shard_of_position]
     return owners
 
 
 def repair(owners: Owners, clients: int, least: int, generator: np.random.Generator) -> tuple[Owners, int]:
-    """Move random samples from the largest clients to those below `least`; gives the number moved."""
+    """Move random samples from the largest clients to those below `least`; return owners and the number moved."""
     sizes = np.bincount(owners, minlength=clients)
     lacking = np.maximum(least - sizes, 0)
     moved = int(lacking.sum())
     if not moved:
         return owners, 0
-    gives = _shave(sizes, moved)
+    gives = _taken_from_largest(sizes, moved)
     order = generator.permutation(len(owners))
     order = order[np.argsort(owners[order], kind="stable")]  # by client, shuffled within
-    place = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # position within the client
-    taken = generator.permutation(order[place < gives[owners[order]]])
+    rank = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # position within the client
+    taken = generator.permutation(order[rank < gives[owners[order]]])
     repaired = owners.copy()
     repaired[taken] = np.repeat(np.arange(clients), lacking)
     return repaired, moved
 
 
-def _shave(sizes: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
-    """What each gives if `amount` is taken one by one from whoever is largest then."""
+def _taken_from_largest(sizes: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
+    """Return what each client loses if `amount` samples are taken one by one from the client that is largest then."""
     low, high = 0, int(sizes.max())
     while high - low > 1:  # the lowest level that still yields no more than the amount is `high`
         middle = (low + high) // 2
@@ -149,37 +147,37 @@ def _shave(sizes: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
 
 
 def group(owners: Owners, clients: int) -> list[Indices]:
-    """The sorted positions of every client."""
+    """Return the sorted positions of every client."""
     order = np.argsort(owners, kind="stable")
     return np.split(order, np.cumsum(np.bincount(owners, minlength=clients))[:-1])
 
 
 def keep_owners(dataset: Dataset, private: Indices, min_size: int) -> tuple[list[int], list[Indices], PartitionNotes]:
-    """The clients that have `min_size` samples or more among `private`, by their number in the data set, and theirs."""
-    assert dataset.train_owners is not None, "the data set does not tell its clients"
+    """Return the numbers of the clients with at least `min_size` samples among `private`, and their samples."""
+    assert dataset.train_owners is not None, "the data set has no clients"
     shares = group(dataset.train_owners[private], len(dataset.client_names))
     kept = [number for number, share in enumerate(shares) if len(share) >= min_size]
     sizes = {name: len(share) for name, share in zip(dataset.client_names, shares, strict=True)}
     if not kept:
         raise InputError(
             f"min-size = {min_size}: the largest client, {max(sizes, key=lambda name: sizes[name])!r}, has "
-            f"{max(sizes.values())} samples after train-limit and public set; take a smaller min-size."
+            f"{max(sizes.values())} samples after train-limit and public set; use a smaller min-size."
         )
     left_out = {name: sizes[name] for number, name in enumerate(dataset.client_names) if number not in set(kept)}
     return kept, [private[shares[number]] for number in kept], PartitionNotes("natural", left_out=left_out)
 
 
 def own_tests(dataset: Dataset, kept: list[int], test: Indices) -> list[Indices]:
-    """Of the evaluated test samples those of every client that is kept; those of others are nobody's."""
-    assert dataset.test_owners is not None, "the data set does not tell whose its test samples are"
+    """Return the evaluated test samples of every client that is kept; those of other clients have no owner."""
+    assert dataset.test_owners is not None, "the data set does not assign test samples to clients"
     shares = group(dataset.test_owners[test], len(dataset.client_names))
     return [np.sort(test[shares[number]]) for number in kept]
 
 
 def left_out_note(notes: PartitionNotes, min_size: int) -> tuple[str, ...]:
-    """A sentence on who does not take part."""
+    """Return a sentence on the clients that do not take part."""
     if not notes.left_out:
         return ()
     shown = [f"{name} ({count})" for name, count in list(notes.left_out.items())[:10]]
     more = f" and {len(notes.left_out) - 10} more" if len(notes.left_out) > 10 else ""
-    return (f"Left out, with fewer than min-size = {min_size} samples: {', '.join(shown)}{more}.",)
+    return (f"Clients left out, with fewer than min-size = {min_size} samples: {', '.join(shown)}{more}.",)

@@ -1,4 +1,4 @@
-"""How images are read, by the keys of the experiment: `resize`, `crop`, and natural clients."""
+"""Options for reading images, from the experiment's keys: `resize`, `crop`, and natural clients."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sizing:
-    """Sides in pixels, 0 for none.
+    """The sides in pixels that images are resized and cropped to, 0 for none.
 
     `resize` alone stretches to a square. With `crop` the shorter side becomes `resize`, in proportion, and the square
-    in the middle is cut out; `crop` alone cuts it out of the image as it is.
+    in the middle is cut out; `crop` alone cuts it out of the unscaled image.
     """
 
     resize: int = 0
@@ -46,13 +46,13 @@ class Sizing:
         if min(width, height) < self.crop:
             raise DataError(
                 f"{origin} is {width} x {height}, too small for crop = {self.crop}: "
-                f"set resize = {self.crop} or more beside it."
+                f"set resize = {self.crop} or more as well."
             )
         left, top = (width - self.crop) // 2, (height - self.crop) // 2
         return image.crop((left, top, left + self.crop, top + self.crop))
 
     def fit_all(self, images: Images, origin: str) -> Images:
-        """(N, channels, height, width), one by one, so that no second copy of the large ones is made."""
+        """Return images (N, channels, height, width), fitted one by one, so that no large images are copied."""
         if not self or not len(images):
             return images
         first = self._fit_one(images[0], origin)
@@ -82,8 +82,8 @@ AS_IT_IS = Sizing()
 @dataclass(frozen=True)
 class Reading:
     sizing: Sizing = AS_IT_IS
-    natural: bool = False  # whether the source tells whose sample each is
-    seen_from: Path | None = None  # where a relative path may start too: the folder in which a stored run was begun
+    natural: bool = False  # clients come from the source
+    seen_from: Path | None = None  # also searched for relative paths: the working folder of a stored run at its start
 
 
 def reading_of(experiment: Experiment, seen_from: Path | None = None) -> Reading:

@@ -1,4 +1,4 @@
-"""Sets that are the user's own: public images that no client had to give, and what a server tests on."""
+"""Data sets of the server: separate public images, and separate test images."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,64 +16,64 @@ from refprotofl.experiment.sections import Input
 
 
 @dataclass(frozen=True, eq=False)
-class Apart:
-    """`seen`: what images look like by them; None if there are none."""
+class ServerData:
+    """The separate sets of an experiment; `input` describes their images, None if there are none."""
 
     public: LabelledImages | None = None
     test: LabelledImages | None = None
-    seen: Input | None = None
+    input: Input | None = None
 
 
-def load_apart(experiment: Experiment, data_dir: Path | None, seen_from: Path | None = None) -> Apart:
-    """Both under one numbering of classes: those of the public set, then what only the test set has."""
+def load_server_data(experiment: Experiment, data_dir: Path | None, seen_from: Path | None = None) -> ServerData:
+    """Load both sets with common class numbers: the classes of the public set, then those of the test set alone."""
     reading = reading_of(experiment, seen_from)
     public = _load(experiment.public.dataset, "public.dataset", experiment, data_dir, reading)
     test = _load(experiment.test.dataset, "test.dataset", experiment, data_dir, reading)
     if test is not None and test.test is not None:
-        test = test.test  # a whole data set lends the split that is made for it
+        test = test.test  # of a whole data set, its test split
     first = public if public is not None else test
     if first is None:
-        return Apart()
+        return ServerData()
     names = tuple(dict.fromkeys([*first.class_names, *(test.class_names if test is not None else ())]))
-    seen = Input(class_names=names, shape=first.shape, mean=first.mean, std=first.std)
-    return Apart(_renumbered(public, seen, "public"), _renumbered(test, seen, "test"), seen)
+    input = Input(class_names=names, shape=first.shape, mean=first.mean, std=first.std)
+    return ServerData(_renumbered(public, input, "public"), _renumbered(test, input, "test"), input)
 
 
-def conform(dataset: Dataset, apart: Apart) -> Dataset:
-    """The data set under the classes and statistics of the sets apart, with their test set if there is one."""
-    if apart.seen is None:
+def conform(dataset: Dataset, server: ServerData) -> Dataset:
+    """Return the data set with the classes and statistics of the server's sets, and its test set if there is one."""
+    if server.input is None:
         return dataset
     whole = LabelledImages(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
-    seen = apart.seen
-    train = renumbered(whole, seen.class_names, seen.shape, "dataset")
-    test = apart.test
+    input = server.input
+    train = renumbered(whole, input.class_names, input.shape, "dataset")
+    test = server.test
     if test is None:
         own = replace(whole, images=dataset.test_images, labels=dataset.test_labels)
-        test = renumbered(own, seen.class_names, seen.shape, "dataset")
+        test = renumbered(own, input.class_names, input.shape, "dataset")
     return replace(
         dataset,
         train_labels=train.labels,
         test_images=test.images,
         test_labels=test.labels,
-        class_names=seen.class_names,
-        mean=seen.mean,
-        std=seen.std,
-        test_owners=dataset.test_owners if apart.test is None else None,
+        class_names=input.class_names,
+        mean=input.mean,
+        std=input.std,
+        test_owners=dataset.test_owners if server.test is None else None,
     )
 
 
-def overlaps(apart: Apart, private: Images | None = None) -> Iterator[str]:
-    """A sentence for every two sets that have images in common."""
+def overlaps(server: ServerData, private: Images | None = None) -> Iterator[str]:
+    """Yield a sentence for every two sets that have images in common."""
     sets = {
-        "public": None if apart.public is None else _digests(apart.public.images),
-        "test": None if apart.test is None else _digests(apart.test.images),
+        "public": None if server.public is None else _digests(server.public.images),
+        "test": None if server.test is None else _digests(server.test.images),
         "training": None if private is None else _digests(private),
     }
     for one, other in (("public", "training"), ("public", "test"), ("test", "training")):
         first, second = sets[one], sets[other]
         common = len(first & second) if first is not None and second is not None else 0
         if common:
-            yield f"{common} of the {one} images are among the {other} images too, so what is scored there is not new."
+            yield f"{common} of the {one} images are also {other} images, so scores on them are not on unseen data."
 
 
 def _load(
@@ -82,12 +82,12 @@ def _load(
     return load_labelled(name, key, data_dir, reading, experiment.seed) if name else None
 
 
-def _renumbered(found: LabelledImages | None, seen: Input, key: str) -> LabelledImages | None:
+def _renumbered(found: LabelledImages | None, input: Input, key: str) -> LabelledImages | None:
     if found is None:
         return None
-    if len(found.mean) != len(seen.mean):
-        raise InputError(f"{key}.dataset has images with another number of channels than the other set apart.")
-    return renumbered(found, seen.class_names, seen.shape, f"{key}.dataset")
+    if len(found.mean) != len(input.mean):
+        raise InputError(f"{key}.dataset: its images have another number of channels than those of the other set.")
+    return renumbered(found, input.class_names, input.shape, f"{key}.dataset")
 
 
 def _digests(images: Images) -> set[bytes]:

@@ -61,7 +61,7 @@ UNSIGNED_BYTE = 0x08
 
 
 def parse_idx(content: bytes, dimensions: int, origin: str) -> NDArray[np.uint8]:
-    """The array in an IDX file's (decompressed) content; `origin` names the file in errors."""
+    """Return the array in an IDX file's (decompressed) content; `origin` names the file in errors."""
     magic = bytes((0, 0, UNSIGNED_BYTE, dimensions))
     if content[:4] != magic:
         raise DataError(
@@ -85,7 +85,7 @@ PIXELS = 3 * 32 * 32
 
 
 def parse_cifar(content: bytes, label_bytes: int, origin: str) -> tuple[Images, Labels]:
-    """Images (N, 3, 32, 32) and the last label of every record: the fine one in CIFAR-100."""
+    """Return images (N, 3, 32, 32) and the last label of every record: the fine one in CIFAR-100."""
     record = label_bytes + PIXELS
     if not content or len(content) % record:
         raise DataError(
@@ -105,7 +105,7 @@ Splits = tuple[Images, Labels, Images, Labels]
 @dataclass(frozen=True)
 class StandardSet:
     name: str
-    folders: tuple[str, ...]  # where the files lie below a data folder; the first is ours
+    folders: tuple[str, ...]  # that may have the files, below a data folder; the first is ours
     contents: Mapping[str, str]  # file -> checksum of its decompressed bytes, the same however it was packed
     downloads: Mapping[str, str]  # file as served -> checksum
     mirrors: tuple[str, ...]
@@ -119,7 +119,7 @@ class StandardSet:
 
     @property
     def archive(self) -> str | None:
-        """The one .tar.gz that holds all the files, where they are served so."""
+        """Return the one .tar.gz that holds all files, if they are served so."""
         (first, *rest) = self.downloads
         return first if not rest and first.endswith(".tar.gz") else None
 
@@ -268,7 +268,7 @@ def load_digits() -> Dataset:
 
 
 def read_embedded() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Pixels (1797, 64) in 0..16 and labels (1797,), from scikit-learn's file: to import it would take seconds."""
+    """Return pixels (1797, 64) in 0..16 and labels (1797,), from scikit-learn's file: importing it takes seconds."""
     package = find_spec("sklearn")
     for place in (package and package.submodule_search_locations) or ():
         file = Path(place) / "datasets" / "data" / "digits.csv.gz"

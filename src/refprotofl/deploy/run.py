@@ -8,30 +8,23 @@ import torch
 
 from refprotofl.core import devices
 from refprotofl.core.errors import InputError
-from refprotofl.data.draws import covered_classes, draw_from_own
-from refprotofl.data.federated import limited
-from refprotofl.data.server_data import Apart, load_apart, overlaps
+from refprotofl.data.server_data import load_server_data, overlaps
 from refprotofl.deploy.engine import DEADLINE, DeploymentEngine
 from refprotofl.deploy.fleet import Fleet
 from refprotofl.deploy.registry import NodeRegistry, Place
+from refprotofl.deploy.server_side import server_side, shared_test
 from refprotofl.deploy.status import StatusCallback
 from refprotofl.deploy.transport import Transport
 from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
 from refprotofl.federation.loop import Setup
-from refprotofl.federation.models import prepare_models
 from refprotofl.federation.participation import count_steps
-from refprotofl.federation.resolution import fill_in, resolve_apart
-from refprotofl.federation.server_side import ServerSide, build_server_side
+from refprotofl.federation.resolution import resolve_apart
 from refprotofl.federation.session import RunResult, run_session
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import class_ids
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, seen_from
-from refprotofl.wire import encode
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class Deployment:
         return resolve_apart(experiment, stored)
 
     def set_up(self, experiment: Experiment, device: torch.device, note: Callable[[str], None]) -> Setup:
-        apart = load_apart(experiment, self.data_dir, seen_from(self.folder))
+        apart = load_server_data(experiment, self.data_dir, seen_from(self.folder))
         for sentence in overlaps(apart):
             note(sentence)
         side = server_side(experiment, apart, device)
@@ -106,65 +99,6 @@ def refuse_undeployable(experiment: Experiment) -> None:
         )
     if experiment.partition == "natural":
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')
-
-
-def server_side(experiment: Experiment, apart: Apart, device: torch.device) -> ServerSide:
-    """Return the server side; the experiment is resolved by a public set, a test set, or the keys of [input]."""
-    seen = apart.seen or experiment.input
-    if seen is None:
-        raise InputError(
-            "The format of the nodes' images is unknown: set public.dataset or test.dataset, or the keys of [input] "
-            "(class-names, shape, mean, std)."
-        )
-    refuse_impossible(seen)
-    asked = experiment.public
-    classes = covered_classes(seen.num_classes, asked.coverage, asked.classes, experiment.seed)
-    public, covered = None, tuple[int, ...]()
-    if apart.public is not None:
-        labels = apart.public.labels
-        rows, covered = draw_from_own(labels, seen.class_names, asked.per_class, classes, experiment.seed)
-        if len(rows):
-            images = torch.from_numpy(apart.public.images[rows])
-            public = Samples(images, torch.from_numpy(labels[rows]), torch.arange(len(rows)))
-    resolved = fill_in(experiment, seen, covered, len(public) // len(covered) if public is not None else 0)
-    resolved = resolved.model_copy(update={"device": device.type})
-    return build_server_side(
-        resolved, prepare_models(resolved, device), public=public, test=tested_on(apart, resolved, device)
-    )
-
-
-def refuse_impossible(seen: Input) -> None:
-    """Refuse keys of [input] that no image can have: they may be mistyped."""
-    channels, problems = seen.shape[0], dict[str, str]()
-    if min(seen.shape) < 1:
-        problems["shape"] = "channels, height and width, each 1 or more"
-    if len(seen.mean) != channels:
-        problems["mean"] = f"a number for each of {channels} channels"
-    if len(seen.std) != channels or min(seen.std) <= 0:
-        problems["std"] = f"a number above 0 for each of {channels} channels"
-    if not seen.class_names or len(set(seen.class_names)) != len(seen.class_names):
-        problems["class-names"] = "a list of different names"
-    for key, allowed in problems.items():
-        given = list(getattr(seen, key.replace("-", "_")))
-        raise InputError(f"input.{key} = {given}: it must be {allowed}.")
-
-
-def tested_on(apart: Apart, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the images and labels that one aggregated model is scored on; none without a test set."""
-    if apart.test is None:
-        empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
-        return empty, torch.zeros(0, dtype=torch.int64)
-    labels, classes, limit = apart.test.labels, experiment.known_input.num_classes, experiment.evaluate.test_limit
-    rows = limited(labels, classes, limit, experiment.seed, "test-limit")
-    return torch.from_numpy(apart.test.images[rows]).to(device), torch.from_numpy(labels[rows])
-
-
-def shared_test(apart: Apart, experiment: Experiment) -> bytes:
-    """Return the test set as every node gets it; empty without one."""
-    images, labels = tested_on(apart, experiment, devices.CPU)
-    if not len(labels):
-        return b""
-    return encode({"images": images, "labels": class_ids(labels, experiment.known_input.num_classes)})
 
 
 def steps(server: Server, clients: Sequence[int], closing: Sequence[int]) -> int | None:

@@ -88,6 +88,12 @@ class Metric:
         """Return whether values are shown in percent."""
         return math.isclose(self.high, 1.0)
 
+    def show(self, value: float, half_width: float | None = None) -> str:
+        """Return a value as text, with its confidence interval if there is one: `98.76 % ± 0.12`, `0.123 ± 0.0456`."""
+        scale, form, unit = (100, ".2f", " %") if self.is_share else (1, ".3g", "")
+        interval = "" if half_width is None else f" ± {scale * half_width:{form}}"
+        return f"{scale * value:{form}}{unit}{interval}"
+
 
 METRICS: dict[str, Metric] = {}  # in the order in which they are shown and recorded
 
@@ -155,7 +161,7 @@ def auroc(samples: ScoredSamples) -> float | None:
 @metric("cross-entropy", needs_logits=True, high=LARGEST_LOSS, higher_is_better=False)
 def loss(samples: ScoredSamples) -> float | None:
     """Return the mean cross-entropy over samples, in double precision; NaN where logits are not finite."""
-    import torch  # what computes logits has it; a command that only names metrics need not wait for it
+    import torch  # already imported where logits are computed; other commands need not wait for it
 
     if samples.labels is None or samples.logits is None:
         return None

@@ -15,7 +15,7 @@ class Protocol:
     per_client: bool = True  # else one value, of the aggregated model
 
 
-# In the order in which they are shown and recorded. "…_prototype" is the nearest-prototype rule.
+# In the order in which they are shown and recorded. "…_prototype" predicts the class of the nearest prototype.
 _DECLARED = (
     Protocol("personal", "private part with the newest shared part, on the whole test set", "tested"),
     Protocol("personal_before", "straight after local training, before aggregation, on the whole test set", "tested"),

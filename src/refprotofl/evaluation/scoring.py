@@ -32,7 +32,7 @@ class TestSet:
 
 @torch.no_grad()
 def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
-    """Return features (T, width) on the device: the costly part, shared by all adapters tried on one backbone."""
+    """Return features (T, width) on the device: the costly part, shared by all adapters on one backbone."""
     model.eval()
     batches = images.to(model.device).split(FORWARD_BATCH)
     return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
@@ -70,7 +70,7 @@ def predictions(
         anchors, defined = anchors.to(model.device), defined.to(model.device)
         distances = torch.cdist(embeddings, torch.where(defined.unsqueeze(1), anchors, 0.0))  # (T, C)
         predicted["_prototype"] = distances.masked_fill(~defined, torch.inf).argmin(dim=1)
-    return {rule: classes.cpu() for rule, classes in predicted.items()}
+    return {suffix: classes.cpu() for suffix, classes in predicted.items()}
 
 
 def scored(predicted: Tensor, logits: Tensor, labels: Tensor) -> ScoredSamples:
@@ -88,15 +88,15 @@ def model_metrics(model: SplitModel, images: Tensor, labels: Tensor, num_classes
 def count_correct(predicted: Mapping[str, Tensor], test: TestSet) -> dict[str, int]:
     """Return correct predictions by protocol, and the numbers of samples that they are out of."""
     counts: dict[str, int] = {"tested": len(test.of_all(test.labels)), "own_tested": len(test.own)}
-    for rule, classes in predicted.items():
+    for suffix, classes in predicted.items():
         hits = classes == test.labels  # (T,)
-        counts[f"personal{rule}"] = int(test.of_all(hits).sum())
-        counts[f"own{rule}"] = int(hits[test.own].sum())
+        counts[f"personal{suffix}"] = int(test.of_all(hits).sum())
+        counts[f"own{suffix}"] = int(hits[test.own].sum())
     return counts
 
 
 def personal_scores(predicted: Tensor, logits: Tensor, test: TestSet) -> Message:
-    """Return what a client sends of protocol `personal` for metrics other than accuracy.
+    """Return the message fields for metrics of protocol `personal` other than accuracy.
 
     The server derives metrics from the confusion matrix where it can; the others are sent by name.
     """
@@ -117,7 +117,7 @@ def accuracies(answer: Message) -> dict[str, float]:
 
 
 def client_metrics(answer: Message) -> dict[str, dict[str, float]]:
-    """Return one client's metrics by protocol, from what `count_correct` and `personal_scores` gave."""
+    """Return one client's metrics by protocol, from the fields of `count_correct` and `personal_scores`."""
     found = {protocol: {"accuracy": share} for protocol, share in accuracies(answer).items()}
     matrix = answer.get("confusion")
     if "personal" in found and isinstance(matrix, Tensor):

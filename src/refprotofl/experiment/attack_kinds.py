@@ -1,4 +1,4 @@
-"""The attacks by name: what each alters, how hard it hits by itself, and who takes part. No torch."""
+"""The kinds of attacks, their default strengths, and the draw of hostile clients. No torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,18 +11,22 @@ Reach = Literal["update", "mask", "prototypes", "data"]
 
 @dataclass(frozen=True)
 class Kind:
-    line: str  # what it does, in one line
+    """One kind of attack."""
+
+    line: str  # its effect in one line
     alters: Reach
-    strength: float = 0.0  # unless the experiment says otherwise
+    strength: float = 0.0  # the default
 
 
 KINDS: dict[str, Kind] = {
     "signflip": Kind("sends its change backwards, times strength", "update", 1.0),
     "scaling": Kind("sends its change times strength", "update", 10.0),
-    "alie": Kind("all send their group's mean change less strength standard deviations (Baruch 2019)", "update", 1.5),
+    "alie": Kind("all send their group's mean change minus strength standard deviations (Baruch 2019)", "update", 1.5),
     "ipm": Kind("all send minus strength times their group's mean change (Xie 2020)", "update", 5.0),
     "squat": Kind("always sends the same coordinates, strength times its largest change", "mask", 10.0),
-    "freerider": Kind("sends what it got, with noise of strength times its root mean square", "update", 0.001),
+    "freerider": Kind(
+        "sends back what it received, with noise of strength times its root mean square", "update", 0.001
+    ),
     "prototype-shift": Kind("moves each class's prototype, by strength times their length", "prototypes", 10.0),
     "labelflip": Kind("trains on labels in reverse order", "data"),
     "backdoor": Kind("trains on half of its images with a bright corner and another label", "data"),
@@ -38,5 +42,5 @@ def hostile_clients(experiment: Experiment) -> list[int]:
 
 
 def draw_hostile(seed: int, clients: int, number: int) -> list[int]:
-    """Drawn from the seed alone, so that every kind of attack has the same clients."""
+    """Draw hostile clients from the seed alone, so that every kind of attack has the same ones."""
     return sorted(stream(seed, "hostile").choice(clients, number, replace=False).tolist())

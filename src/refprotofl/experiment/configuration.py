@@ -20,7 +20,7 @@ from refprotofl.experiment.sections import (
     Public,
     Test,
     Train,
-    dealt,
+    listed_names,
 )
 from refprotofl.methods import aggregators
 from refprotofl.methods.catalogue import METHODS, TABLES
@@ -31,7 +31,7 @@ def _known_aggregator(name: str) -> str:
 
 
 class _Keys(Table):
-    """All keys but those that a method declares."""
+    """All keys except those that a method declares."""
 
     method: str = Field("refprotofl", description="a method's name, or module:Class for one of your own")
     dataset: Text = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
@@ -57,20 +57,20 @@ class _Keys(Table):
     )
     aggregate: Annotated[str, AfterValidator(_known_aggregator)] = key(
         aggregators.MEAN,
-        f"{', '.join(aggregators.NAMES)} or {OWN}: how the clients' changes and class prototypes become one",
+        f"{', '.join(aggregators.NAMES)} or {OWN}: how the clients' changes and class prototypes are aggregated",
         enters="changed",
     )
     trim: Annotated[float, Field(gt=0, lt=0.5)] = key(
         0.2, "share of a coordinate's senders cut off at each end, above 0 and below 0.5", enters="changed"
     )
     clip: Annotated[float, Field(ge=0)] = key(
-        0.0, "norm that a client's change is shortened to; 0 for the median of the round's norms", enters="changed"
+        0.0, "norm that a client's change is clipped to; 0 for the median of the round's norms", enters="changed"
     )
     min_senders: PositiveInt = key(
         1, "clients that must have sent a coordinate for it to change, 1 or more", enters="changed"
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] = key(
-        0.0, "share of the asked clients that is lost at random in each phase, from 0 to below 1", enters="changed"
+        0.0, "share of the asked clients that drops out at random in each phase, from 0 to below 1", enters="changed"
     )
     value_code: Literal["plain", "entropy"] = key(
         "plain", "how values are written: as they are, or near their entropy, without loss", enters="changed"
@@ -80,21 +80,23 @@ class _Keys(Table):
         "portable", "CPU kernels: the same on every x86-64 machine with AVX2, or the fastest here", enters="never"
     )
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
-        0.0, "seconds that a client has for an answer, 0 for as long as it takes", enters="never"
+        0.0, "seconds that a client has for an answer, 0 for no limit", enters="never"
     )
     keep_checkpoints: Annotated[PositiveInt, at_most(1000)] = key(
         3,
-        "committed rounds that are kept to go back to, 1 or more; each takes the disk space of its states",
+        "committed rounds that are kept for rollbacks, 1 or more; each takes the disk space of its states",
         enters="never",
     )
     min_replies: PositiveInt = key(
         1, "clients that must answer in each phase of a round for it to count, 1 or more", enters="never"
     )
     max_samples: Count = key(
-        0, "samples that a client may say it has, 0 for as many as the largest has in a simulation", enters="never"
+        0, "samples that a client may report, 0 for the number of the largest client in a simulation", enters="never"
     )
     max_step: Annotated[float, Field(ge=0)] = key(
-        100.0, "how many times the usual size an answer or a move of the server may have, 0 for any", enters="changed"
+        100.0,
+        "rejects answers and server steps more than this many times the typical norm, 0 for none",
+        enters="changed",
     )
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
@@ -110,19 +112,19 @@ class _Keys(Table):
     input: Input | None = Field(None, description="filled in from the data set")
 
     def __init__(self, **values: Any) -> None:
-        """What is wrong with them is told by key, as for a file."""
+        """Raise InputError with a sentence for every wrong key, as for a file."""
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise InputError(explain(error, type(self))) from None
 
     def asked(self) -> dict[str, Any]:
-        """What was set, whether it enters the hash or not; `parse` makes the same experiment of it."""
+        """Return the keys that were set, also those outside the hash; `parse` makes the same experiment of them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @model_validator(mode="after")
     def _method_agrees(self) -> Self:
-        """A user's own method is asked when its code is loaded."""
+        """Check the keys of a built-in method; a user's own method is checked when its code is loaded."""
         if self.method in METHODS:
             METHODS[self.method].check(self)  # type: ignore[arg-type]
         return self
@@ -130,7 +132,7 @@ class _Keys(Table):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if 0 < self.resize < self.crop:
-            raise ValueError(f"has resize = {self.resize}, which leaves too little for crop = {self.crop}")
+            raise ValueError(f"has resize = {self.resize}, which is smaller than crop = {self.crop}")
         self._check_aggregate()
         self._check_attack()
         self._check_privacy()
@@ -144,7 +146,7 @@ class _Keys(Table):
         return self
 
     def _check_aggregate(self) -> None:
-        """A key of another aggregator than the chosen one would be without effect; a user's own may read all."""
+        """Refuse a key of another aggregator than the chosen one, as it has no effect; a user's own may read all."""
         for name, reader in (("trim", "trimmed"), ("clip", "clipped")):
             default = type(self).model_fields[name].default
             if getattr(self, name) != default and self.aggregate != reader and not is_reference(self.aggregate):
@@ -153,17 +155,17 @@ class _Keys(Table):
                 )
 
     def _check_attack(self) -> None:
-        """A key of [attack] that the kind does not read would be without effect."""
+        """Refuse a key of [attack] that the chosen kind does not read: it would have no effect."""
         table = self.attack
         if table.kind == "none" and table != Attack():
-            raise ValueError('has keys of [attack] but attack.kind = "none", so that nobody is hostile')
+            raise ValueError('has keys of [attack] but attack.kind = "none", so that no client is hostile')
         if table.target and table.kind != "backdoor":
             raise ValueError(f'has attack.target = {table.target}, which is for attack.kind = "backdoor"')
         if table.strength and table.kind in ("labelflip", "backdoor"):
             raise ValueError(f'has attack.strength = {table.strength:g}, but attack.kind = "{table.kind}" has none')
 
     def _check_privacy(self) -> None:
-        """What would be without effect, or take back what the noise hides."""
+        """Refuse keys that would have no effect or undo the protection."""
         if self.privacy.unit == "none" and self.privacy != Privacy():
             raise ValueError('has keys of [privacy] but privacy.unit = "none", so that nothing is protected')
         if self.privacy.unit == "sample" and self.model.norm == "batch-local":
@@ -178,7 +180,7 @@ class _Keys(Table):
             )
 
     def _check_attackers(self, number: int) -> None:
-        least = 2 if self.attack.kind == "alie" else 1  # who hides in a spread needs one
+        least = 2 if self.attack.kind == "alie" else 1  # alie needs the spread of a group
         if not least <= number < self.clients:
             raise ValueError(
                 f"has attack.fraction = {self.attack.fraction:g}, which makes {number} of {self.clients} clients "
@@ -187,16 +189,16 @@ class _Keys(Table):
 
     @property
     def aggregates_plainly(self) -> bool:
-        """Whether no key says otherwise than that the clients' changes are averaged as the method's paper has it."""
+        """Return True if the clients' changes are averaged as in the method's paper."""
         return self.aggregate == aggregators.MEAN and self.min_senders == 1
 
     @property
     def counts_clients(self) -> bool:
-        """Whether `clients` is their number; natural ones are not known before the data are."""
+        """Return True if `clients` is their number; natural clients are not known before the data are."""
         return self.partition != "natural" or (self.input is not None and bool(self.input.client_names))
 
     def check_clients(self) -> None:
-        """Whether other keys fit the number of clients; a ValueError says what does not."""
+        """Raise ValueError if another key does not fit the number of clients."""
         names = self.input.client_names if self.input is not None else ()
         if names and len(names) != self.clients:
             raise ValueError(f"has input.client-names for {len(names)} clients, but clients = {self.clients}")
@@ -224,29 +226,29 @@ class _Keys(Table):
             raise ValueError(f"has {len(names)} names in model.name, but there are only clients = {self.clients}")
 
     def client_name(self, client: int) -> str:
-        """What a client is called: its own name where it has one, else its number."""
+        """Return a client's own name, else its number."""
         names = self.input.client_names if self.input is not None else ()
         return names[client] if names else str(client)
 
     @property
     def backbones(self) -> tuple[str, ...]:
-        """The name of each client's backbone."""
+        """Return the name of each client's backbone."""
         names = self.model.name
-        order = (names,) if isinstance(names, str) else dealt(names)
+        order = (names,) if isinstance(names, str) else listed_names(names)
         return tuple(order[client % len(order)] for client in range(self.clients))
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Self:
-        """An experiment from nested plain values; what is wrong with them is told by key."""
+        """Make an experiment of nested plain values; raise InputError with a sentence for every wrong key."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             raise InputError(explain(error, cls)) from None
 
     def plain(self) -> dict[str, Any]:
-        """Nested plain values; left out is what has no say: how it is computed, and the tables of other methods.
+        """Return nested plain values without the keys that do not affect results, such as tables of other methods.
 
-        A user's own method may have the server or client of another: that one's table has a say once it is changed.
+        A user's own method may have the server or client of another, whose table is included once it is changed.
         """
         if is_reference(self.method):
             others = {name for name, table in TABLES.items() if getattr(self, name.replace("-", "_")) == table()}
@@ -263,7 +265,7 @@ class _Keys(Table):
 
     @property
     def known_input(self) -> Input:
-        """The resolved input; only for experiments that went through `resolve`."""
+        """Return the resolved input; only for experiments that went through `resolve`."""
         assert self.input is not None, "the experiment was not resolved against its data"
         return self.input
 
@@ -275,7 +277,7 @@ class _Keys(Table):
 if TYPE_CHECKING:
 
     class Experiment(_Keys):
-        """The tables of methods are typed where they are declared; `methods.catalogue.options_of` gives them."""
+        """The experiment for type checkers: the tables of methods are typed where they are declared."""
 
         def __init__(self, **values: Any) -> None: ...
 
@@ -284,23 +286,23 @@ if TYPE_CHECKING:
 else:
     _TABLES = {name.replace("-", "_"): (table, Field(default_factory=table)) for name, table in TABLES.items()}
     Experiment = create_model("Experiment", __base__=_Keys, __module__=__name__, **_TABLES)
-    Experiment.__doc__ = "A whole experiment: the keys that all have, and the table of every method with options."
+    Experiment.__doc__ = "A whole experiment: the common keys, and the table of every method with options."
 
 
 def with_kebab_keys(values: dict[str, Any], model: type[BaseModel] = Experiment) -> dict[str, Any]:
-    """The same values with known keys that are spelt as in Python spelt as in TOML."""
-    spelt = {}
+    """Return the same values with known keys in kebab-case, as in TOML."""
+    renamed = {}
     for name, value in values.items():
         field = model.model_fields.get(name.replace("-", "_"))
         table = field.annotation if field is not None else None
         if isinstance(value, dict) and isinstance(table, type) and issubclass(table, BaseModel):
             value = with_kebab_keys(value, table)
-        spelt[name if field is None else str(field.alias)] = value
-    return spelt
+        renamed[name if field is None else str(field.alias)] = value
+    return renamed
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys whose values differ between two plain experiments."""
+    """Return the dotted keys whose values differ between two plain experiments."""
     found = []
     for name in sorted(one.keys() | other.keys()):
         left, right = one.get(name), other.get(name)

@@ -1,8 +1,7 @@
-"""Kinds of values that keys take.
+"""Keys of the configuration: types of values, tables of keys with their plain form, and sentences for errors.
 
-A table of keys: frozen, validated, with what is allowed beside every key, and its plain form for hashes.
-
-Turns what pydantic says about a configuration into one sentence a key, with the nearest valid key.
+A table is frozen and validated, and its plain form is what hashes are made of. Errors of pydantic become one sentence
+per key, with the allowed values and the nearest valid key.
 """
 
 import difflib
@@ -28,7 +27,7 @@ def _read_switch(value: object) -> object:
 
 
 def _read_size(value: object) -> object:
-    """'20 kB' is 20,000 bytes, '20 KiB' 20,480; a bare number is bytes."""
+    """Read a size: '20 kB' is 20,000 bytes, '20 KiB' 20,480; a bare number is bytes."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]+)\s*", value)
@@ -49,11 +48,11 @@ def _read_scalars(value: object) -> object:
 
 
 def at_most(limit: float) -> AfterValidator:
-    """Refuses what nobody means and no memory holds, before anything is made of it."""
+    """Return a validator that refuses values above a limit, before memory is allocated for them."""
 
     def check(value: float) -> float:
         if value > limit:
-            raise ValueError(f"is more than {limit:,}, the most that is taken")
+            raise ValueError(f"is more than the maximum of {limit:,}")
         return value
 
     return AfterValidator(check)
@@ -66,7 +65,7 @@ def _read_text(value: str) -> str:
 
 
 def number_of(share: float, size: int) -> int:
-    """How many of `size` a share of them is: one at least."""
+    """Return the number that a share of `size` is, at least one."""
     return max(1, int(share * size))
 
 
@@ -74,15 +73,15 @@ Scalar = str | bool | int | float
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_read_scalars)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Weight = Annotated[float, Field(ge=0)]  # of a term in a loss; 0 is without it
+Weight = Annotated[float, Field(ge=0)]  # of a term in a loss; 0 leaves it out
 Rate = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Bytes = Annotated[PositiveInt, BeforeValidator(_read_size), at_most(10**15)]
 Text = Annotated[str, AfterValidator(_read_text)]
 
 
-# When a key is in the plain form. One that came after 0.1.0 enters when it is changed, so that old hashes hold; one
-# that says how something is computed, not what, never does.
+# When a key is in the plain form. A key added after 0.1.0 enters when it differs from its default, so that hashes stay;
+# one that only affects how something is computed never does.
 Enters = Literal["always", "changed", "never"]
 
 
@@ -91,19 +90,21 @@ def _kebab(name: str) -> str:
 
 
 class Table(BaseModel):
+    """A frozen table of keys, in kebab-case in files."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, alias_generator=_kebab, populate_by_name=True, allow_inf_nan=False
     )
 
     def plain(self) -> dict[str, Any]:
-        """Nested plain values by key, as files hold them and hashes are made of."""
+        """Return nested plain values by key, as in files and hashes."""
         return _entering(self, self.model_dump(mode="json", by_alias=True))
 
 
 def key(
     default: Any, description: str = "", *, enters: Enters = "always", also: tuple[str, ...] = (), rival: str = ""
 ) -> Any:
-    """A key with more to know of it: other words that people use for it, and a key of its table that excludes it."""
+    """Declare a key with its role in hashes, other names that people use, and a key of its table that excludes it."""
     return Field(
         default, description=description, json_schema_extra={"enters": enters, "also": list(also), "rival": rival}
     )
@@ -115,7 +116,7 @@ def known_of(field: FieldInfo, what: Literal["enters", "also", "rival"]) -> Any:
 
 
 def _entering(table: Table, dumped: dict[str, Any]) -> dict[str, Any]:
-    """Without the keys that do not enter; a table that has none left is gone."""
+    """Drop the keys that do not enter the plain form, and tables that have none left."""
     kept = {}
     for name, field in type(table).model_fields.items():
         value, enters = getattr(table, name), known_of(field, "enters")
@@ -148,7 +149,7 @@ _PROBLEMS = {
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
-    """Every dotted key of a configuration model."""
+    """Return every dotted key of a configuration model."""
     found: dict[str, FieldInfo] = {}
     for field in model.model_fields.values():
         name = f"{prefix}{field.alias}"
@@ -161,7 +162,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
 
 
 def nearest(key: str, known: dict[str, FieldInfo]) -> str | None:
-    """The valid key that was most likely meant: another word for it, the same last part, a similar spelling."""
+    """Return the valid key that was most likely meant: by another name, the same last part or a similar spelling."""
     table, _, last = key.replace("_", "-").rpartition(".")
     for name, field in known.items():
         if last in (known_of(field, "also") or ()):
@@ -177,7 +178,7 @@ def nearest(key: str, known: dict[str, FieldInfo]) -> str | None:
 
 
 def no_such_key(key: str, known: dict[str, FieldInfo], prefix: str = "") -> str:
-    """A sentence with the key that was most likely meant; `prefix` is what stands before all of them."""
+    """Return the error for an unknown key, with the most likely one; `prefix` comes before every key."""
     meant = nearest(key, known)
     siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]] or list(known)
     hint = f"did you mean {prefix}{meant}?" if meant else f"known keys: {', '.join(prefix + one for one in siblings)}"
@@ -185,7 +186,7 @@ def no_such_key(key: str, known: dict[str, FieldInfo], prefix: str = "") -> str:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a key takes, in words: its choices if it has such, and its description."""
+    """Return the allowed values of a key in words: its choices, if any, and its description."""
     words = field.description or ""
     choices = ["on", "off"] if field.annotation is bool else _choices(field.annotation)
     if not choices:
@@ -199,17 +200,19 @@ def _choices(annotation: object) -> list[str]:
 
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
-    """A sentence for every wrong key; `prefix` is what stands before the model's keys."""
+    """Return a sentence for every wrong key; `prefix` comes before the model's keys."""
     known = keys(model)
     sentences: dict[str, str] = {}
     for item in error.errors(include_url=False):
         key = _dotted(item["loc"], model, known)
-        sentences[key] = _sentence(key, item, known, prefix)  # of a union's branches the last says most
+        sentences[key] = _sentence(
+            key, item, known, prefix
+        )  # of a union's branches, the last error is the most specific
     return "\n".join(sentences.values())
 
 
 def _dotted(location: tuple[int | str, ...], model: type[BaseModel], known: dict[str, FieldInfo]) -> str:
-    """The key itself: pydantic appends list positions and the branches of a union to the path."""
+    """Return the key of an error; pydantic appends list positions and the branches of a union to the path."""
     parts = [str(part) for part in location]
     tables = {str(field.alias) for field in model.model_fields.values()}
     for length in range(1, len(parts) + 1):

@@ -1,4 +1,4 @@
-"""Where an experiment comes from: defaults < preset < file < `--set`."""
+"""Presets, and loading of experiments: defaults < preset < file < `--set`."""
 
 import copy
 import json
@@ -37,11 +37,11 @@ WHOLE = {"name"}  # a table under this key is one value
 
 
 def load_experiment(file: Path | None = None, preset: str | None = None, settings: Sequence[str] = ()) -> Experiment:
-    """The experiment that a command line names; neither file nor preset means `quick`."""
+    """Load the experiment that a command line names; neither file nor preset means `quick`."""
     try:
         return _load(file, preset, settings)
     except RecursionError:
-        raise InputError("The experiment is not one: its tables or lists are nested too deeply.") from None
+        raise InputError("The experiment is invalid: its tables or lists are nested too deeply.") from None
 
 
 def _load(file: Path | None, preset: str | None, settings: Sequence[str]) -> Experiment:
@@ -57,12 +57,12 @@ def _load(file: Path | None, preset: str | None, settings: Sequence[str]) -> Exp
     _merge(values, read_settings(settings), _rivals())
     public = values.get("public")
     if isinstance(public, dict) and {"coverage", "classes"} <= public.keys():
-        raise InputError("[public] takes coverage or classes, not both: remove one of them.")
+        raise InputError("[public] accepts coverage or classes, not both: remove one of them.")
     return Experiment.parse(values)
 
 
 def read_settings(settings: Sequence[str]) -> Nested:
-    """What `--set` says, as nested plain values."""
+    """Return the values of `--set`, nested and plain."""
     typed: Nested = {}
     for setting in settings:
         _merge(typed, with_kebab_keys(_read_setting(setting)))
@@ -70,19 +70,19 @@ def read_settings(settings: Sequence[str]) -> Nested:
 
 
 def asked_numerics(file: Path | None, settings: Sequence[str]) -> Literal["portable", "native"]:
-    """Return the key `numerics` alone: it takes effect before anything is imported that checks an experiment."""
+    """Return the key `numerics` alone: it takes effect before the modules that check an experiment are imported."""
     values = {} if file is None else with_kebab_keys(read_toml(file))
     asked = (values | read_settings(settings)).get("numerics")
     return "native" if asked == "native" else "portable"
 
 
 def set_keys(settings: Sequence[str]) -> set[str]:
-    """The dotted keys that `--set` names: those of `train.lr=0.1` and of `train={lr=0.1}` are the same."""
+    """Return the dotted keys that `--set` names; `train.lr=0.1` and `train={lr=0.1}` give the same."""
     return {key for key, _ in flat_items(read_settings(settings))}
 
 
 def with_settings(experiment: Experiment, settings: Sequence[str]) -> Experiment:
-    """An experiment, and over it what `--set` says; how it is computed is not taken from it."""
+    """Return an experiment with the values of `--set`; keys outside its plain form are not kept."""
     values: Nested = experiment.plain()
     _merge(values, read_settings(settings), _rivals())
     return Experiment.parse(values)
@@ -111,7 +111,7 @@ def _read_setting(setting: str) -> dict[str, Any]:
 
 
 def _rivals() -> dict[str, str]:
-    """Dotted keys, each with the one that excludes it."""
+    """Return dotted keys, each with the one that excludes it."""
     named = {name: known_of(field, "rival") for name, field in keys(Experiment).items()}
     return {name: f"{name.rpartition('.')[0]}.{rival}" for name, rival in named.items() if rival}
 
@@ -119,7 +119,7 @@ def _rivals() -> dict[str, str]:
 def _merge(
     values: dict[str, Any], over: dict[str, Any], rivals: dict[str, str] | None = None, prefix: str = ""
 ) -> None:
-    """Tables are merged, everything else is replaced; of two keys that exclude each other the later layer's wins."""
+    """Merge tables and replace other values; of two keys that exclude each other the later layer's wins."""
     for key, value in over.items():
         rival = (rivals or {}).get(f"{prefix}{key}", "").rpartition(".")[2]
         if rival and rival not in over:

@@ -1,4 +1,4 @@
-"""The tables that every experiment has, whatever its method."""
+"""The tables of keys that every experiment has, independent of its method."""
 
 import math
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
 from refprotofl.methods import compressors
 
-MOST_VALUES = 1 << 24  # of an image: 2,360 x 2,360 pixels in RGB
+MOST_VALUES = 1 << 24  # per image: 2,360 x 2,360 pixels in RGB
 
 
 def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -19,7 +19,7 @@ def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _read_names(value: object) -> object:
-    """One name, a list of names, or a table of counts."""
+    """Read one name, a list of names, or a table of counts."""
     if isinstance(value, dict):
         whole = all(type(count) is int and count > 0 for count in value.values())
         if not value or not whole or not all(isinstance(name, str) for name in value):
@@ -36,8 +36,8 @@ def _read_names(value: object) -> object:
 Names = Annotated[str | tuple[str, ...] | dict[str, int], BeforeValidator(_read_names)]
 
 
-def dealt(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
-    """A table of counts as the list that it stands for."""
+def listed_names(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
+    """Return the list of names that a table of counts stands for."""
     return names if isinstance(names, tuple) else tuple(one for one, count in names.items() for _ in range(count))
 
 
@@ -67,8 +67,8 @@ class Train(Table):
 class Model(Table):
     name: Names = Field(
         "resnet18",
-        description="resnet18, cnn, mlp or module:function for a backbone of your own; a list of them, dealt to the "
-        "clients in turn; or a table of how many clients have which",
+        description="resnet18, cnn, mlp or module:function for a backbone of your own; a list of them, assigned to the "
+        "clients in turn; or a table of counts of clients by name",
     )
     stem: Literal["imagenet", "cifar"] = Field("imagenet", description="resnet18's first layers")
     norm: Literal["group", "batch-local", "none"] = "group"
@@ -78,8 +78,8 @@ class Model(Table):
 
     @field_serializer("name", when_used="json")
     def _spell_out(self, name: str | tuple[str, ...] | dict[str, int]) -> str | list[str]:
-        """A table as the list it stands for: its order matters, which a table's would not in the hash."""
-        return name if isinstance(name, str) else list(dealt(name))
+        """Return a table as the list that it stands for: the order matters, and a hash ignores that of a table."""
+        return name if isinstance(name, str) else list(listed_names(name))
 
 
 class Public(Table):
@@ -93,13 +93,15 @@ class Public(Table):
     train_on: Switch = Field(False, description="whether clients train on the public images too")
     dataset: str = key(
         "",
-        "where the public images come from: as dataset; empty to hold them out of the clients' data",
+        "the source of the public images, as for dataset; empty to hold them out of the clients' data",
         enters="changed",
     )
 
 
 class Test(Table):
-    dataset: str = key("", "what is tested on: as dataset; empty for the data set's own test images", enters="changed")
+    dataset: str = key(
+        "", "the source of the test images, as for dataset; empty for the data set's own", enters="changed"
+    )
 
 
 def _known_compressor(name: str) -> str:
@@ -114,7 +116,7 @@ class Compress(Table):
     bits: Literal[8, 4] = Field(8, description="bits of a value with qsgd")
     bucket: PositiveInt = Field(512, description="values under one norm with qsgd, 1 or more")
     decay: Annotated[float, Field(ge=0, le=1)] = Field(
-        1.0, description="what stays of the unsent rest from round to round with top-k-ef and stc, 0 to 1"
+        1.0, description="share of the unsent rest that is kept from round to round with top-k-ef and stc, 0 to 1"
     )
 
     @property
@@ -123,13 +125,13 @@ class Compress(Table):
 
     @property
     def setting(self) -> str:
-        """The setting that chooses the compressor, as errors show it."""
+        """Return the setting that chooses the compressor, as errors show it."""
         return f'compress.name = "{self.name}"'
 
 
 class Evaluate(Table):
     every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
-    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or how many clients are evaluated")
+    clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
 
@@ -148,14 +150,14 @@ AttackKind = Literal[
 
 
 class Attack(Table):
-    """Hostile clients, in simulation; the room `attacks` holds what they do."""
+    """Hostile clients in simulation; `attack_kinds` describes the kinds."""
 
-    kind: AttackKind = key("none", "what hostile clients do", enters="changed")
+    kind: AttackKind = key("none", "the attack of hostile clients", enters="changed")
     fraction: Annotated[float, Field(ge=0, lt=1)] = key(
         0.0, "share of the clients that are hostile, from 0 to below 1", enters="changed"
     )
-    strength: Weight = key(0.0, "how hard they hit, 0 for what the kind does by itself", enters="changed")
-    target: Count = key(0, "class that a backdoor leads to, by number", enters="changed")
+    strength: Weight = key(0.0, "strength of the attack, 0 for the default of its kind", enters="changed")
+    target: Count = key(0, "class that a backdoor predicts, by number", enters="changed")
 
     def number(self, clients: int) -> int:
         return round(self.fraction * clients)
@@ -165,12 +167,10 @@ PrivacyUnit = Literal["none", "sample", "client"]
 
 
 class Privacy(Table):
-    """Differential privacy of what clients send; docs/privacy.md says what it does and does not promise."""
+    """Differential privacy of client messages; docs/privacy.md describes the guarantee and its limits."""
 
-    unit: PrivacyUnit = key("none", "whose data are protected: one sample's or a whole client's", enters="changed")
-    clip: Rate = key(
-        1.0, "norm that a sample's gradient or a client's change is shortened to, above 0", enters="changed"
-    )
+    unit: PrivacyUnit = key("none", "unit of protection: one sample or a whole client", enters="changed")
+    clip: Rate = key(1.0, "norm that a sample's gradient or a client's change is clipped to, above 0", enters="changed")
     noise: Weight = key(
         1.0, "standard deviation of the noise, in multiples of the bound that it hides, 0 or more", enters="changed"
     )
@@ -178,7 +178,7 @@ class Privacy(Table):
         1e-5, "probability with which epsilon may be exceeded, between 0 and 1", enters="changed"
     )
     prototype_clip: Rate = key(
-        1.0, "norm that an embedding or a class prototype is shortened to, above 0", enters="changed"
+        1.0, "norm that an embedding or a class prototype is clipped to, above 0", enters="changed"
     )
 
 
@@ -190,7 +190,7 @@ def _within_reason(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 class Input(Table):
-    """What the data look like: filled in from the data set, so that a node can check its own against it."""
+    """The shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
 
     class_names: Annotated[tuple[str, ...], Field(strict=False)]
     shape: Annotated[tuple[int, int, int], Field(strict=False), AfterValidator(_within_reason)]

@@ -1,12 +1,12 @@
-"""What a finished run is good for: predictions, and models to take elsewhere."""
+"""Results of a finished run for use elsewhere: predictions and exported models."""
 
 from refprotofl.export.model_folder import class_names, export, load_exported
 from refprotofl.export.predictions import Predictions, predict, predict_each, write_predictions
-from refprotofl.export.trained_model import Trained, find_clients, load_trained
+from refprotofl.export.trained_model import TrainedModel, find_clients, load_trained
 
 __all__ = [
     "Predictions",
-    "Trained",
+    "TrainedModel",
     "class_names",
     "export",
     "find_clients",

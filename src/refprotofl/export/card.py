@@ -1,4 +1,4 @@
-"""The model card: what an exported model is, how good, what it cost, how to use it, and what it is not for."""
+"""The model card of an exported model: description, accuracy, communication, use and limits."""
 
 from pathlib import Path
 
@@ -8,24 +8,24 @@ from refprotofl.core.user_code import is_reference
 from refprotofl.data.reading import Sizing
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.export.trained_model import Trained
+from refprotofl.export.trained_model import TrainedModel
 from refprotofl.records.folder import RunFolder
 
 
-def model_card(trained: Trained, with_onnx: bool) -> str:
-    sections = [_what(trained), _accuracy(trained), _cost(trained), _loading(trained)]
+def model_card(trained: TrainedModel, with_onnx: bool) -> str:
+    sections = [_description(trained), _accuracy(trained), _cost(trained), _loading(trained)]
     if with_onnx:
         sections.append(_ONNX)
     return "\n".join([*sections, _LIMITS, _origin(trained)])
 
 
-def _what(trained: Trained) -> str:
+def _description(trained: TrainedModel) -> str:
     experiment = trained.experiment
     name = experiment.client_name(trained.client)
     called = "" if name == str(trained.client) else f", {_plain(name)}"
     return f"""# Image classifier of client {trained.client}{called}
 
-What one of {counted(experiment.clients, "client")} has after a federated run, in which no client shared its data:
+The model of one of {counted(experiment.clients, "client")} after a federated run, in which no client shared its data:
 a backbone ({as_code(trained.backbone)}, norm `{experiment.model.norm}`), a feature layer
 of width {experiment.model.embedding} and a classifier head.
 
@@ -33,7 +33,7 @@ of width {experiment.model.embedding} and a classifier head.
 |---|---|
 | method | {as_code(experiment.method)} |
 | data set | {as_code(_public_name(experiment.dataset))} |
-| partition | {_partition(experiment)}; what this client holds is private and not told here |
+| partition | {_partition(experiment)}; this client's share is private and not described here |
 | rounds | {trained.rounds_done} of {experiment.rounds} |
 | input | {_input(trained)} |
 | classes | {len(trained.class_names)}: {_classes(trained.class_names)} |
@@ -41,7 +41,7 @@ of width {experiment.model.embedding} and a classifier head.
 
 
 def _public_name(dataset: str) -> str:
-    """A path's last part only: where the data lie is nobody's business."""
+    """Return only the last part of a path: the location of the data is private."""
     return dataset if dataset.startswith("hf:") else Path(dataset).name
 
 
@@ -50,13 +50,13 @@ def _partition(experiment: Experiment) -> str:
     return f"{experiment.partition}{spread} over {counted(experiment.clients, 'client')}"
 
 
-def _input(trained: Trained) -> str:
-    """What it takes; whoever uses the model must bring images to its size as the run did."""
+def _input(trained: TrainedModel) -> str:
+    """Return the input of the model, and how the run brought images to that size."""
     channels, height, width = trained.shape
     sizing = Sizing(trained.experiment.resize, trained.experiment.crop)
-    brought = f"; brought to this size by `{sizing}`" if sizing else ""
+    resized = f"; resized by `{sizing}`" if sizing else ""
     pixels = f"{width} x {height} pixels, {channels} channel{'s' if channels > 1 else ''}, 0..255"
-    return f"{pixels}; normalised by the model{brought}"
+    return f"{pixels}; normalised by the model{resized}"
 
 
 def _plain(name: str) -> str:
@@ -68,10 +68,10 @@ def _classes(names: tuple[str, ...]) -> str:
     return shown + (", … (all of them are in model.safetensors)" if len(names) > 20 else "")
 
 
-def _accuracy(trained: Trained) -> str:
+def _accuracy(trained: TrainedModel) -> str:
     heading = "## Accuracy\n\n"
     if trained.communication is None:
-        return f"{heading}Exported on the device that it belongs to, which is not told how it was scored.\n"
+        return f"{heading}Exported on its own device, which does not know its scores.\n"
     summary = RunFolder(trained.folder).read_summary()
     if summary is None:
         return f"{heading}The run was not finished when this model was exported; no accuracy is stated.\n"
@@ -91,7 +91,7 @@ def _accuracy(trained: Trained) -> str:
     return heading + f"After the last round ({summary['rounds_done']}){drawn}.\n\n" + "\n".join(lines) + "\n"
 
 
-def _cost(trained: Trained) -> str:
+def _cost(trained: TrainedModel) -> str:
     if trained.communication is None:
         return "## Communication\n\nThe run's server keeps the account.\n"
     sent, clients = trained.communication["uplink"]["payload_bytes"], trained.experiment.clients
@@ -102,7 +102,7 @@ to the server, {size(sent / clients)} each on average.
 """
 
 
-def _loading(trained: Trained) -> str:
+def _loading(trained: TrainedModel) -> str:
     channels, height, width = trained.shape
     name = trained.backbone
     own, trust = "", ""
@@ -110,7 +110,7 @@ def _loading(trained: Trained) -> str:
         trust = ", trust_code=True"
         own = (
             f"\nThe backbone is built by {as_code(name)}, which must be importable. `trust_code=True` imports\n"
-            "and runs it: leave it out unless you trust whoever wrote that code.\n"
+            "and runs it: leave it out unless you trust the author of that code.\n"
         )
     return f"""## Use
 
@@ -127,18 +127,18 @@ print([names[best] for best in probabilities.argmax(dim=1)])
 {own}"""
 
 
-def _origin(trained: Trained) -> str:
+def _origin(trained: TrainedModel) -> str:
     return f"""## Licence and origin
 
-The code that made and loads this model, refprotofl, is under the Apache License 2.0. That says nothing about the
-weights: what may be done with them is for the owners of the data to say.
+The code that made and loads this model, refprotofl, is under the Apache License 2.0. The licence does not cover the
+weights: the owners of the data decide how they may be used.
 
 - experiment hash: `{trained.experiment.hash}`
 - state digest after round {trained.rounds_done}: `{trained.state_digest}`
 """
 
 
-_ONNX = """`model.onnx` takes uint8 pixels (N, channels, height, width) as `images`, normalises them itself and gives
+_ONNX = """`model.onnx` takes uint8 pixels (N, channels, height, width) as `images`, normalises them and returns
 `logits` and `probabilities`; the names of the classes are in its metadata:
 
 ```python
@@ -152,10 +152,10 @@ print([names[best] for best in session.run(["probabilities"], {"images": images}
 
 _LIMITS = """## Intended use and limits
 
-- For images like those of the data set above, of the size above, showing one of the classes above. Anything else gets
-  one of these classes too, often with a high probability: probabilities are those of a softmax and not calibrated.
-- It is fitted to one client. On data with another mix of classes than that client's it may do worse.
-- Weights can tell something about the data that they were trained on, and private parts of this model never left
-  the client before this export. There is no formal privacy guarantee.
+- For images like those of the data set above, of the size above, showing one of the classes above. Any other image is
+  assigned one of these classes too, often with a high probability: softmax probabilities are not calibrated.
+- The model is fitted to one client. On data with another mix of classes it may be less accurate.
+- Weights can reveal information about the training data, and private parts of this model never left the client before
+  this export. There is no formal privacy guarantee.
 - Made for research on federated learning; not tested for decisions about people.
 """

@@ -1,6 +1,6 @@
-"""A model as one safetensors file that says by itself how to rebuild it.
+"""Exported models: a folder with weights, a model card and, optionally, an ONNX graph.
 
-A client's model as a folder to take elsewhere: weights, a model card and, if wanted, an ONNX graph.
+The weights are one safetensors file, which describes how to rebuild the model.
 """
 
 import json
@@ -20,7 +20,7 @@ from refprotofl.core.user_code import is_reference, references, refuse_code
 from refprotofl.experiment import Experiment
 from refprotofl.export import onnx_graph
 from refprotofl.export.card import model_card
-from refprotofl.export.trained_model import Trained
+from refprotofl.export.trained_model import TrainedModel
 from refprotofl.models import SplitModel, build_model
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.safe_io import parse_json
@@ -31,7 +31,7 @@ _KEY = "refprotofl"  # one entry of metadata: safetensors keeps no order among s
 
 
 class Description(TypedDict):
-    """What is needed to rebuild the model; more is in the file."""
+    """The entries needed to rebuild the model; the file has more."""
 
     model: dict[str, Any]
     input: dict[str, Any]
@@ -40,8 +40,8 @@ class Description(TypedDict):
 _DESCRIPTION = TypeAdapter(Description)
 
 
-def pack(trained: Trained) -> bytes:
-    """The file's contents: backbone.*, feature.*, head.*, and what is needed to rebuild the model."""
+def pack(trained: TrainedModel) -> bytes:
+    """Return the file's contents: backbone.*, feature.*, head.*, and the description of the model."""
     plain = trained.experiment.plain()
     description = {
         "schema": SCHEMA,
@@ -60,9 +60,9 @@ def pack(trained: Trained) -> bytes:
 
 
 def load_exported(folder: Path | str, trust_code: bool = False) -> SplitModel:
-    """The model of an exported folder, in evaluation mode: `model(model.prepare(images))` gives logits.
+    """Load an exported model in evaluation mode: `model(model.prepare(images))` returns logits.
 
-    A backbone of somebody's own is named as module:function, which is only imported with `trust_code`.
+    A user's own backbone is named as module:function, which is only imported with `trust_code`.
     """
     path = Path(folder) / FILE
     description = _describe(path)
@@ -78,7 +78,7 @@ def load_exported(folder: Path | str, trust_code: bool = False) -> SplitModel:
 
 
 def _check_size(experiment: Experiment, path: Path) -> None:
-    """DataError if the described model is larger than the file that holds its weights, before it is built."""
+    """Raise DataError, before a model is built, if it would be larger than the file with its weights."""
     if is_reference(experiment.backbones[0]):
         return  # code that was trusted
     with torch.device("meta"):
@@ -90,7 +90,7 @@ def _check_size(experiment: Experiment, path: Path) -> None:
 
 
 def class_names(folder: Path | str) -> tuple[str, ...]:
-    """What the classes of an exported model are called, in the order of its logits."""
+    """Return the class names of an exported model, in the order of its logits."""
     return Experiment.parse({"input": _describe(Path(folder) / FILE)["input"]}).known_input.class_names
 
 
@@ -104,7 +104,7 @@ def _describe(path: Path) -> Description:
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
         raise DataError(f"{path} is truncated or damaged ({problem}): export it again.") from None
     if description is None:
-        raise InputError(f"{path} was not exported by refprotofl: it does not say how to rebuild its model.")
+        raise InputError(f"{path} was not exported by refprotofl: it does not describe how to rebuild its model.")
     schema = description.get("schema") if isinstance(description, dict) else None
     if schema != SCHEMA:
         raise InputError(f"{path} has schema {schema!r}; this version reads {SCHEMA}.")
@@ -112,16 +112,16 @@ def _describe(path: Path) -> Description:
         return _DESCRIPTION.validate_python(description, strict=True)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise DataError(f"{path} does not describe a model: its {where} is not what it must be.") from None
+        raise DataError(f"{path} does not describe a model: its {where} is invalid.") from None
 
 
 ModelFormat = Literal["safetensors", "onnx"]
 
 
-def export(trained: Trained, out: Path, format: ModelFormat = "safetensors") -> list[Path]:
-    """Writes the folder `out` and gives its files; nothing is written unless all of it could be made."""
+def export(trained: TrainedModel, out: Path, format: ModelFormat = "safetensors") -> list[Path]:
+    """Write the folder `out` and return its files; nothing is written unless everything could be made."""
     if format not in ("safetensors", "onnx"):
-        raise InputError(f"There is no export format {format!r}; it is safetensors or onnx.")
+        raise InputError(f"Unknown export format {format!r}. Use safetensors or onnx.")
     _check_free(out)
     contents = {FILE: pack(trained)}
     if format == "onnx":
@@ -131,17 +131,17 @@ def export(trained: Trained, out: Path, format: ModelFormat = "safetensors") -> 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise InputError(f"Cannot make the folder {out}: {problem.strerror or problem}.") from None
+        raise InputError(f"Cannot create the folder {out}: {problem.strerror or problem}.") from None
     for name, data in contents.items():
         write_whole(out / name, data)
     return [out / name for name in contents]
 
 
 def _check_free(out: Path) -> None:
-    """Nothing of the user's is overwritten, least of all their README.md."""
+    """Raise InputError if the folder has files: nothing of the user's is overwritten."""
     if out.exists() and not out.is_dir():
         raise InputError(f"Cannot export to {out}: it is a file; name a new folder.")
     if out.is_dir():
-        strangers = sorted(entry.name for entry in out.iterdir() if not entry.name.startswith("."))
-        if strangers:
-            raise InputError(f"Cannot export to {out}: it is not empty ({strangers[0]}, …); name a new folder.")
+        present = sorted(entry.name for entry in out.iterdir() if not entry.name.startswith("."))
+        if present:
+            raise InputError(f"Cannot export to {out}: it is not empty ({present[0]}, …); name a new folder.")

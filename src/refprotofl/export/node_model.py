@@ -1,4 +1,4 @@
-"""A device's own model, from the store of its node: its private part with the shared part that it was given last."""
+"""A device's own model, from the store of its node: its private part with the shared part that it received last."""
 
 from pathlib import Path
 
@@ -7,18 +7,18 @@ from refprotofl.core.state import State, digest_state
 from refprotofl.deploy.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
 from refprotofl.engines.local.store import ClientStore
 from refprotofl.experiment import Experiment
-from refprotofl.export.trained_model import Trained, build_final
+from refprotofl.export.trained_model import TrainedModel, build_final
 from refprotofl.records.safe_io import check_file
 from refprotofl.wire import WireError, decode
 
 
 def is_node_store(folder: Path) -> bool:
-    """Whether it is a node's store, and no run folder."""
+    """Return True if a folder is a node's store and not a run folder."""
     return not check_file(folder / EXPERIMENT) and (folder / RUNS).is_dir() and bool(runs_in(folder))
 
 
-def load_own(folder: Path, trust_code: bool = False) -> Trained:
-    """The node's model in the run that it took part in last."""
+def load_own(folder: Path, trust_code: bool = False) -> TrainedModel:
+    """Load the node's model in the run that it took part in last."""
     store = runs_in(folder)[0]
     client, experiment = _known(store)
     newest = store.newest()
@@ -37,7 +37,7 @@ def load_own(folder: Path, trust_code: bool = False) -> Trained:
 
     model = build_final(experiment, client, store.folder, trust_code, read)
     done = newest[1] if newest is not None and newest[0] == digest else 0
-    return Trained(model, experiment, client, store.folder, done, digest, None)
+    return TrainedModel(model, experiment, client, store.folder, done, digest, None)
 
 
 def _known(store: NodeStore) -> tuple[int, Experiment]:
@@ -50,7 +50,7 @@ def _known(store: NodeStore) -> tuple[int, Experiment]:
 
 
 def _shared(store: NodeStore, digest: str, own: State) -> State:
-    """What the node was scored with; one that never was has the shared part as its own training left it."""
+    """Return the shared part that the node was evaluated with, else that of its own last training."""
     newest = store.newest()
     if newest is not None and newest[0] == digest:
         try:

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph from pixels to probabilities, checked against torch before it is handed out."""
+"""A model as an ONNX graph from pixels to probabilities, checked against torch before it is exported."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from refprotofl.core.errors import InputError, RunError
 from refprotofl.core.streams import stream
-from refprotofl.export.trained_model import Trained
+from refprotofl.export.trained_model import TrainedModel
 from refprotofl.models import SplitModel
 
 FILE = "model.onnx"
@@ -22,14 +22,14 @@ TOLERANCE = 1e-5  # largest difference of a probability between onnxruntime and 
 
 
 class PixelsToProbabilities(nn.Module):
-    """Normalisation, model and softmax in one, so that nothing is left to do by hand elsewhere."""
+    """Normalisation, model and softmax in one module."""
 
     def __init__(self, model: SplitModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """uint8 (N, channels, H, W) to logits and probabilities, (N, C) each."""
+        """Map uint8 (N, channels, H, W) to logits and probabilities, (N, C) each."""
         logits = self.model(self.model.prepare(images))
         return logits, torch.softmax(logits, dim=1)
 
@@ -44,8 +44,8 @@ def require_extra() -> None:
             ) from None
 
 
-def to_onnx(trained: Trained) -> bytes:
-    """The file's contents; RunError where onnxruntime does not compute the same."""
+def to_onnx(trained: TrainedModel) -> bytes:
+    """Return the file's contents; raise RunError if onnxruntime computes something else."""
     require_extra()
     graph = PixelsToProbabilities(trained.model).eval()
     try:
@@ -57,7 +57,7 @@ def to_onnx(trained: Trained) -> bytes:
     return data
 
 
-def _translate(graph: PixelsToProbabilities, trained: Trained) -> bytes:
+def _translate(graph: PixelsToProbabilities, trained: TrainedModel) -> bytes:
     example = torch.zeros(2, *trained.shape, dtype=torch.uint8)
     with _quietly(), torch.no_grad():
         program = torch.onnx.export(
@@ -79,15 +79,15 @@ def _translate(graph: PixelsToProbabilities, trained: Trained) -> bytes:
 
 
 def _remove_traces(proto: Any) -> None:
-    """Takes out the exporter's notes: they hold source lines and paths of this machine."""
+    """Remove the exporter's notes: they hold source lines and paths of this machine."""
     graph = proto.graph
     for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
 
 
-def check_agreement(graph: nn.Module, data: bytes, trained: Trained) -> None:
-    """Random images through both, a single one and several: the batch must be free."""
+def check_agreement(graph: nn.Module, data: bytes, trained: TrainedModel) -> None:
+    """Compare both models on random images, one and several: the batch size must be free."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -101,7 +101,7 @@ def check_agreement(graph: nn.Module, data: bytes, trained: Trained) -> None:
             expected = graph(torch.from_numpy(images))[1].numpy()  # (N, C)
         (found,) = session.run(["probabilities"], {"images": images})
         difference = float(np.abs(found - expected).max())
-        if not difference <= TOLERANCE:  # so written, NaN is refused too
+        if not difference <= TOLERANCE:  # in this form NaN is refused too
             raise RunError(
                 f"The ONNX model does not agree with the trained one: a probability differs by {difference:.2g}, "
                 f"more than {TOLERANCE:g}. Nothing was exported."
@@ -110,7 +110,7 @@ def check_agreement(graph: nn.Module, data: bytes, trained: Trained) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the exporter's warnings, which are about its own insides, and its log."""
+    """Silence the exporter's warnings about its own internals, and its log."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

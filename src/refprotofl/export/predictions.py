@@ -1,4 +1,4 @@
-"""What a client's model says about images."""
+"""Predictions of clients' models for images, and their tables."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from refprotofl.data.dataset import Images, Labels
 from refprotofl.evaluation.metrics import Confusion, confusion, per_class_accuracy
 from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.export.sources import Source, read_source
-from refprotofl.export.trained_model import Trained, load_trained
+from refprotofl.export.trained_model import TrainedModel, load_trained
 from refprotofl.models import SplitModel
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.folder import seen_from
@@ -30,28 +30,30 @@ TableFormat = Literal["csv", "json"]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
+    """The predictions of one model."""
+
     names: Sequence[str | int]  # file names, or positions in an array
     class_names: tuple[str, ...]
     predicted: Labels  # (N,)
     probabilities: NDArray[np.float32]  # (N, C)
-    labels: Labels | None  # (N,), where the source tells them
-    client: str = ""  # whose model it is
-    notes: tuple[str, ...] = ()  # what happened to the images before
+    labels: Labels | None  # (N,), where the source has them
+    client: str = ""  # the owner of the model
+    notes: tuple[str, ...] = ()  # changes to the images while they were read
 
     @property
     def confusion(self) -> Confusion | None:
-        """What was taken for what; None where the right answers are not known."""
+        """Return the confusion matrix; None where the labels are unknown."""
         return None if self.labels is None else confusion(self.predicted, self.labels, len(self.class_names))
 
     @property
     def accuracy(self) -> float | None:
-        """Correct ones out of all; None where the right answers are not known."""
+        """Return the accuracy; None where the labels are unknown."""
         if self.labels is None:
             return None
         return int((self.predicted == self.labels).sum()) / len(self.labels)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One a sample: name, class, probability of that class, and the probabilities of all by class."""
+        """Return a row per sample: name, class, probability of that class, and the probabilities of all by class."""
         rows = []
         for name, predicted, row in zip(self.names, self.predicted, self.probabilities, strict=True):
             # As the shortest text that reads back as the same float32.
@@ -68,9 +70,9 @@ class Predictions:
         return rows
 
 
-def predict(trained: Trained, source: str | Path, data_dir: Path | None = None) -> Predictions:
-    """The model's answers on a .npz or .npy file, an image, a folder of images, or a data set's test split."""
-    return _answer(trained, read_source(source, trained.experiment, data_dir, seen_from(trained.folder)))
+def predict(trained: TrainedModel, source: str | Path, data_dir: Path | None = None) -> Predictions:
+    """Predict for a .npz or .npy file, an image, a folder of images, or a data set's test split."""
+    return _predict(trained, read_source(source, trained.experiment, data_dir, seen_from(trained.folder)))
 
 
 def predict_each(
@@ -80,14 +82,14 @@ def predict_each(
     data_dir: Path | None = None,
     trust_code: bool = False,
 ) -> list[Predictions]:
-    """Those of several clients' models; the source is read once, and one model is in memory at a time."""
+    """Predict with several clients' models; the source is read once, and one model is in memory at a time."""
     trained = load_trained(run_folder, clients[0], trust_code)  # first, so that the folder is checked before all else
     read = read_source(source, trained.experiment, data_dir, seen_from(run_folder))
     others = (load_trained(run_folder, client, trust_code) for client in clients[1:])
-    return [_answer(one, read) for one in chain([trained], others)]
+    return [_predict(one, read) for one in chain([trained], others)]
 
 
-def _answer(trained: Trained, read: Source) -> Predictions:
+def _predict(trained: TrainedModel, read: Source) -> Predictions:
     with one_compute_thread():
         predicted, probabilities = classify(trained.model, read.images)
     return Predictions(
@@ -97,7 +99,7 @@ def _answer(trained: Trained, read: Source) -> Predictions:
 
 @torch.no_grad()
 def classify(model: SplitModel, images: Images) -> tuple[Labels, NDArray[np.float32]]:
-    """Classes (N,) and probabilities (N, C), computed as evaluation does, so that they agree to the bit."""
+    """Return classes (N,) and probabilities (N, C), computed as in evaluation, so that they agree to the bit."""
     features = backbone_features(model, torch.from_numpy(images))  # (N, width), in batches
     logits = model.head(model.embed_features(features))  # (N, C)
     return logits.argmax(dim=1).numpy(), logits.softmax(dim=1).numpy()
@@ -106,13 +108,13 @@ def classify(model: SplitModel, images: Images) -> tuple[Labels, NDArray[np.floa
 def write_predictions(
     predictions: Predictions | Sequence[Predictions], format: TableFormat, path: Path | None = None
 ) -> str:
-    """The table as text; also in `path`, whole or not at all. That of several models says whose each row is."""
+    """Return the table as text, and write it to `path`; for several models each row names its client."""
     if format not in ("csv", "json"):
-        raise InputError(f"There is no table format {format!r}; it is csv or json.")
+        raise InputError(f"Unknown table format {format!r}. Use csv or json.")
     text = _csv(predictions) if format == "csv" else _json(predictions)
     if path is not None:
         if not path.absolute().parent.is_dir():
-            raise InputError(f"Cannot write {path}: there is no folder {path.absolute().parent}.")
+            raise InputError(f"Cannot write {path}: folder {path.absolute().parent} not found.")
         if path.is_dir():
             raise InputError(f"Cannot write {path}: it is a folder.")
         write_whole(path, text.encode())
@@ -128,26 +130,26 @@ def _csv(predictions: Predictions | Sequence[Predictions]) -> str:
     writer.writerow([*(["client"] if several else []), "name", "class", "probability", *shares])
     for one in made:
         for row in one.rows():
-            told = (*([one.client] if several else []), row["name"], row["class"])
-            writer.writerow([*map(for_csv, told), row["probability"], *row["probabilities"].values()])
+            texts = (*([one.client] if several else []), row["name"], row["class"])
+            writer.writerow([*map(for_csv, texts), row["probability"], *row["probabilities"].values()])
     return text.getvalue()
 
 
 def _json(predictions: Predictions | Sequence[Predictions]) -> str:
     if isinstance(predictions, Predictions):
-        told = {"accuracy": predictions.accuracy, **_by_class([predictions]), "rows": predictions.rows()}
+        table = {"accuracy": predictions.accuracy, **_by_class([predictions]), "rows": predictions.rows()}
     else:
-        told = {
+        table = {
             "accuracy": mean_accuracy(predictions),
             "accuracy_per_client": {one.client: one.accuracy for one in predictions},
             **_by_class(predictions),
             "rows": [{"client": one.client, **row} for one in predictions for row in one.rows()],
         }
-    return json.dumps(told, indent=1) + "\n"
+    return json.dumps(table, indent=1) + "\n"
 
 
 def mean_accuracy(predictions: Sequence[Predictions]) -> float | None:
-    """Over models, each on the same images."""
+    """Return the mean over models, all on the same images."""
     known = [one.accuracy for one in predictions if one.accuracy is not None]
     return sum(known) / len(known) if known else None
 
@@ -158,7 +160,7 @@ def summed_confusion(predictions: Sequence[Predictions]) -> Confusion | None:
 
 
 def _by_class(predictions: Sequence[Predictions]) -> dict[str, Any]:
-    """Accuracy of each class, and what was taken for what: a row a label, a column a predicted class."""
+    """Return the accuracy of each class and the confusion matrix: labels in rows, predicted classes in columns."""
     counts, names = summed_confusion(predictions), predictions[0].class_names
     if counts is None:
         return {"accuracy_per_class": None, "confusion": None}

@@ -1,7 +1,4 @@
-"""What a run's server ended up with, from the checkpoint of a run folder.
-
-One client's model, from the checkpoint of a run folder.
-"""
+"""Trained models from the checkpoint of a run folder: one client's, and the server's aggregated one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,17 +26,19 @@ from refprotofl.records.state_files import load_state
 
 
 @dataclass(frozen=True)
-class Aggregated:
-    model: SplitModel | None  # the one model of all, in evaluation mode; None if the method leaves clients their own
+class AggregatedModel:
+    """The server of a finished run."""
+
+    model: SplitModel | None  # the common model, in evaluation mode; None if the method has only clients' own
     experiment: Experiment
     state: State  # the server's
     data: FederatedData
 
 
-def load_aggregated(run_folder: Path, data: Path | None = None, trust_code: bool = False) -> Aggregated:
-    """The server after the run's last committed round; it is built from the run's data, which must be as they were.
+def load_aggregated(run_folder: Path, data: Path | None = None, trust_code: bool = False) -> AggregatedModel:
+    """Load the server after the run's last committed round; it is built from the run's data, which must be unchanged.
 
-    A folder may name code of its own, for the data too; it is only imported with `trust_code`.
+    A folder may name user code, also for the data; it is only imported with `trust_code`.
     """
     experiment, manifest = read_committed(run_folder)
     refuse_code(references(experiment.plain()), run_folder, trusted=trust_code)
@@ -52,15 +51,15 @@ def load_aggregated(run_folder: Path, data: Path | None = None, trust_code: bool
         model = server.global_model()
     except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(
-            f"The server's state in {run_folder / 'checkpoint'} does not fit the experiment ({problem}); is it of "
-            "another run?"
+            f"The server's state in {run_folder / 'checkpoint'} does not fit the experiment ({problem}). It may be of "
+            "another run."
         ) from None
-    return Aggregated(None if model is None else model.eval(), experiment, state, federation.data)
+    return AggregatedModel(None if model is None else model.eval(), experiment, state, federation.data)
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A client's private backbone with the newest shared part, in evaluation mode, and where they come from."""
+class TrainedModel:
+    """A client's private backbone with the newest shared part, in evaluation mode, and their origin."""
 
     model: SplitModel
     experiment: Experiment
@@ -68,7 +67,7 @@ class Trained:
     folder: Path
     rounds_done: int
     state_digest: str
-    communication: dict[str, dict[str, int]] | None  # of all clients, as in summary.json; a node is not told
+    communication: dict[str, dict[str, int]] | None  # of all clients, as in summary.json; unknown to a node
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -80,17 +79,17 @@ class Trained:
 
     @property
     def backbone(self) -> str:
-        """The name of this client's backbone."""
+        """Return the name of this client's backbone."""
         return self.experiment.backbones[self.client]
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of one image."""
+        """Return channels, height and width of one image."""
         return self.experiment.known_input.shape
 
 
 def find_clients(run_folder: Path, wanted: str) -> list[int]:
-    """The numbers of the clients that are meant: `all`, or one by name or number; a name goes before a number."""
+    """Return the numbers of the wanted clients: `all`, or one by name or number, where a name comes first."""
     check_run_folder(run_folder)
     experiment = read_experiment(run_folder)
     if wanted == "all":
@@ -104,32 +103,32 @@ def find_clients(run_folder: Path, wanted: str) -> list[int]:
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     named = f", called {shown}" if experiment.known_input.client_names else ""
     raise InputError(
-        f"There is no client {wanted} in {run_folder}: its clients are 0 to {experiment.clients - 1}{named}."
+        f"There is no client {wanted} in {run_folder}. Its clients are 0 to {experiment.clients - 1}{named}."
     )
 
 
 def read_committed(run_folder: Path) -> tuple[Experiment, dict[str, Any]]:
-    """A run's experiment and the manifest of its last committed round."""
+    """Read a run's experiment and the manifest of its last committed round."""
     check_run_folder(run_folder)
     experiment = read_experiment(run_folder)
     manifest = read_manifest(run_folder / "checkpoint")
     if not manifest:
-        raise InputError(f"{run_folder} has no committed round yet, so there is no model in it; go on with --resume.")
+        raise InputError(f"{run_folder} has no committed round, and so no model yet. Continue the run with --resume.")
     return experiment, manifest
 
 
-def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Trained:
-    """The model that `client` has after the run's last committed round; the data set is not needed.
+def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> TrainedModel:
+    """Load the model that `client` has after the run's last committed round; the data set is not needed.
 
-    A folder may name code of its own, as module:function; it is only imported with `trust_code`.
+    A folder may name user code, as module:function; it is only imported with `trust_code`.
     """
     experiment, manifest = read_committed(run_folder)
     if not 0 <= client < experiment.clients:
-        raise InputError(f"There is no client {client} in {run_folder}: its clients are 0 to {experiment.clients - 1}.")
+        raise InputError(f"There is no client {client} in {run_folder}. Its clients are 0 to {experiment.clients - 1}.")
     model = build_final(
         experiment, client, run_folder, trust_code, partial(_read_states, run_folder / "checkpoint", manifest, client)
     )
-    return Trained(
+    return TrainedModel(
         model=model,
         experiment=experiment,
         client=client,
@@ -143,7 +142,7 @@ def load_trained(run_folder: Path, client: int, trust_code: bool = False) -> Tra
 def build_final(
     experiment: Experiment, client: int, where: Path, trust_code: bool, read: Callable[[State], tuple[State, State]]
 ) -> SplitModel:
-    """What a client ends up with. `read` gives the shared state and the client's own; it is given the initial one."""
+    """Build a client's final model; `read` maps its initial state to the shared state and the client's own."""
     name = experiment.backbones[client]
     code = [one for one in references(experiment.plain()) if one[0] == "method" or one == ("model.name", name)]
     refuse_code(code, where, trusted=trust_code)
@@ -154,21 +153,21 @@ def build_final(
         method.client.load_final(model, method.shared(experiment), shared, own)
     except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(
-            f"The states in {where / 'checkpoint'} do not fit model.name = {name!r} ({problem}); "
-            "is this another version of the model than the one that was trained?"
+            f"The states in {where / 'checkpoint'} do not fit model.name = {name!r} ({problem}). "
+            "They may be of another version of the model."
         ) from None
-    model.cut_head(experiment.known_input.num_classes)  # what a method has beyond the classes is no prediction
+    model.cut_head(experiment.known_input.num_classes)  # extra outputs of a method are not predictions
     return model.eval()
 
 
 def _read_states(checkpoint: Path, manifest: dict[str, Any], client: int, initial: State) -> tuple[State, State]:
-    """The server's state and the client's; one that never trained has the initial state and no file."""
+    """Read the server's state and the client's; one that never trained has the initial state and no file."""
     server, record = manifest["server"], manifest["clients"].get(str(client))
     own = read_if_here(checkpoint, record) if record else initial
     if own is None:
         node = for_terminal(record.get("node") or "")
         raise InputError(
-            f"Client {client}'s private part is not here: it lies in the store of its node {node}, where predict "
-            "and export take that store in place of a run folder."
+            f"Client {client}'s private part is not here but in the store of its node {node}. Run predict or export "
+            "there, on that store instead of a run folder."
         )
     return load_state(checkpoint / server["file"], server["digest"]), own

@@ -69,8 +69,8 @@ def worker_specifications(site: Site) -> list[bytes]:
         "folder": str(site.folder.absolute()),
         "seen_from": None if site.federation.seen_from is None else str(site.federation.seen_from),
     }
-    dealt = devices.dealt(site.federation.device, site.workers)
-    return [json.dumps({**plain, "device": str(device)}).encode() for device in dealt]
+    assigned = devices.assign_devices(site.federation.device, site.workers)
+    return [json.dumps({**plain, "device": str(device)}).encode() for device in assigned]
 
 
 def build_worker_host(specification: bytes) -> ClientHost:
@@ -113,7 +113,7 @@ class Simulation:
             spent=partial(simulation.spent_after, federation),
             workers=count,
             device=devices.describe(device, count),
-            partition=federation.data.partition_told(),
+            partition=federation.data.partition_record(),
         )
 
     def _open(self, federation: Federation, count: int, checkpoint: Checkpoint) -> Engine:
@@ -132,4 +132,4 @@ def check_workers(workers: Workers) -> None:
 
 
 def worker_count(workers: Workers, experiment: Experiment, device: torch.device) -> int:
-    return min(devices.places(device) if workers == "auto" else workers, experiment.clients)
+    return min(devices.process_count(device) if workers == "auto" else workers, experiment.clients)

@@ -7,13 +7,9 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
-
 from refprotofl.core.errors import RunError
 from refprotofl.core.state import digest_value
 from refprotofl.engines.engine import Engine
-from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.evaluation.scoring import client_metrics, mean_metrics
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
 from refprotofl.federation.participation import draw_cohort, draw_evaluated, draw_lost
@@ -125,27 +121,46 @@ class Loop:
         last = round == self.experiment.rounds
         closing = self.close(cohort) if last else ()
         trained = time.perf_counter()
-        evaluated = round % self.experiment.evaluate.every == 0 or last
-        scored = [self.evaluate(cohort)] if evaluated else []
-        events = [*cohort.failures, *scored]
-        seconds, steps = self.progress.seconds, self.progress.steps
-        more = self.setup.steps(self.server, cohort.clients, closing)
+        due = round % self.experiment.evaluate.every == 0 or last
+        scores = self.evaluate(cohort) if due else None
+        now = time.perf_counter()
+        seconds = {"total": spent_before + now - started, "train": trained - begin, "evaluate": now - trained}
+        self._advance(cohort, closing, moves, scores, seconds)
+        event = self._commit(cohort, asked, scores, seconds, begin)
+        self.callback.on_round(event, scores)
+
+    def _advance(
+        self,
+        cohort: Cohort,
+        closing: Sequence[int],
+        moves: Moves,
+        scores: Event | None,
+        seconds: Mapping[str, float],
+    ) -> None:
+        """Add a round to the progress of the run."""
+        before = self.progress
+        steps = self.setup.steps(self.server, cohort.clients, closing)
         self.progress = Progress(
-            round=round,
+            round=cohort.round,
             communication=dict(self.ledger.totals()),
-            accuracy=scored[0] if scored else self.progress.accuracy,
-            participations=self.progress.participations + len(cohort.clients),
-            steps=None if steps is None or more is None else steps + more,
+            accuracy=before.accuracy if scores is None else scores,
+            participations=before.participations + len(cohort.clients),
+            steps=None if before.steps is None or steps is None else before.steps + steps,
             moves=moves,
-            suspects=remembered_suspects(self.server, self.progress.suspects, round),
+            suspects=remembered_suspects(self.server, before.suspects, cohort.round),
             seconds={
-                "total": spent_before + time.perf_counter() - started,
-                "train": seconds["train"] + trained - begin,
-                "evaluate": seconds["evaluate"] + time.perf_counter() - trained,
+                "total": seconds["total"],
+                "train": before.seconds["train"] + seconds["train"],
+                "evaluate": before.seconds["evaluate"] + seconds["evaluate"],
             },
         )
+
+    def _commit(
+        self, cohort: Cohort, asked: list[int], scores: Event | None, seconds: Mapping[str, float], begin: float
+    ) -> Event:
+        """Put a round on record: the clients' states first, then the server's with the manifest, then the events."""
+        round, state = cohort.round, self.server.state
         moved = self.engine.settle(round)
-        state = self.server.state
         digest = self.checkpoint.digest(state, moved)
         event = {
             "event": "round",
@@ -158,17 +173,15 @@ class Loop:
             "clients": {str(client): record["digest"][:16] for client, record in moved.items()},
             "traffic": write_traffic(self.ledger.close(round)),
             **self.server.observed(),
-            "spent": seconds_by_work(
-                cohort.waited, trained - begin, self.progress.seconds["evaluate"] - seconds["evaluate"]
-            ),
+            "spent": seconds_by_work(cohort.waited, seconds["train"], seconds["evaluate"]),
             "seconds": time.perf_counter() - begin,
         }
-        lines = self.folder.events.chained([*events, event])
+        lines = self.folder.events.chained([*cohort.failures, *([] if scores is None else [scores]), event])
         size = self.folder.events.size_with(lines)
         self.checkpoint.commit(state, self.server.observations, moved, digest, self.progress, lines, size)
         self.engine.committed(round, self.checkpoint.oldest)
         self.folder.events.append(lines)
-        self.callback.on_round(event, self.progress.accuracy if evaluated else None)
+        return event
 
     def train(self, round: int, asked: list[int]) -> tuple[Cohort, Moves]:
         """Run a round until it may be committed: one that fails is repeated without the client that is suspected."""
@@ -218,7 +231,7 @@ class Loop:
 
     def evaluate(self, trained: Cohort) -> Event:
         cohort = self.cohort(trained.round, draw_evaluated(self.experiment), "evaluation")
-        event = evaluate(self.side, cohort, self.setup.spent(trained.round))
+        event = self.side.evaluate(cohort, self.setup.spent(trained.round))
         trained.failures += cohort.failures
         return event
 
@@ -244,34 +257,3 @@ def seconds_by_work(waited: dict[str, float], training: float, evaluation: float
     """Return a round's seconds: waiting for the answers to each verb, the server's own work, evaluation."""
     own = max(0.0, training - sum(waited.values()))
     return {name: round(seconds, 6) for name, seconds in {**waited, "server": own, "evaluation": evaluation}.items()}
-
-
-def evaluate(side: ServerSide, cohort: Cohort, privacy: Spent | None) -> Event:
-    """Return the `evaluation` event: each protocol's mean over the clients, and each client's own numbers."""
-    server = side.server
-    scores: dict[int, dict[str, dict[str, float]]] = {}  # by client, protocol and metric
-    confusion = np.zeros((server.num_classes, server.num_classes), np.int64)
-    for client, counts in server.scores(cohort):
-        scores[client] = client_metrics(counts)
-        confusion += counts.tensor("confusion").numpy() if "confusion" in counts else 0
-    per_client = {
-        protocol: [
-            scores.get(client, {}).get(protocol, {}).get("accuracy") for client in range(side.experiment.clients)
-        ]
-        for protocol in PROTOCOLS
-        if any(protocol in score for score in scores.values())
-    }
-    metrics = mean_metrics([scores[client] for client in sorted(scores)]) | {"global": side.global_metrics()}
-    return {
-        "event": "evaluation",
-        "round": cohort.round,
-        "accuracy": {protocol: metrics.get(protocol, {}).get("accuracy") for protocol in PROTOCOLS},
-        "metrics": {protocol: metrics[protocol] for protocol in PROTOCOLS if metrics.get(protocol)},
-        **({} if privacy is None else {"privacy": privacy}),
-        "loss": metrics.get("personal", {}).get("loss"),
-        "clients": sorted(scores),
-        "trained_clients": sum("personal_before" in score for score in scores.values()),
-        "per_client": per_client,
-        "confusion": confusion.tolist(),
-        "facts": server.facts(),
-    }

@@ -4,16 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 from torch import Tensor
 
 from refprotofl.core.errors import InputError
-from refprotofl.evaluation.scoring import model_metrics
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation.scoring import client_metrics, mean_metrics, model_metrics
 from refprotofl.experiment import Experiment
+from refprotofl.federation.callbacks import Event
 from refprotofl.federation.models import Models, initial_digests
+from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.catalogue import find_method, options_of
 from refprotofl.models import ALL
+from refprotofl.privacy.accounting import Spent
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,36 @@ class ServerSide:
         if model is None or not len(self.test[1]):
             return {}
         return model_metrics(model, *self.test, self.experiment.known_input.num_classes)
+
+    def evaluate(self, cohort: Cohort, privacy: Spent | None) -> Event:
+        """Return the `evaluation` event: each protocol's mean over the clients, and each client's own numbers."""
+        server = self.server
+        scores: dict[int, dict[str, dict[str, float]]] = {}  # by client, protocol and metric
+        confusion = np.zeros((server.num_classes, server.num_classes), np.int64)
+        for client, counts in server.scores(cohort):
+            scores[client] = client_metrics(counts)
+            confusion += counts.tensor("confusion").numpy() if "confusion" in counts else 0
+        per_client = {
+            protocol: [
+                scores.get(client, {}).get(protocol, {}).get("accuracy") for client in range(self.experiment.clients)
+            ]
+            for protocol in PROTOCOLS
+            if any(protocol in score for score in scores.values())
+        }
+        metrics = mean_metrics([scores[client] for client in sorted(scores)]) | {"global": self.global_metrics()}
+        return {
+            "event": "evaluation",
+            "round": cohort.round,
+            "accuracy": {protocol: metrics.get(protocol, {}).get("accuracy") for protocol in PROTOCOLS},
+            "metrics": {protocol: metrics[protocol] for protocol in PROTOCOLS if metrics.get(protocol)},
+            **({} if privacy is None else {"privacy": privacy}),
+            "loss": metrics.get("personal", {}).get("loss"),
+            "clients": sorted(scores),
+            "trained_clients": sum("personal_before" in score for score in scores.values()),
+            "per_client": per_client,
+            "confusion": confusion.tolist(),
+            "facts": server.facts(),
+        }
 
 
 def build_server_side(

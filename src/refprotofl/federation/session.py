@@ -15,24 +15,19 @@ from typing import Protocol
 import torch
 
 from refprotofl.core import devices, numerics
-from refprotofl.core.errors import DataError, DiskFull, InputError, MachineError
+from refprotofl.core.errors import DiskFull, MachineError
 from refprotofl.core.escaping import for_file_name
 from refprotofl.core.process import keep_freed_memory, one_compute_thread
-from refprotofl.engines.local.store import check_state
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.local_run import OpenEngine, Simulation, Workers, check_workers, open_engine
-from refprotofl.federation.loop import Loop, Setup, put_back
-from refprotofl.federation.provenance import origin_of, refuse_changed
+from refprotofl.federation.loop import Loop, Setup
+from refprotofl.federation.provenance import origin_of
 from refprotofl.federation.resolution import prepare
-from refprotofl.federation.server_side import ServerSide
-from refprotofl.methods.catalogue import find_method
+from refprotofl.federation.resume import open_run, restore, rollback
 from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, is_longer, seen_from
-from refprotofl.records.manifest import kept_name
-from refprotofl.records.rollback import choose, go_back
+from refprotofl.records.folder import RunFolder, seen_from
 from refprotofl.records.summary import Summary
-from refprotofl.records.verify import check_experiment
 
 __all__ = ["Callback", "Event", "RunResult", "Workers", "default_folder", "run", "run_session"]
 
@@ -107,10 +102,10 @@ def run_session(
         experiment = prepare(experiment)
         runtime.check(experiment)
         cleanup.callback(folder.close)
-        finished = open_run(folder, experiment, resume, data_dir, from_round, runtime.resolve_alike)
-        if finished is not None:
+        summary = open_run(folder, experiment, resume, data_dir, from_round, runtime.resolve_alike)
+        if summary is not None:
             callback.on_reuse()
-            return finished
+            return RunResult(summary, folder.path, reused=True)
         if too_late is not None:
             raise too_late
         note = numerics.caveat(experiment.numerics)
@@ -137,74 +132,6 @@ def _full_disks_explained(resume_hint: str) -> Iterator[None]:
         yield
     except DiskFull as problem:
         raise MachineError(f"{problem} Then {resume_hint}.") from None
-
-
-def open_run(
-    folder: RunFolder,
-    experiment: Experiment,
-    resume: bool,
-    data_dir: Path | None,
-    from_round: int | None,
-    alike: Callable[[Experiment, Experiment], Experiment],
-) -> RunResult | None:
-    """Open the folder, if it may be used for this experiment, and return the result if the run in it is finished.
-
-    `alike` fills the experiment in as the stored one was.
-    """
-    stored = folder.open(resume)
-    if stored is None:
-        if from_round is not None:
-            raise InputError(f"--from-round {from_round} goes back in a run, but there is none in {folder.path}.")
-        return None
-    wanted = alike(experiment, stored)
-    longer = is_longer(stored, wanted)
-    if longer:
-        refuse_dependent(folder, stored, wanted)
-    else:
-        folder.refuse_other(stored, wanted)
-    refuse_changed(folder.path, stored, data_dir, experiment.numerics)
-    summary = None if longer or from_round is not None else folder.read_summary()
-    return None if summary is None else RunResult(summary, folder.path, reused=True)
-
-
-def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
-    """Refuse more rounds where the first ones depend on their number; elsewhere they end as if planned."""
-    if find_method(stored.method).depends_on_rounds:
-        raise InputError(
-            f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot be extended to "
-            f"{wanted.rounds}: each round of method = {stored.method!r} depends on the number of all rounds. "
-            "Use another --out."
-        )
-
-
-def rollback(folder: RunFolder, experiment: Experiment, from_round: int | None, callback: Callback) -> None:
-    """Return the folder to the checkpoint that the run resumes from, with a note if that is not the newest."""
-    chosen = choose(folder, from_round, check_state)
-    if not chosen.manifest:
-        return
-    check_experiment(folder.path, experiment, chosen.manifest)
-    if not chosen.reason:
-        return
-    done = go_back(folder, chosen)
-    round = chosen.manifest["progress"]["round"]
-    if done is not None:
-        why = "" if from_round is not None else f"{chosen.reason} "
-        callback.on_note(
-            f"{why}The run resumes after round {round}, not {done['before']}; the events of later rounds are in "
-            f"{done['events']}."
-        )
-    elif from_round is None:
-        callback.on_note(f"{chosen.reason} Its copy, {kept_name(round)}, is whole and was put in its place.")
-
-
-def restore(side: ServerSide, checkpoint: Checkpoint) -> None:
-    """Restore the server's state of the last committed round, if there is one."""
-    try:
-        put_back(side.server, checkpoint)
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
-        raise DataError(
-            f"The server's state in {checkpoint.folder} does not fit the experiment ({problem}); is it of another run?"
-        ) from None
 
 
 def default_folder(experiment: Experiment) -> Path:

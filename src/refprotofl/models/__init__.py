@@ -1,4 +1,4 @@
-"""Models: `build_model(experiment, client=k)` gives the same initial weights wherever it is called."""
+"""Models: `build_model(experiment, client=k)` gives the same initial weights in every process."""
 
 from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, Parts
 from refprotofl.models.build import build_model

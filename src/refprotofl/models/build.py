@@ -1,4 +1,4 @@
-"""From the experiment's [model] table to a `SplitModel` with its initial weights."""
+"""Construction of a `SplitModel` with its initial weights from the experiment's [model] table."""
 
 import difflib
 
@@ -18,19 +18,19 @@ NAMES = ("resnet18", "cnn", "mlp")
 
 
 def build_model(experiment: Experiment, extra_outputs: int = 0, client: int = 0) -> SplitModel:
-    """A client's model with its initial weights: one draw from the seed, common to all with the same backbone.
+    """Build a client's model with its initial weights: one draw from the seed for all with the same backbone.
 
-    `extra_outputs` are logits beside those of the classes, which some methods train.
+    `extra_outputs` are logits in addition to those of the classes, which some methods train.
     """
-    seen = experiment.known_input
-    # torch's layers draw from its global generator; the fork keeps the draw named and everyone else's untouched.
+    input = experiment.known_input
+    # torch's layers draw from its global generator; the fork keeps the draw named and other draws unaffected.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key(experiment.seed, "initial-weights") % 2**63)
         name = experiment.backbones[client]
-        backbone, width = _backbone(name, experiment.model, seen.shape)
+        backbone, width = _backbone(name, experiment.model, input.shape)
         lay_out(backbone, kernel_of(name, experiment.model))
-        outputs = seen.num_classes + extra_outputs
-        return SplitModel(backbone, width, experiment.model.embedding, outputs, seen.mean, seen.std)
+        outputs = input.num_classes + extra_outputs
+        return SplitModel(backbone, width, experiment.model.embedding, outputs, input.mean, input.std)
 
 
 def _backbone(name: str, table: Model, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
@@ -48,7 +48,7 @@ def _backbone(name: str, table: Model, shape: tuple[int, int, int]) -> tuple[nn.
 
 
 def _own_backbone(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """The user's `function(shape) -> nn.Module`, tried on two images before anything is trained."""
+    """Call the user's `function(shape) -> nn.Module`, and try the result on two images."""
     where = f"model.name = {name!r}"
     function = load_object(name, "model.name")
     try:
@@ -66,7 +66,7 @@ def _own_backbone(name: str, shape: tuple[int, int, int]) -> tuple[nn.Module, in
         raise InputError(f"{where} fails on images of shape {size}: {type(error).__name__}: {error}.") from error
     if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 2:
         seen = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise InputError(f"{where} must map (2, {shape[0]}, {shape[1]}, {shape[2]}) to (2, width); it gave {seen}.")
+        raise InputError(f"{where} must map (2, {shape[0]}, {shape[1]}, {shape[2]}) to (2, width); it returned {seen}.")
     if not features.is_floating_point():
-        raise InputError(f"{where} must return floating-point features; it gave {features.dtype}.")
+        raise InputError(f"{where} must return floating-point features; it returned {features.dtype}.")
     return backbone, features.shape[1]

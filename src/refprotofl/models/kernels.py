@@ -1,4 +1,4 @@
-"""`model.kernel`: how a model's layers are computed, from a fixed table. Nothing is ever timed during a run."""
+"""Kernels (`model.kernel`): ways of computing a model's layers, from a fixed table. A run never measures times."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ FUSED_SGD = True  # of both kernels: slower than torch's other ways for no model
 
 @dataclass(frozen=True)
 class Kernel:
-    """Ways of computing the same numbers, up to the order of sums."""
+    """A way of computing the same numbers, up to the order of sums."""
 
     products: bool = False  # convolutions on the smallest maps as matrix products
     channels_last: bool = False  # torch's memory format of the convolutions
@@ -20,7 +20,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Measured:
-    """What `fast` is for a model, and the time of `plain` divided by its own on one core.
+    """The kernel `fast` of a model, and the time of `plain` divided by its own on one core.
 
     The smaller figure of 28x28x1 and 32x32x3 images.
     """
@@ -54,13 +54,13 @@ FAST: dict[tuple[str, ...], Measured] = {
 
 
 def kernel_of(name: str, table: Model) -> Kernel:
-    """A backbone of one's own is left as it is, but for the layout that `model.layout` asks for."""
+    """Return the kernel of a backbone; a user's own stays as it is, except for the layout of `model.layout`."""
     key = (name, table.stem, table.norm) if name == "resnet18" else (name, table.norm)
     kernel = FAST[key].kernel if table.kernel == "fast" and key in FAST else PLAIN
     return replace(kernel, channels_last=True) if table.layout == "channels-last" else kernel
 
 
 def lay_out(backbone: nn.Module, kernel: Kernel) -> None:
-    """Weights in the kernel's memory format, which activations follow; shapes and values stay."""
+    """Convert weights to the kernel's memory format, which activations follow; shapes and values stay."""
     if kernel.channels_last:
         backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

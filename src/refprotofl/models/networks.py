@@ -1,10 +1,7 @@
-"""Normalisation layers, by the experiment's `model.norm`.
+"""Backbones: small networks for a CPU, and ResNet-18 up to the global average pooling (He et al. 2016).
 
-Backbones that are quick on a CPU.
-
-Convolutions on maps so small that most of a kernel sees padding, as products of matrices.
-
-ResNet-18 up to the global average pooling (He et al. 2016), for small images too.
+Normalisation layers follow `model.norm`. Convolutions on maps so small that most of a kernel sees padding can be
+computed as products of matrices.
 """
 
 from typing import Literal
@@ -26,7 +23,7 @@ class LocalBatchNorm(nn.BatchNorm2d):
         return super().forward(inputs)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """(B, channels) of a fully connected layer is fine too."""
+        """Accept (B, channels) of a fully connected layer too."""
 
 
 def norm_layer(norm: Norm, channels: int) -> nn.Module:
@@ -39,7 +36,7 @@ def norm_layer(norm: Norm, channels: int) -> nn.Module:
 
 
 def cnn(shape: tuple[int, int, int], norm: Norm) -> tuple[nn.Module, int]:
-    """Three strided convolutions 32-64-128, pooled to at most 2 x 2: width 512 from 9 pixels up."""
+    """Build three strided convolutions 32-64-128, pooled to at most 2 x 2: width 512 from 9 pixels up."""
     channels, height, width = shape
     layers: list[nn.Module] = []
     for outputs in (32, 64, 128):
@@ -51,7 +48,7 @@ def cnn(shape: tuple[int, int, int], norm: Norm) -> tuple[nn.Module, int]:
 
 
 def mlp(shape: tuple[int, int, int], norm: Norm) -> tuple[nn.Module, int]:
-    """Two fully connected layers, 256 and 128 wide."""
+    """Build two fully connected layers, 256 and 128 wide."""
     channels, height, width = shape
     layers: list[nn.Module] = [nn.Flatten()]
     inputs = channels * height * width
@@ -65,15 +62,15 @@ class SmallMapConv2d(nn.Conv2d):
     """A convolution with an odd kernel, padded by half of it, that multiplies no zeros where the map is small.
 
     Where every output pixel sees every input pixel (a 3x3 kernel on 1x1 and 2x2 maps) it is one dense matrix made of
-    the kernel's taps: the same sums without the padding's zeros. Larger maps take torch's own way. Which way is a
-    function of shapes alone.
+    the kernel's taps: the same sums without the padding's zeros. Larger maps use torch's own convolution. The choice
+    depends on shapes alone.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, *, bias: bool) -> None:
         super().__init__(inputs, outputs, kernel, stride, padding=kernel // 2, bias=bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(B, inputs, H, W) to (B, outputs, ceil(H / stride), ceil(W / stride))."""
+        """Map (B, inputs, H, W) to (B, outputs, ceil(H / stride), ceil(W / stride))."""
         reach, stride, largest = self.kernel_size[0] // 2, self.stride[0], max(inputs.shape[2:])
         if largest <= reach + 1:
             return self._dense(inputs)
@@ -83,7 +80,7 @@ class SmallMapConv2d(nn.Conv2d):
 
     def _dense(self, inputs: Tensor) -> Tensor:
         rows, columns = self._taps(inputs.shape[2]), self._taps(inputs.shape[3])  # (Ho, H), (Wo, W)
-        taps = self.weight.permute(2, 3, 0, 1)  # a view (k, k, outputs, inputs): what is gathered are whole rows
+        taps = self.weight.permute(2, 3, 0, 1)  # a view (k, k, outputs, inputs), of which whole rows are gathered
         blocks = taps[rows[:, None, :, None], columns[None, :, None, :]]  # (Ho, Wo, H, W, outputs, inputs)
         height, width = blocks.shape[:2]
         matrix = blocks.permute(0, 1, 4, 2, 3, 5).flatten(3).flatten(0, 2)  # (Ho * Wo * outputs, H * W * inputs)
@@ -92,12 +89,12 @@ class SmallMapConv2d(nn.Conv2d):
         return pixels.view(-1, height, width, self.out_channels).permute(0, 3, 1, 2)
 
     def _taps(self, size: int) -> Tensor:
-        """Which tap an output pixel puts on an input pixel, along one axis: (output size, size)."""
+        """Return the tap that connects an output pixel with an input pixel, along one axis: (output size, size)."""
         pixels = torch.arange(size, device=self.weight.device)
         return pixels - pixels[:: self.stride[0], None] + self.kernel_size[0] // 2
 
     def _pixelwise(self, inputs: Tensor) -> Tensor:
-        """A 1x1 kernel at stride 1: one matrix for every pixel."""
+        """Apply a 1x1 kernel at stride 1: one matrix for every pixel."""
         return functional.linear(inputs.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
@@ -134,7 +131,7 @@ class BasicBlock(nn.Module):
 
 
 def resnet18(channels: int, stem: Literal["imagenet", "cifar"], norm: Norm, products: bool = False) -> nn.Module:
-    """(B, channels, H, W) to (B, 512); with `products`, convolutions on the smallest maps are matrix products."""
+    """Build (B, channels, H, W) -> (B, 512); with `products`, convolutions on the smallest maps are matrix products."""
     kernel, stride = (7, 2) if stem == "imagenet" else (3, 1)
     first = [_convolution(channels, 64, kernel, stride, norm, products), norm_layer(norm, 64), nn.ReLU()]
     if stem == "imagenet":

@@ -1,4 +1,4 @@
-"""A model in three parts: backbone, feature layer, head. Which of them are shared is the method's choice."""
+"""A model in three parts: backbone, feature layer, head. The method decides which of them are shared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from refprotofl.core.parts import ALL, Parts
 
-FORWARD_BATCH = 512  # images that pass forward together where nothing is trained
+FORWARD_BATCH = 512  # images per forward pass outside of training
 
 
 class SplitModel(nn.Module):
-    """`backbone` maps images to (B, width); the adapter is everything behind it."""
+    """A model whose `backbone` maps images to (B, width); the adapter is everything after it."""
 
     def __init__(
         self,
@@ -32,42 +32,42 @@ class SplitModel(nn.Module):
         self._shift = (torch.tensor(mean) / torch.tensor(std)).to(torch.float32).view(per_channel)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """What `to` goes through: the constants of `prepare` go along, but keep their precision."""
+        """Move the constants of `prepare` with the model, but keep their precision: `to` calls this method."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._scale, self._shift = self._scale.to(self.device), self._shift.to(self.device)
         return self
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes; what it reads and writes as vectors and states is on the CPU."""
+        """Return the device of the model; its vectors and states are read and written on the CPU."""
         return self.feature.weight.device
 
     def prepare(self, images: Tensor) -> Tensor:
-        """uint8 (B, channels, H, W) to the normalised float32 that the backbone takes."""
+        """Normalise uint8 images (B, channels, H, W) to the float32 input of the backbone."""
         return images.to(torch.float32).mul_(self._scale).sub_(self._shift)
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """The embedding of Eq. (9), (B, m)."""
+        """Return the embedding of Eq. (9), (B, m)."""
         return self.embed_features(self.backbone(inputs))
 
     def embed_features(self, features: Tensor) -> Tensor:
-        """The same from what the backbone made of the inputs, (B, width): the feature layer and its ReLU."""
+        """Apply the feature layer and its ReLU to the backbone's features (B, width)."""
         return torch.relu(self.feature(features))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits, (B, C)."""
+        """Return logits, (B, C)."""
         logits: Tensor = self.head(self.embed(inputs))
         return logits
 
     def parameters_of(self, parts: Parts) -> list[nn.Parameter]:
-        """Always in the order backbone, feature, head, each as torch lists its own."""
+        """Return parameters in the order backbone, feature, head, each as torch lists its own."""
         return [parameter for part in ALL if part in parts for parameter in getattr(self, part).parameters()]
 
     def sizes(self, parts: Parts) -> list[int]:
         return [parameter.numel() for parameter in self.parameters_of(parts)]
 
     def read(self, parts: Parts) -> Tensor:
-        """A copy of these parts' parameters as one vector."""
+        """Return a copy of these parts' parameters as one vector."""
         values = [value.detach().flatten() for value in self.parameters_of(parts)]
         return torch.cat([torch.empty(0, device=self.device), *values]).cpu()
 
@@ -83,13 +83,13 @@ class SplitModel(nn.Module):
 
     @torch.no_grad()
     def cut_head(self, outputs: int) -> None:
-        """Keeps the head's first outputs only."""
+        """Keep only the head's first outputs."""
         self.head.weight = nn.Parameter(self.head.weight[:outputs].clone())
         self.head.bias = nn.Parameter(self.head.bias[:outputs].clone())
         self.head.out_features = outputs
 
     def read_private(self, shared: Parts) -> dict[str, Tensor]:
-        """A copy of what stays with a client, by name: parameters of parts not shared, and all buffers."""
+        """Return a copy of a client's private entries by name: parameters of parts not shared, and all buffers."""
         buffers = {name for name, _ in self.named_buffers()}
         return {
             name: value.detach().to("cpu", copy=True)
@@ -99,7 +99,7 @@ class SplitModel(nn.Module):
 
     @torch.no_grad()
     def write_private(self, state: Mapping[str, object]) -> None:
-        """Writes every entry that is named like a weight of this model; other entries are not the model's."""
+        """Write every entry that has the name of a weight of this model; other entries are not the model's."""
         for name, value in self.state_dict().items():
             kept = state.get(name)
             if isinstance(kept, Tensor):

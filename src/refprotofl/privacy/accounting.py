@@ -1,4 +1,6 @@
-"""Epsilon of composed noised releases, by Renyi differential privacy with Google's dp-accounting.
+"""Epsilon of composed noised releases, by Renyi differential privacy with Google's dp-accounting, and its wording.
+
+An epsilon is never shown without its unit, its delta and its relation.
 
 Everything follows from the experiment: nothing is measured or remembered from round to round, so a resumed run counts
 all its rounds. Importing dp-accounting takes seconds, so it is imported when epsilon is computed.
@@ -77,21 +79,23 @@ EXCHANGED = {
 }
 
 
-def in_cell(spent: Spent) -> str:
+def epsilon_cell(spent: Spent) -> str:
+    """Return epsilon with its unit, for a table cell."""
     return "no bound" if spent["epsilon"] is None else f"{three_figures(spent['epsilon'])} ({spent['unit']})"
 
 
-def meaning(spent: Spent) -> str:
-    """What an epsilon of this kind says, whatever its value."""
+def epsilon_meaning(spent: Spent) -> str:
+    """Return the meaning of an epsilon of this kind: its unit, delta and relation."""
     whose = " of the client with the largest" if spent["unit"] == "sample" else ""
     relation = spent["relation"]
     return f"by {spent['unit']}{whose}, at delta {spent['delta']:g}, {relation} ({EXCHANGED[relation]})"
 
 
-def sentence(spent: Spent) -> str:
+def epsilon_sentence(spent: Spent) -> str:
+    """Return the privacy loss of a run as a sentence."""
     if spent["epsilon"] is None:
         return f"Privacy by {spent['unit']}: no guarantee, as privacy.noise = 0"
     median = spent.get("epsilon_median")
-    beside = "" if median is None else f" (of the median client {three_figures(median)})"
+    of_median = "" if median is None else f" (of the median client {three_figures(median)})"
     epsilon = three_figures(spent["epsilon"])
-    return f"Privacy: epsilon {epsilon}{beside} over {counted(spent['rounds'], 'round')}, {meaning(spent)}"
+    return f"Privacy: epsilon {epsilon}{of_median} over {counted(spent['rounds'], 'round')}, {epsilon_meaning(spent)}"

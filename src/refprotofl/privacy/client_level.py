@@ -1,4 +1,4 @@
-"""Client-level privacy: what the server sends out reveals little about the data of one client. The server is trusted.
+"""Client-level privacy: the server's messages reveal little about the data of one client. The server is trusted.
 
 Each client's upload is clipped, and noise is added to the sum. All clients weigh the same, and the sum is divided by
 the number of clients that were asked, not that answered: both would depend on the clients' data. The coordinates that

@@ -1,4 +1,4 @@
-"""The interface of privacy mechanisms: what each one adds to a run, and what it forbids.
+"""The interface of privacy mechanisms: the noise that each adds to a run, and the features that it excludes.
 
 Methods, the round loop and the studies ask the mechanism of their experiment. None of them reads the unit.
 """
@@ -32,7 +32,7 @@ def setting(unit: str) -> str:
 class Mechanism(ABC):
     """The privacy mechanism of one experiment, without state of its own.
 
-    Each mechanism answers every question about what is allowed. What it does not override adds nothing.
+    Each mechanism declares everything that it allows or excludes. The default methods add nothing.
     """
 
     unit: ClassVar[str]
@@ -121,6 +121,8 @@ class Mechanism(ABC):
 
 
 class NoPrivacy(Mechanism):
+    """No privacy mechanism: answers are used as they are, and nothing is excluded."""
+
     unit: ClassVar[str] = "none"
     protects: ClassVar[bool] = False
     simulation_only: ClassVar[str] = ""

@@ -39,7 +39,7 @@ Records = dict[int, dict[str, Any]]  # by client with a state of its own: the en
 
 @dataclass
 class Progress:
-    """Progress of a run besides its states: rounds, traffic, the last evaluation, seconds."""
+    """Progress of a run in addition to its states: rounds, traffic, the last evaluation, seconds."""
 
     round: int = 0
     communication: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Checkpoint:
     @property
     def events_size(self) -> int:
         """Return the size of events.jsonl including the events of the committed round."""
-        return int(self._manifest["told"]) if self._manifest else 0
+        return int(self._manifest["events_size"]) if self._manifest else 0
 
     @property
     def progress(self) -> Progress:
@@ -170,7 +170,7 @@ class Checkpoint:
             **files,
             "clients": {str(client): records[client] for client in sorted(records)},
             "events": events,
-            "told": events_size,
+            "events_size": events_size,
             **self.marks,
         }
         data = signed(manifest)

@@ -17,7 +17,7 @@ from refprotofl.records.atomic_files import sha256
 from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file
 from refprotofl.wire.ledger import Totals
 
-SCHEMA = 2
+SCHEMA = 3
 SERVER_FILES = ("server", "observed")  # keys of the manifest
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -29,6 +29,7 @@ class Evaluated(TypedDict):
 
     round: Count
     accuracy: dict[str, float | None]
+    metrics: dict[str, dict[str, float]]  # by protocol and name
     per_client: dict[str, list[float | None]]
     clients: list[Count]
     trained_clients: Count
@@ -84,7 +85,7 @@ class RunMark(TypedDict):
 
 
 class Origin(TypedDict):
-    """What determines the results in addition to the experiment; None where it is not known."""
+    """The other determinants of the results in addition to the experiment; None where unknown."""
 
     results: int
     data: str | None
@@ -118,7 +119,7 @@ class Manifest(TypedDict):
     observed: NotRequired[ObservedFile]
     clients: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], ClientRecord]
     events: Annotated[list[StoredEvent], Field(min_length=1)]
-    told: Count  # size of events.jsonl including the events of the round
+    events_size: Count  # size of events.jsonl including the events of the round
     run: RunMark
     origin: Origin
     initial: dict[str, Digest]

@@ -111,7 +111,7 @@ def go_back(run: RunFolder, chosen: Chosen) -> Rollback | None:
 
 def _later_events(run: RunFolder, manifest: dict[str, Any]) -> bytes:
     """Return the lines of later rounds, including a round that was committed but not yet appended."""
-    later = run.events.later(manifest["told"])
+    later = run.events.later(manifest["events_size"])
     try:
         newest = read_manifest(run.checkpoint)
     except DataError:

@@ -61,14 +61,14 @@ def build_summary(
     evaluation, seconds = progress.accuracy, progress.seconds
     if not evaluation:
         raise DataError(f"The checkpoint has {progress.round} rounds and no evaluation to summarise.")
-    metrics, confusion = evaluation.get("metrics"), evaluation["confusion"]
+    confusion = evaluation["confusion"]
     return {
         "schema": 1,
         "experiment": experiment.plain(),
         "experiment_hash": experiment.hash,
         "rounds_done": progress.round,
         "accuracy": evaluation["accuracy"],
-        **({} if metrics is None else {"metrics": metrics}),  # type: ignore[typeddict-item]
+        "metrics": evaluation["metrics"],
         "accuracy_per_client": evaluation["per_client"],
         "evaluated_clients": evaluation["clients"],
         "trained_clients": evaluation["trained_clients"],

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import fmean
 from typing import TypeVar
 
+from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
@@ -61,6 +62,7 @@ class OverSeeds:
     facts: dict[str, dict[int, float | int | str]]  # reported by the method, by seed
     notes: tuple[str, ...]  # differences to the published method
     runs: tuple[str, ...]  # the folders
+    metrics: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # by protocol and name, accuracy included
     asked: str = ""  # the method with its switches, if the name is another
     privacy: Spent | None = None  # the largest epsilon of all seeds, if anything is protected
     against: Against | None = None  # None for the baseline itself
@@ -165,6 +167,7 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
         },
         notes=(*method.notes, *create_compressor(ran).notes),
         runs=tuple(str(trial.folder) for trial, _ in runs),
+        metrics=_metrics(summaries.values()),
         privacy=_privacy(summaries.values()),
     )
 
@@ -180,6 +183,17 @@ def _by_protocol(runs: Collection[_Run], value: Callable[[_Run, str], _Value | N
     found = {protocol: [value(run, protocol) for run in runs] for protocol in PROTOCOLS}
     known = {protocol: [one for one in values if one is not None] for protocol, values in found.items()}
     return {protocol: values for protocol, values in known.items() if len(values) == len(runs)}
+
+
+def _metrics(summaries: Collection[Summary]) -> dict[str, dict[str, Estimate]]:
+    """Return estimates over seeds by protocol and metric, for the metrics that every run has."""
+    runs = [summary.get("metrics", {}) for summary in summaries]
+    found: dict[str, dict[str, Estimate]] = {}
+    for protocol in PROTOCOLS:
+        of_runs = [run.get(protocol, {}) for run in runs]
+        known = [name for name in METRICS if all(name in one for one in of_runs)]
+        found[protocol] = {name: estimate([one[name] for one in of_runs]) for name in known}
+    return {protocol: estimates for protocol, estimates in found.items() if estimates}
 
 
 def _spread(summary: Summary, protocol: str) -> Spread | None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from refprotofl.core.units import counted, percent, size
+from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.privacy.accounting import in_cell, meaning
+from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning
 from refprotofl.report.comparison import Difference, OverSeeds, headline, shared_protocols, with_two_models
 from refprotofl.report.statistics import Estimate, Standing, standings
 from refprotofl.report.tables import Entry, Table, csv_of
@@ -29,6 +30,10 @@ def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
         "asked": row.asked or row.name,
         "share": row.share,
         "accuracy": accuracy,
+        "metrics": {
+            protocol: {name: {"mean": one.mean, "half_width": one.half_width} for name, one in found.items()}
+            for protocol, found in row.metrics.items()
+        },
         "worst": row.worst,
         "client_spread": row.client_spread,
         "last": last,
@@ -79,6 +84,8 @@ def flat(row: OverSeeds, protocols: Sequence[str]) -> dict[str, object]:
     line: dict[str, object] = {"method": row.name, "share": row.share, "seeds": len(row.runs)}
     for protocol in protocols:
         line |= _flat_accuracy(row, protocol)
+        others = {name: row.metrics.get(protocol, {}).get(name) for name in METRICS if name != "accuracy"}
+        line |= {f"{protocol}_{name}": found and found.mean for name, found in others.items()}
     line |= {"baseline": row.against.baseline if row.against else None, "last_evaluations": row.evaluations}
     line |= {"margin": row.against.margin if row.against else None}
     line |= {f"{key}_bytes": sent for key, sent in row.bytes.items()}
@@ -120,7 +127,7 @@ def accuracies(rows: Sequence[OverSeeds]) -> Cells:
         "shares": [row.share for row in rows],
         first: [with_interval(row.accuracy.get(first)) for row in rows],
         **{one: protocols[one] for one in shared_protocols(rows) if one != first},
-        "epsilon": ["-" if row.privacy is None else in_cell(row.privacy) for row in rows],
+        "epsilon": ["-" if row.privacy is None else epsilon_cell(row.privacy) for row in rows],
         "difference": _differences(rows, first),
         "verdict": _verdicts(rows, first),
         f"last {rows[0].evaluations}": [with_interval(row.last.get(first)) for row in rows],
@@ -209,7 +216,7 @@ def legend(rows: Sequence[OverSeeds]) -> list[str]:
     """Return the explanations of the columns of accuracy."""
     first, headings, evaluations = headline(rows), accuracies(rows)[0], rows[0].evaluations
     lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *models_note(rows), *_difference_legend(rows, first)]
-    lines += dict.fromkeys(f"epsilon: {meaning(row.privacy)}" for row in rows if row.privacy is not None)
+    lines += dict.fromkeys(f"epsilon: {epsilon_meaning(row.privacy)}" for row in rows if row.privacy is not None)
     if f"last {evaluations}" in headings:
         lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations")
     if "spread" in headings:
@@ -235,6 +242,18 @@ def _difference_legend(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
     ]
 
 
+def metric_values(rows: Sequence[OverSeeds]) -> Cells:
+    """Return the metrics of the headline's protocol other than accuracy; no headings where no method has any."""
+    first = headline(rows)
+    found = [row.metrics.get(first, {}) for row in rows]
+    names = [name for name in METRICS if name != "accuracy" and any(name in one for one in found)]
+    lines = [
+        [METRICS[name].show(one[name].mean, one[name].half_width) if name in one else "-" for name in names]
+        for one in found
+    ]
+    return [METRICS[name].title for name in names], lines
+
+
 def efforts(rows: Sequence[OverSeeds]) -> Cells:
     """Return the columns of cost: bytes, local epochs, steps and time."""
     headings = [*BYTES.values(), "local epochs", "steps", "seconds"]
@@ -250,9 +269,10 @@ def efforts(rows: Sequence[OverSeeds]) -> Cells:
 
 
 def _all_cells(rows: Sequence[OverSeeds]) -> Cells:
-    (good, good_cells), (took, took_cells) = accuracies(rows), efforts(rows)
-    lines = zip(rows, good_cells, took_cells, strict=True)
-    return ["method", *good, *took], [[row.name, *left, *right] for row, left, right in lines]
+    parts = [accuracies(rows), metric_values(rows), efforts(rows)]
+    headings = ["method", *(heading for part, _ in parts for heading in part)]
+    lines = zip(rows, *(cells for _, cells in parts), strict=True)
+    return headings, [[row.name, *(cell for part in line for cell in part)] for row, *line in lines]
 
 
 def with_interval(value: Estimate | None) -> str:

@@ -33,8 +33,8 @@ class Scalars:
             for protocol, share in event["accuracy"].items():
                 if share is not None:
                     yield f"accuracy/{protocol}", number, share
-            if event.get("loss") is not None:
-                yield "loss/personal", number, event["loss"]
+            for protocol, metrics in event.get("metrics", {}).items():
+                yield from ((f"{name}/{protocol}", number, one) for name, one in metrics.items() if name != "accuracy")
         elif event["event"] == "round":
             yield from self._round(number, event)
         elif event["event"] == "client-failed":

@@ -17,7 +17,7 @@ from types import TracebackType
 
 import torch
 
-from refprotofl.core.devices import choose, places
+from refprotofl.core.devices import choose, process_count
 from refprotofl.core.errors import BudgetError, MachineError, RefProtoFLError, RunError
 from refprotofl.core.process import interrupts_ignored, live_with_parent
 from refprotofl.experiment import Experiment
@@ -110,7 +110,7 @@ def placed_for(trial: Trial, data: Path | None) -> Trial:
 def processes_for(trials: Sequence[Trial], seconds: float) -> int:
     """Return how many processes to add to this one, for trials that take `seconds` in one."""
     on_cpu = all(choose(trial.experiment.device).type == "cpu" for trial in trials)
-    cores = places(torch.device("cpu"))
+    cores = process_count(torch.device("cpu"))
     return min(cores, len(trials)) - 1 if on_cpu and seconds > WORTH_PROCESSES else 0
 
 

@@ -1,4 +1,4 @@
-"""Messages between client and server as bytes, and the account of what they cost."""
+"""Messages between client and server: their encoding as bytes, and the ledger of their costs."""
 
 from refprotofl.wire.codec import Message, Sparse, decode, encode
 from refprotofl.wire.ledger import Ledger

@@ -1,18 +1,18 @@
-"""How many values fit into so many bytes."""
+"""Search for the largest number of values that fits into a byte budget."""
 
 from collections.abc import Callable
 from functools import cache
 
 
 def largest_within(size: Callable[[int], int], limit: int, most: int, value_bytes: int) -> int:
-    """The `keep` that `largest_that_fits` finds for sizes up to `limit`, with fewer looks at sizes.
+    """Return the `keep` that `largest_that_fits` finds for sizes up to `limit`, with fewer evaluations of `size`.
 
-    Sizes grow nearly evenly, so a few looks find keeps whose sizes are just below and just above the limit. Bisection
-    need only look between them: it ends at the same keep, unless sizes dip by more than `slack` on their way up.
+    Sizes grow nearly evenly, so a few evaluations find keeps whose sizes are just below and just above the limit, and
+    bisection only searches between them. It ends at the same keep, unless sizes dip by more than `slack`.
     """
     slack = 8 + limit // 1024  # another grid for the indices may save some 20 bytes of 20 kB
     size, per_value = cache(size), value_bytes + 0.5  # an index takes about half a byte
-    low, high = 0, most + 1  # up to `low` all is taken to fit, from `high` on nothing
+    low, high = 0, most + 1  # up to `low` everything is assumed to fit, from `high` on nothing
     keep = max(1, min(most, int(limit / per_value)))
     for _ in range(6):
         over = size(keep) - limit
@@ -29,9 +29,9 @@ def largest_within(size: Callable[[int], int], limit: int, most: int, value_byte
 
 
 def largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
-    """The `keep` up to `most` that fits where one more does not; 1 is known to fit.
+    """Return the `keep` up to `most` that fits where one more does not; 1 is known to fit.
 
-    The code's length may dip as `keep` grows: a larger one behind such a gap may fit too, and is not looked for.
+    The length of the code may dip as `keep` grows: a larger keep beyond such a dip may fit too and is not searched for.
     """
     low, high = 1, most + 1  # low fits, high does not
     while high - low > 1:

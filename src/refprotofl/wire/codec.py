@@ -1,17 +1,17 @@
-"""Messages to bytes and back.
+"""Encoding of messages: flat mappings of names to tensors, sparse tensors and scalars.
 
     magic, version   (a byte each)
-    entries          (varint: how many, 4096 at most)
+    entries          (varint: their number, 4096 at most)
     each entry:      name (length, UTF-8), type code (a byte), body
         dense tensor     0x00 + type: number of dimensions, dimensions, elements
-        sparse tensor    0x10 + type: size, index code (indices.py), values (truth values a byte each)
+        sparse tensor    0x10 + type: size, index code (indices.py), values (booleans one byte each)
         coded tensors    0x30 and 0x40 + type: the same with their values in an entropy code (values.py)
         int              0x20: zigzag varint       float  0x21: eight bytes
         text             0x22: length, UTF-8       false  0x23, true  0x24: no body
 
-All lengths are varints, all numbers little-endian. `encode` writes a message in one way. `decode` accepts no other, but
-for other codes of the same indices or values, which cost their sender alone. For each byte of a message it takes 64
-bytes of memory at most, 320 where values are coded, and 0.1 MB beside them (tests/faults/test_damaged_bytes.py).
+All lengths are varints, all numbers little-endian. `encode` writes a message in one way. `decode` accepts no other,
+except for other codes of the same indices or values, which are longer for their sender alone. It takes at most 64 bytes
+of memory per byte of a message, 320 where values are coded, plus 0.1 MB (tests/faults/test_damaged_bytes.py).
 """
 
 import math
@@ -38,18 +38,18 @@ from refprotofl.wire.values import CODED, LEAST, MOST_A_BYTE, ValueCode, decode_
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """Some coordinates of a vector of `size` elements, and the values there."""
+    """Some coordinates of a vector of `size` elements, with their values."""
 
     indices: Tensor  # (marked,) int64, strictly ascending, each in [0, size)
     values: Tensor  # (marked,) of any type that a dense tensor may have
     size: int
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same bits."""
+        """Return True if both hold the same bits."""
         if not isinstance(other, Sparse):
             return NotImplemented
-        same_places = self.size == other.size and same_bits(self.indices, other.indices)
-        return same_places and same_bits(self.values, other.values)
+        same_indices = self.size == other.size and same_bits(self.indices, other.indices)
+        return same_indices and same_bits(self.values, other.values)
 
 
 Value = Tensor | Sparse | int | float | str | bool
@@ -58,20 +58,20 @@ Message = dict[str, Value]
 
 MAGIC = 0xF5  # never a first byte of UTF-8 text
 VERSION = 1
-MAX_FIELDS = 4096  # of a message: each costs whoever reads it far more than the few bytes that it takes to send
+MAX_FIELDS = 4096  # per message: a field costs its reader far more than the few bytes that it takes to send
 
 _SPARSE, _INT, _FLOAT, _TEXT, _FALSE, _TRUE, _CODED = 0x10, 0x20, 0x21, 0x22, 0x23, 0x24, 0x30
 
 
 def encode(message: Message, value_code: ValueCode = "plain") -> bytes:
-    """The message as bytes: the same message, the same bytes. With "entropy" tensors are coded if that is shorter."""
+    """Encode a message; equal messages give equal bytes. With "entropy", tensors are coded where that is shorter."""
     if not isinstance(message, dict):
-        raise WireError(f"a message is a dict, not a {type(message).__name__}")
+        raise WireError(f"a message must be a dict, not {type(message).__name__}")
     _check_count(len(message))
     parts = [bytes([MAGIC, VERSION]), varint(len(message))]
     for name, value in message.items():
         if not isinstance(name, str):
-            raise WireError(f"a name in a message is a text, not {name!r:.60}")
+            raise WireError(f"a field name must be a string, not {name!r:.60}")
         try:
             parts += [text(name), _value_bytes(value, value_code)]
         except WireError as problem:
@@ -80,15 +80,15 @@ def encode(message: Message, value_code: ValueCode = "plain") -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """The message that was encoded; anything but the output of `encode` is a WireError."""
+    """Decode a message; raise WireError for anything but the output of `encode`."""
     if not isinstance(data, bytes):
-        raise WireError(f"a message arrives as bytes, not as a {type(data).__name__}")
+        raise WireError(f"an encoded message must be bytes, not {type(data).__name__}")
     reader = Reader(data)
     if reader.byte() != MAGIC:
         raise WireError("malformed: these bytes are not a message")
     version = reader.byte()
     if version != VERSION:
-        raise WireError(f"a message of version {version}; this program reads version {VERSION}")
+        raise WireError(f"the message has version {version}; this program reads version {VERSION}")
     message: Message = {}
     count = reader.varint()
     _check_count(count)
@@ -107,7 +107,7 @@ def decode(data: bytes) -> Message:
 
 def _check_count(fields: int) -> None:
     if fields > MAX_FIELDS:
-        raise WireError(f"a message of {fields} fields; {MAX_FIELDS} are the most")
+        raise WireError(f"the message has {fields} fields; the maximum is {MAX_FIELDS}")
 
 
 def _value_bytes(value: Value, value_code: ValueCode) -> bytes:
@@ -127,7 +127,7 @@ def _value_bytes(value: Value, value_code: ValueCode) -> bytes:
         case str():
             return bytes([_TEXT]) + text(value)
         case _:
-            raise WireError(f"a {type(value).__name__} cannot be sent; a tensor, a Sparse or a scalar can")
+            raise WireError(f"a {type(value).__name__} cannot be sent; send a tensor, a Sparse or a scalar")
 
 
 def _read_value(reader: Reader) -> Value:
@@ -154,7 +154,7 @@ def _read_value(reader: Reader) -> Value:
 
 
 def _data(values: Tensor, value_code: ValueCode) -> tuple[int, bytes]:
-    """A tensor's data in the shorter form, and what is added to its type code for it."""
+    """Return the offset of the type code and a tensor's data in the shorter form."""
     data = data_bytes(values)
     if value_code == "plain" or values.numel() < LEAST or values.dtype not in CODED:
         return 0, data
@@ -184,18 +184,18 @@ def _read_sparse(reader: Reader, dtype: torch.dtype, coded: bool = False) -> Spa
     size = reader.varint()
     _check_size(size)
     if coded:
-        places = decode_indices(reader, size, most=MOST_A_BYTE * reader.left)
-        return Sparse(torch.from_numpy(places), _read_coded(reader, dtype, places.size), size)
+        indices = decode_indices(reader, size, most=MOST_A_BYTE * reader.left)
+        return Sparse(torch.from_numpy(indices), _read_coded(reader, dtype, indices.size), size)
     indices = decode_indices(reader, size, most=reader.left // dtype.itemsize)
     values = read_data(reader, torch.uint8 if dtype is torch.bool else dtype, (indices.size,))
     if dtype is torch.bool and bool((values > 1).any()):
-        raise WireError("malformed: a truth value that is neither 0 nor 1")
+        raise WireError("malformed: a boolean that is neither 0 nor 1")
     values = values.view(dtype)
     return Sparse(torch.from_numpy(indices), values, size)
 
 
 def _unpacked(values: Tensor) -> Tensor:
-    """Truth values one to a byte: so every index pays for the memory it takes when it is read."""
+    """Return booleans one per byte, so that the bytes of a message cover the memory of its indices."""
     return values.view(torch.uint8) if values.dtype is torch.bool else values
 
 
@@ -209,7 +209,7 @@ def _check_sparse(sparse: Sparse) -> None:
         raise WireError(f"a Sparse with {len(indices)} indices and {len(values)} values; they must match")
     _check_size(sparse.size)
     if len(indices) and (int(indices[0]) < 0 or int(indices[-1]) >= sparse.size):
-        raise WireError(f"the indices of a Sparse of size {sparse.size} must lie in [0, {sparse.size})")
+        raise WireError(f"the indices of a Sparse of size {sparse.size} must be in [0, {sparse.size})")
     if not bool((indices[1:] > indices[:-1]).all()):
         raise WireError("the indices of a Sparse must be strictly ascending: sorted, none twice")
 
@@ -221,7 +221,7 @@ def _check_size(size: object) -> None:
 
 def _int_bytes(number: int) -> bytes:
     if not -(1 << 63) <= number < 1 << 63:
-        raise WireError("an integer must lie within 64 bits, -2**63 to 2**63 - 1")
+        raise WireError("an integer must fit into 64 bits, -2**63 to 2**63 - 1")
     return varint(2 * number if number >= 0 else -2 * number - 1)
 
 

@@ -1,6 +1,6 @@
 """The index code: a set of coordinates of a long vector in about as few bytes as it can take.
 
-    number of marks  (varint; nothing follows when none or all coordinates are marked)
+    number of marks  (varint; nothing follows if no coordinate or every coordinate is marked)
     depths           (one byte: row depth + 4 * column depth; 0 means no grid)
     if a grid:       width (varint), the level of each row, of each column, the marks of each cell
     gaps             (Golomb's code, cell by cell)
@@ -8,10 +8,16 @@
 
 Marked coordinates of a real update are not spread evenly: the feature layer is a matrix, the rows of silent
 units and the columns of silent inputs are nearly empty, those of busy ones full. So the vector is seen as a
-grid (grid.py), rows and columns are sorted into up to eight levels of density each (fitting.py), and within
-a cell, where a row level meets a column level, marks are close to random: there Golomb's code of the gaps
-(golomb.py) is near the least possible. In a cell more than half full the unmarked places are coded instead.
-With one level of columns this is a code of blocks with their own density; with no grid it is plain Golomb.
+grid (index_grid.py) whose rows and columns are sorted into up to eight levels of density each. Within a cell, where a
+row level meets a column level, marks are close to random, and Golomb's code of the gaps is near the minimum. In a cell
+more than half full the unmarked positions are coded instead. With one level of columns this is a code of blocks with
+their own density; with no grid it is plain Golomb.
+
+Where marks are random with density k/n, gaps are geometric, and Golomb's code with parameter m ~ ln(2) n/k is the best
+code that spends whole bits on each gap. A gap g is sent as g % m in truncated binary and g // m in unary (that many
+zeros and a one). The parts of all gaps are kept apart (the remainders, the last bits of the long remainders, the unary
+parts), so that numpy reads and writes each part as a whole. Everything is integer arithmetic: every machine makes the
+same choices.
 
 The encoder's choice of grid depends on the set alone, so a set has one code; the decoder takes any grid, as another
 one costs only its sender. Time and memory follow the number of marks, never the claimed length of the vector.
@@ -25,19 +31,19 @@ from refprotofl.wire.primitives import BitReader, Bits, Integers, Reader, WireEr
 
 
 def golomb_parameters(sizes: Integers, marks: Integers) -> Integers:
-    """Golomb's m for cells of `sizes` places with `marks` marked: max(1, floor(0.693 n/k + 0.153))."""
+    """Return Golomb's m for cells of these sizes and numbers of marks: max(1, floor(0.693 n/k + 0.153))."""
     rounded: Integers = (710 * sizes + 157 * marks) // np.maximum(1024 * marks, 1)
     return np.maximum(rounded, 1)
 
 
-def encode_gaps(places: Integers, sizes: Integers, marks: Integers) -> Bits:
-    """Ascending places, the cells laid end to end, as bits; `marks` says how many belong to each cell."""
+def encode_gaps(positions: Integers, sizes: Integers, marks: Integers) -> Bits:
+    """Encode ascending positions in the concatenation of all cells, `marks` of them in each cell."""
     parameter, width, short = (np.repeat(each, marks) for each in _remainder_code(sizes, marks))
-    before = np.empty_like(places)
-    before[1:] = places[:-1]
+    before = np.empty_like(positions)
+    before[1:] = positions[:-1]
     held = marks > 0
     before[(np.cumsum(marks) - marks)[held]] = (np.cumsum(sizes) - sizes)[held] - 1
-    quotients, remainders = np.divmod(places - before - 1, parameter)
+    quotients, remainders = np.divmod(positions - before - 1, parameter)
 
     long = remainders >= short
     remainders[long] += short[long]
@@ -49,7 +55,7 @@ def encode_gaps(places: Integers, sizes: Integers, marks: Integers) -> Bits:
 
 
 def decode_gaps(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
-    """The places that `write` was given; each is within its cell."""
+    """Decode the positions that `encode_gaps` encoded; each is within its cell."""
     divisors, widths, shorts = _remainder_code(sizes, marks)
     total = int(marks.sum())
     if int(widths @ marks) + total > bits.left:
@@ -73,12 +79,12 @@ def decode_gaps(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
     offsets = np.cumsum(sizes)[held] - sizes[held] - 1 - np.append(0, reached[last])[:-1]
     if (reached[last] + offsets - np.cumsum(sizes)[held] >= 0).any():
         raise WireError("malformed: an index outside of the tensor")
-    places: Integers = reached + np.repeat(offsets, marks[held])
-    return places
+    positions: Integers = reached + np.repeat(offsets, marks[held])
+    return positions
 
 
 def _remainder_code(sizes: Integers, marks: Integers) -> tuple[Integers, Integers, Integers]:
-    """Of each cell, its parameter, the least bits of a remainder, and which remainders take no more than these."""
+    """Return for each cell its parameter, the fewest bits of a remainder, and the bound of remainders that short."""
     parameter = golomb_parameters(sizes, marks)
     width = bit_length(parameter) - 1
     return parameter, width, (2 << width) - parameter
@@ -88,7 +94,7 @@ MAX_SIZE = 1 << 40  # keeps all arithmetic within 64 bits
 
 
 def encode_indices(indices: Integers, size: int) -> bytes:
-    """The code of strictly ascending `indices` in [0, size)."""
+    """Encode strictly ascending `indices` in [0, size)."""
     total = indices.size
     if total in (0, size):
         return varint(total)
@@ -101,7 +107,7 @@ def encode_indices(indices: Integers, size: int) -> bytes:
 
 
 def decode_indices(reader: Reader, size: int, most: int) -> Integers:
-    """What `encode_indices` was given; more than `most` indices are refused before they are read."""
+    """Decode indices; more than `most` of them are refused before they are read."""
     total = reader.varint()
     if total > size:
         raise WireError(f"malformed: {total} indices in a tensor of {size}")
@@ -116,7 +122,7 @@ def decode_indices(reader: Reader, size: int, most: int) -> Integers:
 
 
 def describe(code: bytes) -> str:
-    """The variant that a code uses, in words."""
+    """Return the variant that a code uses, in words."""
     reader = Reader(code)
     reader.varint()
     depths = reader.byte() if reader.left else 0
@@ -132,21 +138,21 @@ def _grid_head(grid: Grid) -> bytes:
 def _grid_bits(grid: Grid, marks: Integers, indices: Integers) -> Bits:
     tables = [_axis_bits(axis) for axis in (grid.rows, grid.columns)]
     counts = bit_fields(marks, grid.count_widths(indices.size))
-    return np.concatenate([*tables, counts, _gap_bits(_ascending(grid.places(indices)), grid.sizes, marks)])
+    return np.concatenate([*tables, counts, _gap_bits(_ascending(grid.positions(indices)), grid.sizes, marks)])
 
 
 def _axis_bits(axis: Axis) -> Bits:
     return bit_fields(axis.levels, np.full_like(axis.levels, axis.depth))
 
 
-def _gap_bits(places: Integers, sizes: Integers, marks: Integers) -> Bits:
+def _gap_bits(positions: Integers, sizes: Integers, marks: Integers) -> Bits:
     dense = 2 * marks > sizes
     coded = np.where(dense, sizes - marks, marks)
-    return encode_gaps(_toggle(places, sizes, marks, dense), sizes, coded)
+    return encode_gaps(_toggle(positions, sizes, marks, dense), sizes, coded)
 
 
 def _read_marked(reader: Reader, size: int, total: int) -> Integers:
-    """The marked coordinates in any order; some may lie beyond `size`."""
+    """Read the marked coordinates in any order; some may be beyond `size`."""
     depths = reader.byte()
     row_depth, column_depth = depths % 4, depths // 4
     if max(row_depth, column_depth) > DEPTH:
@@ -159,10 +165,10 @@ def _read_marked(reader: Reader, size: int, total: int) -> Integers:
         rows = _read_axis(bits, -(-size // width), row_depth)
         indices = _read_in_grid(bits, Grid(rows, _read_axis(bits, width, column_depth)), total)
     else:
-        indices = _read_places(bits, np.array([size]), np.array([total]))
+        indices = _read_positions(bits, np.array([size]), np.array([total]))
     reader.take(bits.bytes_read)
     if not bits.padded_with_zeros:
-        raise WireError("malformed: bits behind the end of the index code")
+        raise WireError("malformed: bits after the end of the index code")
     return indices
 
 
@@ -170,7 +176,7 @@ def _read_in_grid(bits: BitReader, grid: Grid, total: int) -> Integers:
     marks = bits.fields(grid.count_widths(total))
     if int(marks.sum()) != total or (marks > grid.sizes).any():
         raise WireError("malformed: counts of indices that do not add up")
-    return grid.indices(_read_places(bits, grid.sizes, marks), marks)
+    return grid.indices(_read_positions(bits, grid.sizes, marks), marks)
 
 
 def _read_axis(bits: BitReader, lines: int, depth: int) -> Axis:
@@ -179,32 +185,32 @@ def _read_axis(bits: BitReader, lines: int, depth: int) -> Axis:
     return Axis(bits.fields(np.full(lines, depth)), depth)
 
 
-def _read_places(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
+def _read_positions(bits: BitReader, sizes: Integers, marks: Integers) -> Integers:
     dense = 2 * marks > sizes
     coded = np.where(dense, sizes - marks, marks)
     return _toggle(decode_gaps(bits, sizes, coded), sizes, coded, dense)
 
 
-def _toggle(places: Integers, sizes: Integers, marks: Integers, dense: NDArray[np.bool_]) -> Integers:
-    """Ascending places, in dense cells those that `places` lacks: marked to unmarked and back."""
+def _toggle(positions: Integers, sizes: Integers, marks: Integers, dense: NDArray[np.bool_]) -> Integers:
+    """Exchange marked and unmarked positions in dense cells; the result is ascending."""
     if not dense.any():
-        return places
+        return positions
     is_dense = np.repeat(dense, marks)
     # The dense cells alone, laid end to end: no longer than twice the marks of the fuller side.
     dense_sizes = np.where(dense, sizes, 0)
     shifts = (np.cumsum(sizes) - sizes) - (np.cumsum(dense_sizes) - dense_sizes)
     absent = np.ones(int(dense_sizes.sum()), bool)
-    absent[places[is_dense] - np.repeat(shifts, np.where(dense, marks, 0))] = False
+    absent[positions[is_dense] - np.repeat(shifts, np.where(dense, marks, 0))] = False
     others = np.flatnonzero(absent) + np.repeat(shifts, np.where(dense, sizes - marks, 0))
     now_dense = np.repeat(dense, np.where(dense, sizes - marks, marks))
     toggled = np.empty(now_dense.size, np.int64)
     toggled[now_dense] = others
-    toggled[~now_dense] = places[~is_dense]
+    toggled[~now_dense] = positions[~is_dense]
     return toggled
 
 
 def _ascending(numbers: Integers) -> Integers:
-    """Sorted; most numbers fit into 32 bits, which are sorted in half the time."""
+    """Sort numbers; most fit into 32 bits, which are sorted in half the time."""
     if numbers.max(initial=0) < 1 << 31:
         return np.sort(numbers.astype(np.int32)).astype(np.int64)
     return np.sort(numbers)

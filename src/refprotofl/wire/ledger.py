@@ -1,4 +1,4 @@
-"""What crossed between client and server: every message, by round, phase, client and direction."""
+"""The ledger: counts of every message between client and server, by round, phase, client and direction."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Traffic(TypedDict):
 
 
 class Totals(TypedDict):
-    """The buckets of a run's summary: training traffic is told by direction and by kind of value, the rest is not."""
+    """The buckets of a run's summary: training traffic by direction and kind of value, the rest in bytes."""
 
     uplink: Traffic
     downlink: Traffic
@@ -46,18 +46,18 @@ _BUCKETS = {bucket: tuple(counts.__annotations__) for bucket, counts in Totals._
 
 @dataclass(frozen=True)
 class Counted:
-    """A field that stands for another number of values than it has elements: values packed together, or a mask."""
+    """A field that counts as another number of values than it has elements: packed values, or a mask."""
 
     kind: Kind
     values: int
 
 
-Posting = dict[str, int | str]  # a line of the account: what it is about, then the counts
+Posting = dict[str, int | str]  # a line of the ledger: its subject, then the counts
 
 
 @dataclass(frozen=True, order=True)
 class _Entry:
-    """What one line of the account is about."""
+    """The subject of one line of the ledger."""
 
     client: int
     phase: str
@@ -84,7 +84,7 @@ class Ledger:
         kinds: Mapping[str, Kind | Counted],
         purpose: Purpose = "training",
     ) -> None:
-        """Count one message whose encoding has `size` bytes; `kinds` says what its tensors hold."""
+        """Count one message whose encoding has `size` bytes; `kinds` are the kinds of values in its tensors."""
         bucket = self._totals[_bucket(purpose, direction)]
         counts = _count_values(message, kinds)
         counts.update(payload_bytes=size, messages=1)
@@ -93,31 +93,31 @@ class Ledger:
         bucket.update(counts)
 
     def rows(self, round: int) -> list[Posting]:
-        """What crossed in a round that is not closed, by client, phase, purpose and direction."""
+        """Return the rows of a round that is not closed, by client, phase, purpose and direction."""
         entries = self._rows.get(round, {})
         return [_posting(round, entry, entries[entry]) for entry in sorted(entries)]
 
     def close(self, round: int) -> list[Posting]:
-        """The rows of a round, which the ledger then forgets; the totals keep them."""
+        """Return the rows of a round and drop them; the totals keep their sums."""
         rows = self.rows(round)
         self._rows.pop(round, None)
         return rows
 
     def totals(self) -> Totals:
-        """The `communication` part of a run's summary."""
+        """Return the `communication` part of a run's summary."""
         totals = {bucket: {name: self._totals[bucket][name] for name in names} for bucket, names in _BUCKETS.items()}
         return cast(Totals, totals)
 
     @classmethod
     def restore(cls, totals: Mapping[str, Any]) -> "Ledger":
-        """A ledger that goes on from earlier `totals()`."""
+        """Return a ledger that continues earlier `totals()`."""
         ledger = cls()
         for bucket, names in _BUCKETS.items():
             counts = totals.get(bucket)
             if not isinstance(counts, Mapping) or set(counts) != set(names):
-                raise WireError(f"the totals to go on from must hold {', '.join(names)} under {bucket!r}")
+                raise WireError(f"the totals to continue must hold {', '.join(names)} under {bucket!r}")
             if not all(type(count) is int and count >= 0 for count in counts.values()):
-                raise WireError(f"the totals to go on from must be whole numbers, zero or more: {bucket!r}")
+                raise WireError(f"the totals to continue must be whole numbers, zero or more: {bucket!r}")
             ledger._totals[bucket].update(counts)
         return ledger
 
@@ -129,7 +129,7 @@ def _bucket(purpose: Purpose, direction: Direction) -> str:
 
 
 def _count_values(message: Message, kinds: Mapping[str, Kind | Counted]) -> Counter[str]:
-    """How many values of each kind a message holds; of a Sparse the values alone, of texts nothing."""
+    """Count the values of each kind in a message: those of a Sparse without its indices, none for strings."""
     counts: Counter[str] = Counter()
     for name, value in message.items():
         kind = kinds.get(name, "other_values")

@@ -19,7 +19,7 @@ _VARINT_BYTES = 10  # enough for 64 bits, seven a byte
 
 
 class Reader:
-    """A place in a byte string that moves forward."""
+    """Reads a byte string from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._view = memoryview(data)
@@ -27,15 +27,15 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes are still unread."""
+        """Return the number of unread bytes."""
         return len(self._view) - self.position
 
     def peek(self) -> memoryview:
-        """All unread bytes, left in place."""
+        """Return all unread bytes without consuming them."""
         return self._view[self.position :]
 
     def take(self, count: int) -> memoryview:
-        """The next `count` bytes."""
+        """Consume and return the next `count` bytes."""
         if count > self.left:
             raise WireError(f"truncated: {count} more bytes are announced, {self.left} are left")
         taken = self._view[self.position : self.position + count]
@@ -46,7 +46,7 @@ class Reader:
         return self.take(1)[0]
 
     def varint(self) -> int:
-        """An unsigned integer below 2**64: seven bits a byte, lowest first, in as few bytes as possible."""
+        """Read an unsigned integer below 2**64: seven bits per byte, lowest first, in as few bytes as possible."""
         number = 0
         for place in range(_VARINT_BYTES):
             byte = self.byte()
@@ -58,7 +58,7 @@ class Reader:
         raise WireError("malformed: an integer that is too long or padded")
 
     def text(self) -> str:
-        """A string: its length in bytes, then UTF-8."""
+        """Read a string: its length in bytes, then UTF-8."""
         try:
             return str(self.take(self.varint()), "utf-8")
         except UnicodeDecodeError:
@@ -66,7 +66,7 @@ class Reader:
 
 
 def varint(number: int) -> bytes:
-    """What `Reader.varint` reads."""
+    """Encode an unsigned integer for `Reader.varint`."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -76,7 +76,7 @@ def varint(number: int) -> bytes:
 
 
 def text(string: str) -> bytes:
-    """What `Reader.text` reads."""
+    """Encode a string for `Reader.text`."""
     try:
         encoded = string.encode("utf-8")
     except UnicodeEncodeError:
@@ -89,15 +89,15 @@ Integers = NDArray[np.int64]
 
 
 def bit_length(numbers: Integers) -> Integers:
-    """Of each number, `int.bit_length`; exact below 2**53."""
+    """Return `int.bit_length` of each number; exact below 2**53."""
     return np.frexp(numbers.astype(np.float64))[1].astype(np.int64)
 
 
 def bit_fields(numbers: Integers, widths: Integers) -> Bits:
-    """Each number in its own number of bits.
+    """Encode numbers with the given widths in bits.
 
-    All lowest bits come first, then all second bits of the fields that have one, and so on: whole planes are
-    moved at once, and no field has to be found by reading those before it.
+    All lowest bits come first, then all second bits of the fields that have one, and so on. So whole planes are moved
+    at once, and no field is located by reading those before it.
     """
     most = int(widths.max(initial=0))
     numbers, widths = numbers.astype(_carrier(most)), widths.astype(np.uint8)
@@ -106,12 +106,12 @@ def bit_fields(numbers: Integers, widths: Integers) -> Bits:
 
 
 def _carrier(width: int) -> type[np.integer[Any]]:
-    """A type for numbers of so many bits: bytes are moved several times as fast as words."""
+    """Return an integer type for this many bits: bytes are moved several times as fast as words."""
     return np.uint8 if width <= 8 else np.int64
 
 
 class BitReader:
-    """A place in a byte string that moves forward bit by bit, highest bit of a byte first."""
+    """Reads a byte string bit by bit, the highest bit of a byte first."""
 
     def __init__(self, data: memoryview) -> None:
         self._bytes = np.frombuffer(data, np.uint8)
@@ -123,22 +123,22 @@ class BitReader:
 
     @property
     def bytes_read(self) -> int:
-        """Whole bytes that hold what was read."""
+        """Return the number of bytes that were read, wholly or in part."""
         return -(-self._position // 8)
 
     @property
     def padded_with_zeros(self) -> bool:
-        """Whether the last of these bytes has nothing behind what was read."""
+        """Return True if the unread bits of the last of these bytes are 0."""
         return not self._position % 8 or not self._bytes[self._position // 8] & (0xFF >> self._position % 8)
 
     def take(self, count: int) -> Bits:
-        """The next `count` bits."""
+        """Consume and return the next `count` bits."""
         taken = self._peek(count)
         self._position += count
         return taken
 
     def fields(self, widths: Integers) -> Integers:
-        """What the function `fields` wrote for these widths."""
+        """Read numbers that `bit_fields` encoded with these widths."""
         planes, most = self.take(int(widths.sum())), int(widths.max(initial=0))
         numbers, widths = np.zeros(widths.size, _carrier(most)), widths.astype(np.uint8)
         start = 0
@@ -150,7 +150,7 @@ class BitReader:
         return numbers.astype(np.int64, copy=False)
 
     def ones(self, count: int, longest: int) -> Integers:
-        """Offsets of the next `count` ones, all within the next `longest` bits; reads up to the last one."""
+        """Read up to the `count`-th 1 within the next `longest` bits; return the offsets of the ones."""
         offsets = np.flatnonzero(self._peek(min(longest, self.left)))[:count].astype(np.int64, copy=False)
         if offsets.size < count:
             raise WireError("truncated: the index code ends early")

@@ -1,12 +1,12 @@
-"""Bytes that are not all as frequent, in about as many bits as their entropy: rANS (Duda 2013), in lanes.
+"""An entropy code of bytes: rANS (Duda 2013), in lanes.
 
     lanes             (varint)
     for each context: first and last symbol (a byte each), the frequencies from one to the other (varints)
     states            (4 bytes a lane)
     words             (2 bytes each, in the order in which the decoder asks for them)
 
-Each symbol belongs to a context, which both sides know; a context has frequencies of its own, which add up to 4096.
-Symbols are dealt to the lanes in turn, so that numpy moves a row of them at once.
+Each symbol belongs to a context, which both sides know. A context has its own frequencies, which add up to 4096.
+Symbols are assigned to the lanes in turn, so that numpy moves a row of them at once.
 """
 
 import numpy as np
@@ -18,14 +18,14 @@ Symbols = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
 _PRECISION = 12
-_WHOLE = 1 << _PRECISION  # what the frequencies of a context add up to
+_WHOLE = 1 << _PRECISION  # the sum of a context's frequencies
 _LEAST = 1 << 16  # a state is from here to below 2**32
 A_LANE = 4096  # symbols for each lane, or its state would weigh too much
 _MOST_LANES = 1024
 
 
 def encode_symbols(symbols: Symbols, contexts: Integers, count: int, a_lane: int = A_LANE) -> bytes:
-    """The code of symbols (n,), each of one of `count` contexts (n,). Shorter lanes are faster and take more bytes."""
+    """Encode symbols (n,), each in one of `count` contexts (n,). Shorter lanes are faster and take more bytes."""
     tables = [_frequencies(counts) for counts in _counts(symbols, contexts, count)]
     lanes = _lanes(symbols.size, a_lane)
     states, words = _push(symbols, contexts, np.stack(tables), lanes)
@@ -34,9 +34,9 @@ def encode_symbols(symbols: Symbols, contexts: Integers, count: int, a_lane: int
 
 
 def decode_symbols(reader: Reader, contexts: Integers, count: int, a_lane: int = A_LANE) -> Symbols:
-    """What `encode_symbols` was given; what lies behind the code is left.
+    """Decode symbols; bytes after the code are left unread.
 
-    Other lanes than the encoder takes are refused: with few of them to read a code would take long.
+    Another number of lanes than the encoder's is refused: with few lanes, decoding would be slow.
     """
     lanes = reader.varint()
     if lanes != _lanes(contexts.size, a_lane):
@@ -44,25 +44,25 @@ def decode_symbols(reader: Reader, contexts: Integers, count: int, a_lane: int =
     tables = np.stack([_read_table(reader) for _ in range(count)])
     states = np.frombuffer(reader.take(4 * lanes), "<u4").astype(np.int64)
     words = np.frombuffer(reader.peek()[: reader.left // 2 * 2], "<u2").astype(np.int64)
-    symbols, used = _pull(states, words, contexts, tables)
+    symbols, used = _pop(states, words, contexts, tables)
     reader.take(2 * used)
     return symbols
 
 
 def least_code_bits(symbols: Symbols, contexts: Integers, count: int) -> float:
-    """The entropy of the symbols given their contexts, summed up."""
+    """Return the sum of the entropies of the symbols, given their contexts."""
     return sum(map(_entropy, _counts(symbols, contexts, count)))
 
 
 def about_bytes(symbols: Symbols, contexts: Integers, count: int) -> float:
-    """How long the code will be, to a few bytes; it is 1 in 1000 longer than the entropy."""
+    """Estimate the length of the code to a few bytes; it is 1 in 1000 longer than the entropy."""
     counted = _counts(symbols, contexts, count)
     tables = sum(len(_table_bytes(_frequencies(counts))) for counts in counted)
     return sum(map(_entropy, counted)) / 8 * 1.001 + tables + 4 * _lanes(symbols.size, A_LANE)
 
 
 def least_bytes(size: int, count: int) -> int:
-    """Of the code of so many symbols of `count` contexts, if each context has but one."""
+    """Return the length of the code of `size` symbols in `count` contexts if each context has only one symbol."""
     return (
         len(varint(_lanes(size, A_LANE)))
         + count * len(_table_bytes(_frequencies(np.zeros(256, np.int64))))
@@ -71,12 +71,12 @@ def least_bytes(size: int, count: int) -> int:
 
 
 def _counts(symbols: Symbols, contexts: Integers, count: int) -> Integers:
-    """How often each symbol occurs in each context, (count, 256)."""
+    """Count each symbol in each context, (count, 256)."""
     return np.bincount(256 * contexts + symbols, minlength=256 * count).reshape(count, 256)
 
 
 def _entropy(counts: Integers) -> float:
-    """Of symbols that occur so often, in bits and summed up."""
+    """Return the summed entropy in bits of symbols with these counts."""
     seen = counts[counts > 0].astype(np.float64)
     return float(-(seen * np.log2(seen / seen.sum())).sum())
 
@@ -86,12 +86,12 @@ def _lanes(size: int, a_lane: int) -> int:
 
 
 def _frequencies(counts: Integers) -> Integers:
-    """Shares of 4096 (256,), at least 1 for whatever occurs; with nothing to tell the first symbol has them all."""
+    """Return frequencies out of 4096 (256,), at least 1 for a symbol that occurs; without counts all for the first."""
     total = int(counts.sum())
     if not total:
         counts, total = np.eye(1, 256, dtype=np.int64)[0], 1
     shares = np.where(counts > 0, np.maximum(counts * _WHOLE // total, 1), 0)
-    while (over := int(shares.sum()) - _WHOLE) > 0:  # many rare ones were lifted to 1
+    while (over := int(shares.sum()) - _WHOLE) > 0:  # many rare symbols were raised to 1
         largest = int(shares.argmax())
         shares[largest] -= min(over, int(shares[largest]) // 2)
     shares[int(shares.argmax())] -= over
@@ -116,7 +116,7 @@ def _read_table(reader: Reader) -> Integers:
 
 
 def _rows(values: Integers, lanes: int, fill: int) -> Integers:
-    """One symbol of each lane a row; the last row is filled up."""
+    """Arrange values in rows with one symbol per lane; the last row is padded."""
     padded = np.full(-(-values.size // lanes) * lanes, fill, np.int64)
     padded[: values.size] = values
     return padded.reshape(-1, lanes)
@@ -140,24 +140,24 @@ def _push(symbols: Symbols, contexts: Integers, tables: Integers, lanes: int) ->
     return states, np.concatenate(chunks[::-1])
 
 
-def _pull(states: Integers, words: Integers, contexts: Integers, tables: Integers) -> tuple[Symbols, int]:
-    """The symbols, and how many of the words they took.
+def _pop(states: Integers, words: Integers, contexts: Integers, tables: Integers) -> tuple[Symbols, int]:
+    """Return the symbols, and the number of words read.
 
-    All that a step asks of a state and its context is looked up at one place: 4096 times the context and the
-    state's lowest bits. In narrow types, as a short code may have many contexts.
+    Everything that a step needs is looked up at one index: 4096 times the context plus the state's lowest bits. The
+    tables have narrow types, as a short code may have many contexts.
     """
     lanes, used = states.size, 0
-    tables = np.vstack([tables, _frequencies(np.zeros(256, np.int64))])  # of what fills up the last row
+    tables = np.vstack([tables, _frequencies(np.zeros(256, np.int64))])  # of the padding of the last row
     often = tables.ravel()
     starts = (np.cumsum(tables, axis=1) - tables).astype(np.uint16).ravel()
     widths = np.repeat(often.astype(np.uint16), often)
     rests = np.tile(np.arange(_WHOLE, dtype=np.uint16), len(tables)) - np.repeat(starts, often)
-    places = _WHOLE * _rows(contexts, lanes, len(tables) - 1)
-    for place in places:
-        place += states & _WHOLE - 1
+    slots = _WHOLE * _rows(contexts, lanes, len(tables) - 1)
+    for slot in slots:
+        slot += states & _WHOLE - 1
         states >>= _PRECISION
-        states *= widths.take(place)
-        states += rests.take(place)
+        states *= widths.take(slot)
+        states += rests.take(slot)
         empty = (states < _LEAST).nonzero()[0]
         if not len(empty):
             continue
@@ -166,4 +166,4 @@ def _pull(states: Integers, words: Integers, contexts: Integers, tables: Integer
         states[empty] = states.take(empty) << 16 | words[used : used + len(empty)]
         used += len(empty)
     symbols = np.repeat(np.tile(np.arange(256, dtype=np.uint8), len(tables)), often)
-    return symbols[places.ravel()[: contexts.size]], used
+    return symbols[slots.ravel()[: contexts.size]], used

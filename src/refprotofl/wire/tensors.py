@@ -1,4 +1,4 @@
-"""A tensor's data as bytes: row-major, little-endian whatever the host, booleans eight to a byte."""
+"""Tensor data as bytes: row-major, little-endian on every host, booleans eight to a byte."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from refprotofl.wire.primitives import Reader, WireError, varint
 
-# A type's place is its code on the wire: append only.
+# A type's position is its code on the wire: append only.
 DTYPES = (
     torch.float32,
     torch.float16,
@@ -21,7 +21,7 @@ DTYPES = (
     torch.int64,
     torch.bool,
 )
-# numpy has no bfloat16, so data passes as integers of the same width: bits stay as they are.
+# numpy has no bfloat16, so data are passed as integers of the same width: bits stay as they are.
 _CARRIERS = {
     1: (torch.uint8, "<u1"),
     2: (torch.int16, "<i2"),
@@ -33,7 +33,7 @@ _MAX_DIMENSIONS = 64  # torch computes with no more
 
 
 def dtype_code(tensor: Tensor) -> int:
-    """The code of the tensor's type."""
+    """Return the code of the tensor's type."""
     if tensor.layout is not torch.strided:
         raise WireError(f"a tensor of layout {tensor.layout} cannot be sent; make it dense or a Sparse")
     if tensor.dtype not in DTYPES:
@@ -42,23 +42,23 @@ def dtype_code(tensor: Tensor) -> int:
 
 
 def shape_bytes(tensor: Tensor) -> bytes:
-    """The number of dimensions and each of them."""
+    """Encode the number of dimensions and each of them."""
     _check_shape(tuple(tensor.shape))
     return b"".join(map(varint, (tensor.dim(), *tensor.shape)))
 
 
 def read_shape(reader: Reader) -> tuple[int, ...]:
-    """What `shape_bytes` wrote."""
+    """Read a shape that `shape_bytes` encoded."""
     dimensions = reader.varint()
     if dimensions > _MAX_DIMENSIONS:
-        raise WireError(f"malformed: a tensor of {dimensions} dimensions; {_MAX_DIMENSIONS} are the most")
+        raise WireError(f"malformed: a tensor of {dimensions} dimensions; the maximum is {_MAX_DIMENSIONS}")
     shape = tuple(reader.varint() for _ in range(dimensions))
     _check_shape(shape)
     return shape
 
 
 def data_bytes(tensor: Tensor) -> bytes:
-    """The elements; every float must be finite."""
+    """Encode the elements; every float must be finite."""
     tensor = tensor.detach().cpu().contiguous()
     check_finite(tensor)
     if tensor.dtype is torch.bool:
@@ -68,7 +68,7 @@ def data_bytes(tensor: Tensor) -> bytes:
 
 
 def read_data(reader: Reader, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """What `data_bytes` wrote, in memory of its own."""
+    """Read elements that `data_bytes` encoded into new memory."""
     count = math.prod(shape)
     if dtype is torch.bool:
         return _read_bools(reader, count).reshape(shape)
@@ -80,7 +80,7 @@ def read_data(reader: Reader, dtype: torch.dtype, shape: tuple[int, ...]) -> Ten
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:
-    """Whether type, shape and every bit agree: unlike for `torch.equal`, 0.0 is not -0.0."""
+    """Return True if type, shape and every bit agree: unlike for `torch.equal`, 0.0 is not -0.0."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     carrier, _ = _CARRIERS[left.itemsize]

@@ -1,11 +1,11 @@
-"""Values in fewer bytes, without loss: exponents, signs and the first bits of mantissas near their entropy.
+"""The lossless code of values: exponents, signs and the first bits of mantissas near their entropy.
 
-Of an int8 the whole byte is a symbol. Of a float these come one after the other:
+For int8 the whole byte is a symbol. A tensor of floats is coded as:
 
-    bits              (a byte: how many first bits of the mantissa go with the sign)
+    bits              (a byte: the number of first bits of the mantissa that are coded with the sign)
     exponents         (rans.py)
     signs and these   (rans.py, in the context of the exponent: values chosen by size crowd at its lower end)
-    the other bits    (as they are: they are noise)
+    the other bits    (uncoded: they are noise)
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ from refprotofl.wire.rans import decode_symbols, encode_symbols, least_code_bits
 
 ValueCode = Literal["plain", "entropy"]
 
-LEAST = 256  # values below which tables cost more than they save
-MOST_A_BYTE = 4  # values that a byte of the code may stand for: what is read is paid for, in memory and in time
+LEAST = 256  # values; for fewer the tables cost more than they save
+MOST_A_BYTE = 4  # values per byte of the code: this bounds the memory and time of decoding by the message's length
 
 _CONTEXTS = 8
-_A_LANE = 1024  # symbols: beside what floats take, a lane's state weighs little
+_A_LANE = 1024  # symbols: compared with the floats, a lane's state is small
 _FIRST_BITS = (0, 3, 5)
 
 
@@ -48,7 +48,7 @@ Integers = NDArray[np.int64]
 
 
 def encode_values(values: Tensor) -> bytes:
-    """The code of values (n,) of a type in `CODED`."""
+    """Encode values (n,) of a type in `CODED`."""
     if values.dtype is torch.int8:
         return encode_symbols(values.numpy().view(np.uint8), np.zeros(len(values), np.int64), 1, _A_LANE)
     form = _FORMS[values.dtype]
@@ -64,7 +64,7 @@ def encode_values(values: Tensor) -> bytes:
 
 
 def decode_values(reader: Reader, dtype: torch.dtype, count: int) -> Tensor:
-    """What `encode_values` was given."""
+    """Decode `count` values."""
     if count > MOST_A_BYTE * reader.left:
         raise WireError(f"truncated: {count} values announced, {reader.left} bytes are left")
     none = np.zeros(count, np.int64)
@@ -87,12 +87,12 @@ def decode_values(reader: Reader, dtype: torch.dtype, count: int) -> Tensor:
 
 
 def _contexts(exponents: Integers) -> Integers:
-    """Of each value: how far its exponent is below the largest."""
+    """Return the context of each value: the distance of its exponent below the largest."""
     return np.asarray(np.minimum(exponents.max(initial=0) - exponents, _CONTEXTS - 1))
 
 
 def _split(bits: Integers, form: _Form, first: int) -> tuple[NDArray[np.uint8], Integers]:
-    """Sign and first bits of the mantissa as symbols, and its other bits."""
+    """Return sign and first bits of the mantissa as symbols, and its other bits."""
     low = form.mantissa - first
     signs = bits >> (form.mantissa + form.exponent)
     tops = bits >> low & ((1 << first) - 1)
@@ -106,7 +106,7 @@ def _about_bits(bits: Integers, contexts: Integers, form: _Form, first: int) -> 
 
 
 def least_value_bits(values: Tensor) -> float:
-    """The entropy of what is coded as symbols, and the bits that are sent as they are; of all values (n,) together."""
+    """Return the entropy of the symbols plus the uncoded bits, for all values (n,) together."""
     if values.dtype is torch.int8:
         return least_code_bits(values.numpy().view(np.uint8), np.zeros(len(values), np.int64), 1)
     form = _FORMS[values.dtype]

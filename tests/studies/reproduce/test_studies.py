@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from refprotofl.cli.reproduce import Sizes, Variants, What
+from refprotofl.cli.reproduce import Sizes, TableName, Variants
 from refprotofl.core.errors import InputError
 from refprotofl.experiment.presets import PRESETS, load_experiment
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies
-from refprotofl.studies.reproduce.request import VARIANTS, WHATS
+from refprotofl.studies.reproduce.request import TABLES, VARIANTS
 from refprotofl.studies.reproduce.studies import SWEEPS, Grid, Row, Scope, Study, Variant, scored_by, studies_of
 
 ALL = Scope(studies.DATASETS, studies.ALPHAS)
@@ -27,7 +27,7 @@ def rows(what: str, scope: Scope = ALL, variant: Variant = "standard") -> dict[s
 
 
 def test_the_command_offers_what_there_is() -> None:
-    assert [*What] == [*WHATS, *OURS, "all"]
+    assert [*TableName] == [*TABLES, *OURS, "all"]
     assert [*Variants] == [*VARIANTS, "both"]
     assert [*Sizes] == [*PRESETS]
 

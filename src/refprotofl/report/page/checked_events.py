@@ -18,6 +18,7 @@ Text = Annotated[str, Field(max_length=10_000)]
 Name = Annotated[str, Field(max_length=200)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Value = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Partition(TypedDict):
@@ -78,6 +79,9 @@ class Evaluation(TypedDict):
     event: Literal["evaluation"]
     round: Count
     accuracy: Annotated[dict[Name, Share | None], Field(max_length=32)]
+    metrics: NotRequired[
+        Annotated[dict[Name, Annotated[dict[Name, Value], Field(max_length=32)]], Field(max_length=32)]
+    ]
     loss: NotRequired[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None]
     per_client: NotRequired[Annotated[dict[Name, list[Share | None]], Field(max_length=32)]]
     confusion: NotRequired[list[list[Count]]]

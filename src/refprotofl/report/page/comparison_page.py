@@ -11,7 +11,7 @@ from refprotofl.core.network import Links
 from refprotofl.core.units import counted, percent, size
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import OverSeeds, against, headline, tabulate
-from refprotofl.report.formats import accuracies, efforts, footnotes, legend
+from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
 from refprotofl.report.page.curves import ACCURACY, LOSS, ROUND, WAYS, Stop, link_curve
 from refprotofl.report.page.elements import Cell, Column, Figure, Page, Part, Section, Table, Tile, words
 from refprotofl.report.statistics import estimate
@@ -117,7 +117,10 @@ def rows_of(members: Sequence[Member], baseline: str | None) -> list[OverSeeds]:
 
 def _tables(rows: Sequence[OverSeeds], trained: Mapping[str, str]) -> list[Table]:
     found = []
-    for name, (headings, lines) in (("Accuracy", accuracies(rows)), ("Cost", efforts(rows))):
+    parts = (("Accuracy", accuracies(rows)), ("Metrics", metric_values(rows)), ("Cost", efforts(rows)))
+    for name, (headings, lines) in parts:
+        if not headings:
+            continue
         shown = [[words(row.name), *line] for row, line in zip(rows, lines, strict=True)]
         left = 2 if "shares" in headings else 1
         notes = [words(note) for note in legend(rows)] if name == "Accuracy" else []

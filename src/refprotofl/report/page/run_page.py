@@ -8,6 +8,7 @@ from typing import Any
 from refprotofl.core.errors import RefProtoFLError
 from refprotofl.core.network import Links
 from refprotofl.core.units import counted, duration, percent, size
+from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.methods.catalogue import METHODS
 from refprotofl.methods.compressors import built_in_compressor
@@ -140,14 +141,23 @@ def _listed(values: "list[object] | tuple[object, ...]") -> str:
 
 
 def _protocols(run: RunRecord) -> Table:
-    latest = run.evaluations[-1]["accuracy"] if run.evaluations else {}
+    found: dict[str, dict[str, float]] = {}
+    for latest in run.evaluations[-1:]:
+        shares = {name: {"accuracy": share} for name, share in latest["accuracy"].items() if share is not None}
+        found = {name: share | latest.get("metrics", {}).get(name, {}) for name, share in shares.items()}
+    metrics = [name for name in METRICS if name == "accuracy" or any(name in one for one in found.values())]
     rows = [
-        [name, protocol.meaning, "-" if latest.get(name) is None else f"{100 * (latest[name] or 0):.2f} %"]
+        [name, protocol.meaning, *(_shown(metric, found.get(name, {})) for metric in metrics)]
         for name, protocol in PROTOCOLS.items()
     ]
     note = "The last round is reported, not the best one."
     every = f"Evaluated every {run.experiment.evaluate.every} rounds and after the last one."
-    return Table("Evaluation protocols", ("protocol", "definition", "accuracy"), rows, (note, every), left=2)
+    headings = ("protocol", "definition", *(METRICS[name].title for name in metrics))
+    return Table("Evaluation protocols", headings, rows, (note, every), left=2)
+
+
+def _shown(metric: str, values: Mapping[str, float]) -> str:
+    return METRICS[metric].show(values[metric]) if metric in values else "-"
 
 
 def _environment(run: RunRecord) -> dict[str, object]:

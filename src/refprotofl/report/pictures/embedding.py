@@ -19,7 +19,7 @@ from refprotofl.core.streams import stream
 from refprotofl.core.units import counted
 from refprotofl.data.dataset import Labels
 from refprotofl.data.draws import balanced_draw
-from refprotofl.export.trained_model import Aggregated, load_aggregated, load_trained
+from refprotofl.export.trained_model import AggregatedModel, load_aggregated, load_trained
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel
 from refprotofl.report.pictures.style import INK, check_suffix, end_of, open_figure, remove_frame, shortened
@@ -81,7 +81,7 @@ def embed_run(run_folder: Path, data: Path | None = None, images: int = 2000, tr
     return Embedded(name, embeddings, labels, dataset.class_names, anchors, anchor_classes, digest_value(shown))
 
 
-def _model_of(served: Aggregated, run_folder: Path, trust_code: bool) -> tuple[str, SplitModel]:
+def _model_of(served: AggregatedModel, run_folder: Path, trust_code: bool) -> tuple[str, SplitModel]:
     if served.model is not None:
         return "global model", served.model
     return f"client {served.experiment.client_name(0)}", load_trained(run_folder, 0, trust_code).model

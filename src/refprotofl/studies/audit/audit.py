@@ -12,7 +12,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after
 from refprotofl.models import SplitModel
-from refprotofl.privacy.accounting import Spent, in_cell, meaning
+from refprotofl.privacy.accounting import Spent, epsilon_cell, epsilon_meaning
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.audit.inversion import Rebuilt, mean_images, rebuild, summed_up
@@ -92,7 +92,7 @@ def tabulated(audits: Sequence[Audited], names: Sequence[str]) -> Table:
         "reconstruction from n: correlation of the image found from a prototype of n samples with these samples, "
         "in brackets that of the class's mean test image; then that of their differences to the mean image",
     ]
-    notes += dict.fromkeys(f"epsilon: {meaning(one.spent)}" for one in audits if one.spent is not None)
+    notes += dict.fromkeys(f"epsilon: {epsilon_meaning(one.spent)}" for one in audits if one.spent is not None)
     return Table(
         name="audit",
         title="Attacks with every client's model",
@@ -105,7 +105,7 @@ def tabulated(audits: Sequence[Audited], names: Sequence[str]) -> Table:
 
 
 def _row(name: str, one: Audited, sizes: Sequence[int]) -> tuple[Entry, ...]:
-    cells = [name, "-" if one.spent is None else in_cell(one.spent), percent(one.accuracy)]
+    cells = [name, "-" if one.spent is None else epsilon_cell(one.spent), percent(one.accuracy)]
     for area, found in one.membership.values():
         cells += [f"{area.value:.3f} ({area.low:.3f} to {area.high:.3f})"]
         cells += [f"{percent(found.value)} ({100 * found.low:.1f} to {100 * found.high:.1f})"]

@@ -1,4 +1,4 @@
-"""What came of a block's runs, row by row: as rows over seeds, and as plain numbers."""
+"""Results of a block, row by row: statistics over seeds, and records of plain numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from refprotofl.studies.reproduce.verdicts import Setting, points_to_paper, verd
 from refprotofl.studies.results import Result
 
 MEGABYTE = 1_000_000
-NEAR = 0.01  # what accuracy may be below a reference's for its bytes to be compared
-NEGLIGIBLE = 1e-4  # share of FedAvg's bytes below which nothing is said of what they buy
+NEAR = 0.01  # how far accuracy may lie below a reference's for its bytes to be compared
+NEGLIGIBLE = 1e-4  # share of FedAvg's bytes below which points per megabyte are not given
 
 
 @dataclass(frozen=True)
 class Read:
-    """A block with what is known of its rows."""
+    """A block with the results of its rows."""
 
     grid: Grid
     study: Study
@@ -28,7 +28,7 @@ class Read:
     results: dict[str, tuple[Result, ...]]
 
     def estimate(self, row: Row) -> Estimate | None:
-        """By the headline's protocol; None where nothing is finished, or the method does not have it."""
+        """Estimate the headline's accuracy; None if no run is finished or the method does not have the protocol."""
         return self.rows[row.label].accuracy.get(self.study.protocol) if row.label in self.rows else None
 
     def values(self, row: Row) -> dict[int, float]:
@@ -36,11 +36,11 @@ class Read:
         return self.rows[row.label].values.get(self.study.protocol, {}) if row.label in self.rows else {}
 
     def missing(self, row: Row) -> int:
-        """How many of the runs that were asked for are not finished."""
+        """Count the runs that were asked for and are not finished."""
         return len(self.grid.seeds) - len(self.results.get(row.label, ()))
 
     def count(self, row: Row) -> str:
-        """How many seeds there are, and of how many."""
+        """Format the number of finished seeds, such as `2 of 3`."""
         asked = len(self.grid.seeds)
         return f"{asked - self.missing(row)} of {asked}" if self.missing(row) else str(asked)
 
@@ -48,7 +48,7 @@ class Read:
         return self.grid.tuned_of(self.study, self.block, row)
 
     def setting(self, row: Row) -> Setting:
-        """How a row's compares with the paper's, which did not have what a search of ours chose."""
+        """Return the row's setting relative to the paper's, which did not use settings of our searches."""
         return "changed" if self.grid.setting == "paper's" and self.tuned(row) else self.grid.setting
 
     @property
@@ -59,7 +59,7 @@ class Read:
 
     @property
     def cheapest(self) -> str | None:
-        """Of the study's references the one with the fewest bytes that is within a point of the first, by its seeds."""
+        """The reference with the fewest bytes whose accuracy is within a point of the first's, paired by seed."""
         known = {label: self.rows[label] for label in self.study.references if label in self.rows}
         scores = {label: row.values.get(self.study.protocol, {}) for label, row in known.items()}
         first = scores.get(self.study.references[0], {}) if self.study.references else {}
@@ -67,18 +67,18 @@ class Read:
         return min(near, key=lambda label: known[label].bytes["total"], default=None)
 
     def share_of(self, row: Row, label: str | None) -> float | None:
-        """All bytes of a row over those of another."""
+        """Return all bytes of a row divided by those of another."""
         known, other = self.rows.get(row.label), self.rows.get(label or "")
         return known.bytes["total"] / other.bytes["total"] if known and other and other.bytes["total"] else None
 
     @property
     def plain_model(self) -> int:
-        """Parameters of the model without what a method adds to it, as VHL does: the least that a run tells."""
+        """Parameters of the model without those that a method such as VHL adds: the minimum over all runs."""
         return min(one["summary"]["full_model"]["parameters"] for found in self.results.values() for one in found)
 
 
 def read_study(grid: Grid, study: Study, results: Results, last: int) -> list[Read]:
-    """Refuses runs that are not comparable; `last` evaluations are averaged beside the last."""
+    """Read a study's results; raise if runs are not comparable. `last` final evaluations are averaged as well."""
     return [_read_block(grid, study, block, results, last) for block in study.blocks]
 
 
@@ -94,23 +94,23 @@ def _read_block(grid: Grid, study: Study, block: Block, results: Results, last: 
 
 
 def record(read: Read, row: Row) -> dict[str, Any]:
-    """A row as plain numbers: shares of 1, bytes, percent only for what the paper prints."""
+    """Return a row as plain numbers: fractions of 1 and bytes; percent only for the paper's values."""
     protocol, block, found = read.study.protocol, read.block, read.estimate(row)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         **{"dataset": block.dataset, "alpha": block.alpha, "method": row.label, "asked": row.asked},
         **{"tuned": "; ".join(read.tuned(row)), "protocol": protocol, "paper": row.paper},
         **{"seeds": len(read.grid.seeds) - read.missing(row), "missing_seeds": read.missing(row)},
     }
     if row.label not in read.rows:
-        return told
+        return values
     if found is not None:
-        told |= _accuracy(read.rows[row.label], protocol)
+        values |= _accuracy(read.rows[row.label], protocol)
     if found is not None and row.paper is not None:
-        told |= {"points_to_paper": points_to_paper(found, row.paper)}
-        told |= {"paper_verdict": verdict(found, row.paper, read.setting(row))}
+        values |= {"points_to_paper": points_to_paper(found, row.paper)}
+        values |= {"paper_verdict": verdict(found, row.paper, read.setting(row))}
     known = read.rows[row.label]
     others = {name: one.mean for name, one in known.accuracy.items() if name != protocol}
-    return told | others | _traffic(read, row) | _effort(known)
+    return values | others | _traffic(read, row) | _effort(known)
 
 
 def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _traffic(read: Read, row: Row) -> dict[str, Any]:
 
 
 def _is_near(values: Mapping[int, float], first: Mapping[int, float]) -> bool:
-    """With all the seeds of the first."""
+    """Return True if accuracy is at most `NEAR` below the first's; needs all seeds of the first."""
     return values.keys() >= first.keys() and fmean(values[seed] - first[seed] for seed in first) >= -NEAR
 
 
@@ -171,7 +171,7 @@ def _of_references(read: Read, row: Row) -> dict[str, Any]:
 
 
 def _fedavg_bytes(parameters: int, results: Sequence[Result]) -> float:
-    """Whole models in float32 both ways, as often as clients took part."""
+    """Return the bytes of whole models in float32 in both directions, as often as clients took part."""
     return fmean(2 * 4 * parameters * result["summary"]["full_model"]["participations"] for result in results)
 
 

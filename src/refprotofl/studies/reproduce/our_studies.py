@@ -1,15 +1,15 @@
-"""Tables of ours, which the paper does not have, so `all` leaves them out.
+"""Studies that the paper does not have; `all` leaves them out.
 
-`thin`: our own method beside what it must match. `thin-ablation`: without each of its building stones. `plus`: from the
-paper's defaults, step by step, to the settings that make the most of its method. Rows of `thin` say their schedule:
-FedAvg has twenty rounds of one epoch.
+`thin`: our own method next to the methods that it must match. `thin-ablation`: without each of its components.
+`plus`: from the paper's defaults, step by step, to the settings that make the most of its method. Rows of `thin` set
+their schedule: FedAvg has twenty rounds of one epoch.
 """
 
 from collections.abc import Mapping
 
 from refprotofl.studies.reproduce.studies import TRAIN_ON, Block, Row, Scope, Study, chosen
 
-# As examples/thin.toml has it; what a row says once more wins.
+# The settings of examples/thin.toml; a later switch of a row overrides an earlier one.
 _RATE = "train.lr"
 _LONG = ":rounds=6:train.local-epochs=6"
 THIN = (
@@ -41,7 +41,7 @@ ABLATIONS: dict[str, str] = {
     "first weights sent": ":thin.first-weights=sent",
 }
 
-BESIDE: dict[str, str] = {
+COMPARED: dict[str, str] = {
     "FedAvg": _FEDAVG,
     "FedAvg + public images": _FEDAVG + TRAIN_ON,
     "FedAvg + public images, 6 rounds of 6 epochs": f"fedavg:share=full{_LONG}{TRAIN_ON}",
@@ -57,7 +57,7 @@ BESIDE: dict[str, str] = {
     "local + public images": f"local{_TWENTY}{TRAIN_ON}",
 }
 
-# Each with all that stand before it; the last is examples/refprotofl-plus.toml.
+# Cumulative: each step includes those before it; the last is examples/refprotofl-plus.toml.
 STEPS: dict[str, str] = {
     "public images trained on": TRAIN_ON,
     "changes in 8 bits": ":refprotofl.value-type=int8",
@@ -69,16 +69,18 @@ STEPS: dict[str, str] = {
 
 _ON_WHAT = "Compute differs between rows: local epochs and steps have columns, the passes of the server are in neither"
 OURS = ("thin", "thin-ablation", "plus")
-REFERENCES = tuple(label for label in BESIDE if label == "FedAvg" or label.startswith("FedAvg, "))  # as they come
+REFERENCES = tuple(label for label in COMPARED if label == "FedAvg" or label.startswith("FedAvg, "))
 
 
-def our_studies(what: str, scope: Scope) -> list[Study]:
-    """Return the same runs scored by several protocols."""
-    if what == "plus":
-        return _studies(what, "From RefProtoFL to refprotofl-plus", _plus_rows(), ("personal", "own"), scope)
-    others = BESIDE if what == "thin" else {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()}
-    title = "Thin" if what == "thin" else "Ablation of thin"
-    return _studies(what, title, {"thin": THIN, **others}, ("global", "personal", "own"), scope, (_ON_WHAT,))
+def our_studies(table: str, scope: Scope) -> list[Study]:
+    """Build studies of the same runs, each scored by another protocol."""
+    if table == "plus":
+        return _studies(table, "From RefProtoFL to refprotofl-plus", _plus_rows(), ("personal", "own"), scope)
+    others = (
+        COMPARED if table == "thin" else {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()}
+    )
+    title = "Thin" if table == "thin" else "Ablation of thin"
+    return _studies(table, title, {"thin": THIN, **others}, ("global", "personal", "own"), scope, (_ON_WHAT,))
 
 
 def _plus_rows() -> dict[str, str]:
@@ -91,7 +93,7 @@ def _plus_rows() -> dict[str, str]:
 
 
 def _studies(
-    what: str,
+    table: str,
     title: str,
     asked: Mapping[str, str],
     protocols: tuple[str, ...],
@@ -104,7 +106,7 @@ def _studies(
     references = REFERENCES if {*REFERENCES} <= asked.keys() else ()
     return [
         Study(
-            name=f"{what}-{one}",
+            name=f"{table}-{one}",
             title=f"{title}, by {one} accuracy",
             variant="standard",
             blocks=blocks,
@@ -118,5 +120,5 @@ def _studies(
 
 
 def _searched(asked: str) -> frozenset[str]:
-    """The recommended learning rate is what one data set chose."""
+    """Return the keys that a search may override: Thin's learning rate, chosen on one data set."""
     return frozenset({_RATE} if asked.startswith(THIN) else ())

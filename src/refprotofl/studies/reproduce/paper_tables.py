@@ -1,7 +1,4 @@
-"""Blocks of runs as tables: each in detail, all of a study side by side, and what was sent.
-
-The tables of each grid.
-"""
+"""Tables of the studies: each block in detail, all blocks of a study side by side, and the traffic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,14 +39,14 @@ _TRAFFIC = ("uplink", "downlink", "one_off", "total")
 
 
 def detail(read: Read) -> Table:
-    """One block: a row a method, everything that is known of it."""
+    """Build the detailed table of one block: one row per method, with all its numbers."""
     study, block, rows = read.study, read.block, read.block.rows
-    places = _standings([read.values(row) for row in rows])
+    marks = _standings([read.values(row) for row in rows])
     return Table(
         name=f"{study.name}-{block.file_name}",
         title=f"{study.title}: {block.label}, preset {read.grid.preset}",
         headings=tuple(_headings(read)),
-        rows=tuple(_line(read, row, place) for row, place in zip(rows, places, strict=True)),
+        rows=tuple(_line(read, row, mark) for row, mark in zip(rows, marks, strict=True)),
         records=tuple(record(read, row) for row in rows),
         notes=(
             *(*_setting([read]), *_evaluations(read)),
@@ -66,18 +63,8 @@ def _headings(read: Read) -> list[str]:
     return [
         *("method", "shares", read.study.protocol, *_other_protocols(read), "seeds"),
         *(f"difference to {read.baseline}", *_if_judged(read, "verdict", f"verdict of {read.baseline}")),
-        *(
-            "last evaluations",
-            "worst client",
-            "spread over clients",
-            "up",
-            "down",
-            "once",
-            "total",
-            "of FedAvg's",
-            "local epochs",
-            "steps",
-        ),
+        *("last evaluations", "worst client", "spread over clients"),
+        *("up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
         *((f"up, of {read.baseline}'s",) if read.study.equal_bytes else ()),
         *(f"total, of that of {label}" for label in _references(read)),
         *(("paper", "against the paper") if _is_printed(read) else ()),
@@ -85,22 +72,22 @@ def _headings(read: Read) -> list[str]:
 
 
 def _line(read: Read, row: Row, standing: Standing) -> tuple[Entry, ...]:
-    told = [
+    texts = [
         *(row.label, *(_measured(read, row) if row.label in read.rows else _not_run(read, row))),
         *((_share(_of_baseline(read, row)),) if read.study.equal_bytes else ()),
         *(_fraction(read.share_of(row, label)) for label in _references(read)),
         *(_printed(read, row) if _is_printed(read) else ()),
     ]
-    return tuple(Entry(text, standing if place == 2 else "behind") for place, text in enumerate(told))
+    return tuple(Entry(text, standing if column == 2 else "behind") for column, text in enumerate(texts))
 
 
 def _is_printed(read: Read) -> bool:
-    """Whether the paper prints a value for one of its rows."""
+    """Return True if the paper prints a value for at least one row."""
     return any(row.paper is not None for row in read.block.rows)
 
 
 def _measured(read: Read, row: Row) -> list[str]:
-    """Return the row's cells up to its costs; what a method does not have is a dash."""
+    """Format a row's measurements up to its costs; a dash for a number that the method does not have."""
     known, protocol = read.rows[row.label], read.study.protocol
     against = known.against.differences.get(protocol) if known.against else None
     return [
@@ -147,7 +134,7 @@ def _family(read: Read) -> str:
 
 
 def _references(read: Read) -> tuple[str, ...]:
-    """Those that there are, each once."""
+    """Return the labels of the reference rows that have results, each once."""
     named = (*read.study.references[:1], read.cheapest)
     return tuple(dict.fromkeys(label for label in named if label in read.rows))
 
@@ -162,7 +149,7 @@ def _of_baseline(read: Read, row: Row) -> float | None:
 
 
 def _printed(read: Read, row: Row) -> tuple[str, str]:
-    """What the paper has, and how ours stands to it."""
+    """Format the paper's value and the verdict on ours."""
     if row.paper is None:
         return "-", "-"
     found = read.estimate(row)
@@ -178,7 +165,7 @@ def _whole(number: float | None) -> str:
 
 
 def overview(study: Study, reads: Sequence[Read]) -> Table:
-    """All blocks side by side, a row a method; several have an average, as the paper's table does."""
+    """Build the table of all blocks side by side; several blocks get an average column, as in the paper."""
     labels = list(dict.fromkeys(row.label for read in reads for row in read.block.rows))
     grid, columns = reads[0].grid, {read.block.label: _column(read, labels) for read in reads}
     records = [record(read, row) for read in reads for row in read.block.rows]
@@ -191,18 +178,18 @@ def overview(study: Study, reads: Sequence[Read]) -> Table:
         headings=("method", *columns),
         rows=tuple((Entry(label), *entries) for label, *entries in zip(labels, *columns.values(), strict=True)),
         records=tuple(records),
-        notes=(*_setting(reads), *_beside(reads), *study.notes, *_tuning(reads), *_missing(reads)),
+        notes=(*_setting(reads), *_legend(reads), *study.notes, *_tuning(reads), *_missing(reads)),
         about=_about(grid, study),
     )
 
 
 def _column(read: Read, labels: Sequence[str]) -> list[Entry]:
-    """A block's entries in the order of the labels."""
+    """Return a block's entries in the order of the labels."""
     by_label = {row.label: row for row in read.block.rows}
-    places = _standings([read.values(by_label[label]) if label in by_label else {} for label in labels])
+    marks = _standings([read.values(by_label[label]) if label in by_label else {} for label in labels])
     return [
-        _entry(read, by_label[label], place) if label in by_label else Entry("-")
-        for label, place in zip(labels, places, strict=True)
+        _entry(read, by_label[label], mark) if label in by_label else Entry("-")
+        for label, mark in zip(labels, marks, strict=True)
     ]
 
 
@@ -215,7 +202,7 @@ def _entry(read: Read, row: Row, standing: Standing) -> Entry:
 
 
 def _in_brackets(found: Estimate | None, printed: float | None, setting: Setting) -> str:
-    """What the paper prints; a verdict only where there can be one."""
+    """Format the paper's value, with a verdict if the setting is the paper's."""
     if printed is None:
         return ""
     said = f", {verdict(found, printed, setting)}" if found and setting == "paper's" else ""
@@ -230,18 +217,18 @@ def _average_column(reads: Sequence[Read], labels: Sequence[str]) -> list[Entry]
         asked = len(reads[0].grid.seeds)
         few = f" ({found.count} of {asked} seeds)" if found and found.count < asked else ""
         shown = with_interval(found) if found else MISSING if any_missing(reads, label) else "-"
-        beside = _in_brackets(found, printed_average(reads, label), average_setting(reads, label))
-        entries.append(Entry(f"{shown}{few}{beside}", standing))
+        printed = _in_brackets(found, printed_average(reads, label), average_setting(reads, label))
+        entries.append(Entry(f"{shown}{few}{printed}", standing))
     return entries
 
 
 def _standings(rivals: Sequence[Mapping[int, float]]) -> list[Standing]:
-    """Of two or more: one alone is not the best of anything."""
+    """Mark the best of two or more rows; a single row gets no mark."""
     return standings(rivals) if len(rivals) > 1 else ["behind"] * len(rivals)
 
 
 def communication(read: Read) -> Table:
-    """What the paper only describes: values and bytes, and what a megabyte buys."""
+    """Build the traffic table, which the paper only describes: values, bytes, points per megabyte."""
     counts = ("parameters_up", "parameters_down", "prototype_values_up", "prototype_values_down")
     headings = (
         *("method", *(name.replace("_", " ") for name in counts), "bytes up", "bytes down", "bytes once"),
@@ -251,12 +238,12 @@ def communication(read: Read) -> Table:
     def sent(row: Row) -> list[str]:
         if row.label not in read.rows:
             return [MISSING, *["-"] * (len(headings) - 2)]
-        told, found = record(read, row), read.estimate(row)
-        bought = told["points_per_megabyte"]
+        values, found = record(read, row), read.estimate(row)
+        bought = values["points_per_megabyte"]
         return [
-            *(_whole(told[name]) for name in counts),
-            *(size(told[f"{name}_bytes"]) for name in _TRAFFIC),
-            *(_whole(told["messages"]), _share(told["share_of_fedavg"]), with_interval(found)),
+            *(_whole(values[name]) for name in counts),
+            *(size(values[f"{name}_bytes"]) for name in _TRAFFIC),
+            *(_whole(values["messages"]), _share(values["share_of_fedavg"]), with_interval(found)),
             "-" if bought is None else f"{bought:,.2f}",
         ]
 
@@ -283,7 +270,7 @@ def _about(grid: Grid, study: Study) -> dict[str, Any]:
 
 
 def _setting(reads: Sequence[Read]) -> list[str]:
-    """What the runs have in common, and how they are scored."""
+    """Describe the settings that all runs share, and how they are scored."""
     protocol = reads[0].study.protocol
     same = "; of methods that leave one model to all it is global" if protocol == "personal" else ""
     said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
@@ -303,7 +290,7 @@ def _setting(reads: Sequence[Read]) -> list[str]:
 
 
 def _other_globals(reads: Sequence[Read]) -> list[str]:
-    """Methods whose clients end with models of their own beside a common one, which is scored apart."""
+    """Report the common model's accuracy of methods whose clients also end with private models."""
     apart = [
         f"{label} on {read.block.label} {percent(read.rows[label].accuracy['global'].mean)}"
         for read in reads
@@ -317,8 +304,8 @@ def _evaluations(read: Read) -> list[str]:
     return [f"Last evaluations: the mean of the last {count}, never the best round" for count in counts]
 
 
-def _beside(reads: Sequence[Read]) -> list[str]:
-    """What the signs beside the numbers mean."""
+def _legend(reads: Sequence[Read]) -> list[str]:
+    """Explain the marks next to the numbers."""
     said = [f"{_MARKED}, in each column"]
     if len(reads) > 1:
         said.append("Average: over the columns, where none is missing, of the seeds that all of them have")
@@ -330,14 +317,14 @@ def _beside(reads: Sequence[Read]) -> list[str]:
 
 
 def _tuning(reads: Sequence[Read]) -> list[str]:
-    """Which rows a search chose settings for, and which: what it takes to run them again."""
+    """List the settings that a search chose, by row."""
     tuned = [(read.block.dataset, row.label, ", ".join(read.tuned(row))) for read in reads for row in read.block.rows]
-    told = dict.fromkeys(f"{dataset}, {label}: {settings}" for dataset, label, settings in tuned if settings)
-    if not told:
+    entries = dict.fromkeys(f"{dataset}, {label}: {settings}" for dataset, label, settings in tuned if settings)
+    if not entries:
         return []
     elsewhere = {one: on for one, on in reads[0].grid.chosen_on.items() if any(one == name for name, *_ in tuned)}
     return [
-        f"Tuned on validation data; the other rows have the preset's settings: {'; '.join(told)}",
+        f"Tuned on validation data; the other rows have the preset's settings: {'; '.join(entries)}",
         *(f"The settings of {one} were chosen on {on}" for one, on in elsewhere.items()),
     ]
 
@@ -353,20 +340,20 @@ def _missing(reads: Sequence[Read]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Told:
-    first: list[Table] = field(default_factory=list)  # to be read first
-    details: list[Table] = field(default_factory=list)  # for the files
+class Tables:
+    overviews: list[Table] = field(default_factory=list)  # printed and written
+    details: list[Table] = field(default_factory=list)  # written only
 
 
-def tables_of(what: str, grid: Grid, results: Results, last: int) -> Told:
-    """Of each study a table over all its blocks, each in detail, and its differences; of communication one of each."""
-    told = Told()
-    for study in grid.studies if what != "tsne-figure" else ():
+def build_tables(name: str, grid: Grid, results: Results, last: int) -> Tables:
+    """Build the tables of a grid: per study an overview, its blocks in detail and their differences."""
+    tables = Tables()
+    for study in grid.studies if name != "tsne-figure" else ():
         reads = read_study(grid, study, results, last)
-        if what == "communication":
-            told.first.extend(map(communication, reads))
+        if name == "communication":
+            tables.overviews.extend(map(communication, reads))
         else:
-            told.first.append(overview(study, reads))
-            told.details.extend(map(detail, reads))
-            told.details.extend(differences(read) for read in reads if len(read.rows) >= ENOUGH)
-    return told
+            tables.overviews.append(overview(study, reads))
+            tables.details.extend(map(detail, reads))
+            tables.details.extend(differences(read) for read in reads if len(read.rows) >= ENOUGH)
+    return tables

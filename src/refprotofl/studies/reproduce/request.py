@@ -1,4 +1,4 @@
-"""From what a user asks for to the grids behind it: a grid for each table or figure."""
+"""Turn a user's request into grids: one per table or figure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from refprotofl.studies.rows import read_switches
 from refprotofl.studies.tune.settings import read_searched, read_tuned
 
 VARIANTS: tuple[Variant, ...] = ("standard", "reconstruction")
-WHATS = (
+TABLES = (
     *("accuracy", "ablation", "communication", "sweeps", "compressors", "curves"),
     *("partition-figure", "tsne-figure"),
 )
 _SCORED = ("accuracy", "ablation", "sweeps", "compressors", "curves", *OURS)  # tables that compare by one accuracy
-# What tables are named by, and what says it instead.
+# Keys that the tables vary, and the option to use instead.
 _FIXED = {
     **{"dataset": "--dataset chooses it", "alpha": "--alpha chooses it", "seed": "--seeds chooses it"},
     **{"method": "--methods chooses it", "share": "--variant chooses it", "partition": "--alpha chooses it"},
@@ -31,26 +31,26 @@ _FIXED = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    what: str  # one of WHATS or OURS, or all of WHATS
+class Request:
+    table: str  # one of TABLES or OURS; "all" is all of TABLES
     preset: str
     scope: Scope
     variants: tuple[Variant, ...]
     settings: tuple[str, ...]
     seeds: tuple[int, ...]
-    tuned: Mapping[str, Sequence[Path]]  # by data set: what searches chose
+    tuned: Mapping[str, Sequence[Path]]  # files of searches, by data set
     out: Path
     against: str = ""  # a row's label
-    protocol: str = ""  # what rows are scored by; else what each table has its own for
+    protocol: str = ""  # rows are scored by it; the table's own if empty
     margin: float | None = None  # of non-inferiority, as a share of 1
 
     def grids(self) -> dict[str, Grid]:
-        """By the table or figure that they are for; what is wrong is told here, before anything is run."""
+        """Build the grids by table or figure; raise InputError before anything is run."""
         self._check()
         tuned = {dataset: _read_all(paths) for dataset, paths in self.tuned.items()}
         for name in (*self.scope.methods, *(name for methods in tuned.values() for name in methods)):
             find_method(read_switches(name)[0])
-        grids = {what: self._grid(what, tuned) for what in (WHATS if self.what == "all" else (self.what,))}
+        grids = {name: self._grid(name, tuned) for name in (TABLES if self.table == "all" else (self.table,))}
         for grid in grids.values():
             grid.check()
         self._check_baseline(grids)
@@ -64,23 +64,23 @@ class Asked:
     def _check(self) -> None:
         for key in sorted(set_keys(self.settings) & _FIXED.keys()):
             raise InputError(f"--set {key}: it is what the tables are made of; {_FIXED[key]}.")
-        if self.protocol and self.what not in _SCORED:
-            raise InputError(f"--protocol {self.protocol}: it is for {', '.join(_SCORED)}, not for {self.what}.")
+        if self.protocol and self.table not in _SCORED:
+            raise InputError(f"--protocol {self.protocol}: it is for {', '.join(_SCORED)}, not for {self.table}.")
         for dataset in {*self.scope.datasets, *self.tuned}:
             _check_dataset(dataset)
         for alpha in self.scope.alphas:
             load_experiment(None, self.preset, [*self.settings, f"alpha={alpha:g}"])
 
-    def _grid(self, what: str, tuned: Tuned) -> Grid:
+    def _grid(self, table: str, tuned: Tuned) -> Grid:
         rounds = load_experiment(None, self.preset, self.settings).rounds
-        built = our_studies(what, self.scope) if what in OURS else studies_of(what, self.scope, rounds)
+        built = our_studies(table, self.scope) if table in OURS else studies_of(table, self.scope, rounds)
         if self.protocol:
             built = scored_by(self.protocol, built)
         studies = tuple(study for study in built if study.blocks and study.variant in self.variants)
-        if not studies and what != "partition-figure" and self.what != "all":
+        if not studies and table != "partition-figure" and self.table != "all":
             methods = f" of {', '.join(self.scope.methods)}" if self.scope.methods else ""
-            raise InputError(f"reproduce {what} has no run{methods} in the variant {' or '.join(self.variants)}.")
-        seeds = self.seeds[:1] if what == "tsne-figure" else self.seeds
+            raise InputError(f"reproduce {table} has no run{methods} in the variant {' or '.join(self.variants)}.")
+        seeds = self.seeds[:1] if table == "tsne-figure" else self.seeds
         return Grid(
             studies=studies,
             preset=self.preset,
@@ -105,7 +105,7 @@ def _check_dataset(name: str) -> None:
 
 
 def default_datasets(preset: str) -> tuple[str, ...]:
-    """The paper's four; the smallest preset has a data set of its own, which is always at hand."""
+    """Return the paper's four data sets; `digits`, which needs no download, for the smallest preset."""
     return ("digits",) if PRESETS[preset]["dataset"] == "digits" else studies.DATASETS
 
 
@@ -120,7 +120,7 @@ def read_alphas(text: str) -> tuple[float, ...]:
 
 
 def read_tuned_files(options: Sequence[str], datasets: Sequence[str]) -> dict[str, list[Path]]:
-    """By data set, which is one of those that are asked for."""
+    """Read `DATASET=FILE` options; return the files by data set."""
     found: dict[str, list[Path]] = {}
     for option in options:
         dataset, equals, path = (part.strip() for part in option.partition("="))
@@ -139,7 +139,7 @@ def _files(tuned: Mapping[str, Sequence[Path]]) -> list[tuple[str, Path]]:
 
 
 def _read_all(paths: Sequence[Path]) -> dict[str, list[str]]:
-    """Of a method no more than one of them may tell."""
+    """Read the settings of all files; a method may occur in only one of them."""
     found: dict[str, list[str]] = {}
     for path in paths:
         chosen = read_tuned(path)
@@ -150,19 +150,19 @@ def _read_all(paths: Sequence[Path]) -> dict[str, list[str]]:
     return found
 
 
-def doubts(tuned: Mapping[str, Sequence[Path]], seeds: Sequence[int]) -> list[str]:
-    """Where settings were chosen on what they are used for, or for something else; old files do not tell."""
-    told = []
+def find_leaks(tuned: Mapping[str, Sequence[Path]], seeds: Sequence[int]) -> list[str]:
+    """Report settings that were chosen with the seeds they are used for, or on another data set."""
+    found = []
     for dataset, path in _files(tuned):
         searched = read_searched(path)
         if searched is None:
             continue
         if searched.dataset != dataset:
-            told.append(f"{path}: its settings were chosen on {searched.dataset}, not on {dataset}.")
+            found.append(f"{path}: its settings were chosen on {searched.dataset}, not on {dataset}.")
         shared = [str(seed) for seed in seeds if searched.dataset == dataset and seed in searched.seeds]
         if shared:
-            told.append(
+            found.append(
                 f"{path}: its settings were chosen with seeds that results are asked for, too: {', '.join(shared)}. "
                 "Such results are too good; report others."
             )
-    return told
+    return found

@@ -1,7 +1,4 @@
-"""The mean over a study's blocks, with which the paper's first table ends.
-
-Every row of a block against every other, paired by seed: what a sentence about a difference rests on.
-"""
+"""The mean over a study's blocks, as in the paper's Table 1, and all pairwise differences, paired by seed."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -19,20 +16,20 @@ from refprotofl.studies.reproduce.verdicts import Setting
 
 
 def average(reads: Sequence[Read], label: str) -> dict[int, float]:
-    """Over all blocks, by the seeds that each of them has; empty where a block has none of the row."""
+    """Average a row over all blocks, by seeds that each block has; empty if a block lacks the row."""
     blocks = [read.values(row) if (row := _row(read, label)) else {} for read in reads]
     common = set.intersection(*map(set, blocks))
     return {seed: fmean(values[seed] for values in blocks) for seed in sorted(common)}
 
 
 def any_missing(reads: Sequence[Read], label: str) -> bool:
-    """Whether a run of the row is, in any block; else its method does not have what is averaged."""
+    """Return True if a run of the row is missing in any block."""
     rows = [(read, _row(read, label)) for read in reads]
     return any(row is None or read.missing(row) for read, row in rows)
 
 
 def printed_average(reads: Sequence[Read], label: str) -> float | None:
-    """The paper's, where the blocks are its eight and the row is one of its own."""
+    """Return the paper's average, if the blocks are the paper's eight and the row is one of its methods."""
     eight = {(dataset, alpha) for dataset in studies.DATASETS for alpha in studies.ALPHAS}
     rows = [_row(read, label) for read in reads]
     if {(read.block.dataset, read.block.alpha) for read in reads} != eight:
@@ -42,7 +39,7 @@ def printed_average(reads: Sequence[Read], label: str) -> float | None:
 
 
 def average_setting(reads: Sequence[Read], label: str) -> Setting:
-    """The paper's where that of every block is."""
+    """Return the setting that all blocks share; `changed` if they differ."""
     settings = {read.setting(row) for read in reads if (row := _row(read, label))}
     return next(iter(settings)) if len(settings) == 1 else "changed"
 
@@ -66,11 +63,11 @@ def _row(read: Read, label: str) -> Row | None:
     return next((row for row in read.block.rows if row.label == label), None)
 
 
-ENOUGH = 3  # rows, below which the table in detail says it all
+ENOUGH = 3  # rows; with fewer, the detailed table has all differences
 
 
 def differences(read: Read) -> Table:
-    """Row minus column, of the rows that have a finished run."""
+    """Build the table of pairwise differences, row minus column, of rows with a finished run."""
     study, block, labels = read.study, read.block, [row.label for row in read.block.rows if row.label in read.rows]
     found = all_pairs(list(read.rows.values()), study.protocol, read.grid.margin)
     family = sum(one.p_holm is not None for one in found.values()) // 2

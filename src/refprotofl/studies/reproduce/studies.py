@@ -1,13 +1,13 @@
-"""The numbers that the paper prints, in percent.
+"""Studies behind the paper's tables and figures: printed numbers, rows, variants, and the runs that they need.
 
-What each table consists of: blocks of runs that are paired, a row a method.
+A study is a list of blocks; the runs of a block are paired by seed, one row per method.
 
 The paper's tables come in two variants that are never mixed. *standard*: methods that average weights share the whole
 model and are scored by it, `global`; the others by `personal`, which is the same where all clients hold one model.
 *reconstruction*: what the paper most likely measured: all share the adapter alone and are scored straight after local
 training, `personal_before`.
 
-The runs that studies need, each once, and in which setting.
+A grid lists the runs of several studies, each run once, and the settings they are run with.
 """
 
 import json
@@ -58,7 +58,7 @@ TABLE_1 = {
     for method, value in zip(METHODS, values, strict=True)
 }
 AVERAGE = dict(zip(METHODS, _AVERAGE, strict=True))
-# Of CIFAR-10 with alpha = 0.5, by (erpa, apud).
+# CIFAR-10 with alpha = 0.5, by (erpa, apud).
 TABLE_2 = {(True, True): 45.51, (False, True): 44.62, (True, False): 45.37, (False, False): 44.54}
 
 
@@ -68,15 +68,15 @@ TRAIN_ON = ":public.train-on=true"
 _FULL = ":share=full"
 _AVERAGING = ("fedavg", "fedprox", "fednova", "vhl", "fast")  # those of the paper that share weights
 _WITH_CONTROL = ("refprotofl", "local", "lg-fedavg", "fedavg")
-_BESIDE = {"local": "local training", "lg-fedavg": "LG-FedAvg"}
+_EXTRA_METHODS = {"local": "local training", "lg-fedavg": "LG-FedAvg"}
 
 
 @dataclass(frozen=True)
 class Row:
     label: str
-    asked: str  # as `compare` takes it
+    asked: str  # method and switches, as `compare` takes them
     paper: float | None = None  # what the paper prints, in percent
-    searched: frozenset[str] = frozenset()  # keys whose switches give way to a search and to the user
+    searched: frozenset[str] = frozenset()  # keys whose switches a search or the user may override
 
     @property
     def method(self) -> str:
@@ -84,11 +84,11 @@ class Row:
 
     @property
     def switched(self) -> set[str]:
-        """The keys that its switches set."""
+        """The keys that the row's switches set."""
         return {key_of(switch) for switch in read_switches(self.asked)[1]}
 
     def without(self, keys: set[str]) -> str:
-        """What is asked, less the switches of these keys."""
+        """Return `asked` without the switches of these keys."""
         method, switches = read_switches(self.asked)
         return ":".join([method, *(switch for switch in switches if key_of(switch) not in keys)])
 
@@ -111,32 +111,32 @@ class Block:
         return f"{for_file_name(self.dataset)}-alpha{self.alpha:g}"
 
     def unprinted(self) -> "Block":
-        """Without what the paper prints."""
+        """Return the block without the paper's values."""
         return replace(self, rows=tuple(replace(row, paper=None) for row in self.rows))
 
 
 @dataclass(frozen=True)
 class Study:
-    name: str  # of its files
+    name: str  # stem of the file names
     title: str
     variant: Variant
     blocks: tuple[Block, ...]
-    baseline: str  # the label of the row that the others are paired with
+    baseline: str  # label of the row that the others are paired with
     notes: tuple[str, ...] = ()
-    equal_bytes: bool = False  # its rows are meant to send as much as the baseline: by how much they do is shown
-    references: tuple[str, ...] = ()  # whose bytes the others' are set against: the first's, the cheapest near it
-    swept: str = ""  # the key that the rows differ in, if it is one and takes numbers
-    scored: str = ""  # the protocol, where it is not the variant's
+    equal_bytes: bool = False  # rows are meant to send as much as the baseline; the table shows the ratio
+    references: tuple[str, ...] = ()  # rows whose bytes others are compared with: the first, the cheapest near it
+    swept: str = ""  # the one numeric key that the rows differ in, if any
+    scored: str = ""  # protocol of the headline; the variant's if empty
 
     @property
     def protocol(self) -> str:
-        """The headline's."""
+        """The protocol of the headline."""
         return self.scored or ("personal" if self.variant == "standard" else "personal_before")
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What the user asked for."""
+    """Data sets, alphas and methods that the user asked for."""
 
     datasets: tuple[str, ...]
     alphas: tuple[float, ...]
@@ -166,15 +166,15 @@ def _accuracy_rows(scope: Scope, variant: Variant, dataset: str, alpha: float) -
 
     printed = TABLE_1
     rows = [Row(label, asked(name), printed.get((dataset, alpha, name))) for name, label in METHODS.items()]
-    beside = {name: label for name, label in _BESIDE.items() if variant == "standard" or name != "lg-fedavg"}
-    rows += [Row(label, name) for name, label in beside.items()]
-    labels = {**METHODS, **beside}
+    extra = {name: label for name, label in _EXTRA_METHODS.items() if variant == "standard" or name != "lg-fedavg"}
+    rows += [Row(label, name) for name, label in extra.items()]
+    labels = {**METHODS, **extra}
     rows += [Row(f"{labels[name]} + public images", asked(name) + TRAIN_ON) for name in _WITH_CONTROL if name in labels]
     return (*chosen(rows, scope), *_added(rows, scope, variant))
 
 
 def _added(rows: Sequence[Row], scope: Scope, variant: Variant) -> list[Row]:
-    """What the user named beyond the paper's methods; in the reconstruction none that says what is shared."""
+    """Rows for methods that the user named beyond the paper's; the reconstruction excludes those that set `share`."""
     known = {name for row in rows for name in (row.method, row.asked)}
     more = [Row(name, name) for name in scope.methods if name not in known]
     if variant == "standard":
@@ -224,9 +224,9 @@ def sweep(scope: Scope, key: str) -> Study:
 
 
 def compressors(scope: Scope) -> Study:
-    """What tests APUD: plain averaging of the adapter, its change compressed to RefProtoFL's bytes.
+    """Build the test of APUD: averaged adapters, the change compressed to RefProtoFL's bytes.
 
-    So with the CNN, but for STC, whose signs cannot fill them; the table says how much each sends.
+    The sizes agree for the CNN, except for STC, whose signs take fewer bytes; the table has each row's bytes.
     """
     rows = (
         Row("RefProtoFL", "refprotofl"),
@@ -243,8 +243,8 @@ def compressors(scope: Scope) -> Study:
 
 
 def curves(scope: Scope, rounds: int, every: int) -> Study:
-    """Five methods for five times the rounds, to show what the shorter runs leave open."""
-    asked = {"refprotofl": "RefProtoFL", "fedavg:share=full": "FedAvg", "fedproto": "FedProto", **_BESIDE}
+    """Build a study of five methods over five times the rounds, to show whether shorter runs had converged."""
+    asked = {"refprotofl": "RefProtoFL", "fedavg:share=full": "FedAvg", "fedproto": "FedProto", **_EXTRA_METHODS}
     rows = chosen([Row(label, name) for name, label in asked.items()], scope)
     settings = (f"rounds={rounds}", f"evaluate.every={every}")
     block = Block(scope.datasets[0], scope.alphas[0], rows, settings)
@@ -252,7 +252,7 @@ def curves(scope: Scope, rounds: int, every: int) -> Study:
 
 
 def chosen(rows: Sequence[Row], scope: Scope) -> tuple[Row, ...]:
-    """Those of the methods that the user named."""
+    """Return the rows of the methods that the user named; all if none is named."""
     return tuple(row for row in rows if not scope.methods or {row.method, row.asked} & {*scope.methods})
 
 
@@ -260,11 +260,11 @@ def _filled(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(block for block in blocks if block.rows)
 
 
-def studies_of(what: str, scope: Scope, rounds: int) -> list[Study]:
+def studies_of(table: str, scope: Scope, rounds: int) -> list[Study]:
     """The studies of one table or figure; `rounds` are those of a run in the chosen preset."""
     first = replace(scope, alphas=scope.alphas[:1])
     fashion = _within(first, "fashion-mnist")
-    match what:
+    match table:
         case "accuracy":
             return [accuracy(scope, "standard"), accuracy(scope, "reconstruction")]
         case "ablation":
@@ -285,7 +285,7 @@ def studies_of(what: str, scope: Scope, rounds: int) -> list[Study]:
 
 
 def scored_by(protocol: str, studies: Sequence[Study]) -> list[Study]:
-    """The same runs by another accuracy than the paper's, so without its numbers and its way of scoring."""
+    """Return studies of the same runs by another accuracy than the paper's, without its numbers."""
     check_protocol(protocol)
     own = [study for study in studies if study.scored]
     if own:
@@ -316,18 +316,18 @@ def _without_controls(study: Study) -> Study:
 
 
 def _within(scope: Scope, *datasets: str) -> Scope:
-    """Only these data sets, unless the scope has none of them."""
+    """Restrict the scope to these data sets; to its first if it has none of them."""
     common = tuple(dataset for dataset in datasets if dataset in scope.datasets)
     return replace(scope, datasets=common or scope.datasets[:1])
 
 
-Tuned = Mapping[str, Mapping[str, Sequence[str]]]  # settings by data set, then by method as it was asked for
-Results = Mapping[str, Result]  # by the hash of what was asked for
+Tuned = Mapping[str, Mapping[str, Sequence[str]]]  # settings by data set, then by method with its switches
+Results = Mapping[str, Result]  # by experiment hash
 
 
 @dataclass(frozen=True)
 class Grid:
-    """`tuned` has a say in the standard variant alone: the reconstruction is as the paper has it."""
+    """The runs of several studies. `tuned` applies to the standard variant only; the other follows the paper."""
 
     studies: tuple[Study, ...]
     preset: str
@@ -335,20 +335,20 @@ class Grid:
     seeds: tuple[int, ...]
     out: Path
     tuned: Tuned = field(default_factory=dict)
-    chosen_on: Mapping[str, str] = field(default_factory=dict)  # the data set that a search was on, where it is another
-    against: str = ""  # the label of the row that others are paired with, where a study has it and its own is another
+    chosen_on: Mapping[str, str] = field(default_factory=dict)  # data set -> data set of its search, if another
+    against: str = ""  # label of the row that others are paired with; the study's baseline if empty or absent
     margin: float | None = None  # of non-inferiority, as a share of 1
 
     @property
     def setting(self) -> Setting:
-        """How it compares with the paper's."""
+        """The grid's setting relative to the paper's."""
         if self.preset != PRESET:
             return "smaller"
         hashes = {load_experiment(None, self.preset, settings).hash for settings in ((), self.settings)}
         return "paper's" if len(hashes) == 1 else "changed"
 
     def cells(self) -> list[Trial]:
-        """Seed by seed, so that an interrupted grid is complete for its first seeds."""
+        """List the trials seed by seed, so that an interrupted grid is complete for its first seeds."""
         return unique(
             replace(self.cell(study, block, row, seed), name=f"{block.label}: {row.label}")
             for seed in self.seeds
@@ -362,18 +362,18 @@ class Grid:
                     yield study, block, row
 
     def cell(self, study: Study, block: Block, row: Row, seed: int) -> Trial:
-        """Under the row's label."""
+        """Return the trial of a row and seed, named by the row's label."""
         own = [f"dataset={json.dumps(block.dataset)}", f"alpha={block.alpha:g}", *block.settings]
         tuned = self.tuned_of(study, block, row)
-        said = set_keys(self.settings) & row.searched  # a rate that gives way to a search does to the user, too
-        asked = row.without(said | {key_of(one) for one in tuned})
+        overridden = set_keys(self.settings) & row.searched  # a rate that a search may override, the user may too
+        asked = row.without(overridden | {key_of(one) for one in tuned})
         base = Base(None, self.preset, (*tuned, *self.settings, *own))
         return base.trial(StudyRow(row.label, asked), seed, self.out / "runs")
 
     def tuned_of(self, study: Study, block: Block, row: Row) -> tuple[str, ...]:
-        """What a search chose for the method: the entry that has most of the row's switches and no others.
+        """Return the settings that a search chose: of the entry that has most of the row's switches and no others.
 
-        Without what the user sets, or the row, unless it leaves that to a search.
+        Keys that the user or the row sets are left out, unless the row leaves them to a search.
         """
         if study.variant != "standard":
             return ()
@@ -387,19 +387,19 @@ class Grid:
         return tuple(one for one in (fits[max(fits)] if fits else ()) if key_of(one) not in fixed)
 
     def may_differ(self, study: Study, block: Block) -> set[str]:
-        """The keys that a block's rows are named by, and what a search chose for their training."""
+        """The keys that a block's rows are named by, and the training keys that a search chose."""
         chosen = {key_of(one) for row in block.rows for one in self.tuned_of(study, block, row)}
         return {key for row in block.rows for key in row.switched} | {key for key in chosen if key.startswith("train.")}
 
     def check(self) -> None:
-        """InputError where rows of a block would not be comparable, before anything is run."""
+        """Raise InputError where rows of a block would not be comparable, before anything is run."""
         for study in self.studies:
             for block in study.blocks:
                 cells = [self.cell(study, block, row, self.seeds[0]) for row in block.rows]
                 check_settings([cell.experiment.plain() for cell in cells], self.may_differ(study, block))
 
     def done(self, study: Study, block: Block, results: Results) -> Iterator[tuple[Trial, Result]]:
-        """The finished runs of a block, under their rows' labels."""
+        """Yield the finished runs of a block, named by their rows' labels."""
         for row in block.rows:
             for seed in self.seeds:
                 cell = self.cell(study, block, row, seed)

@@ -1,4 +1,4 @@
-"""How a number of ours stands to the one that the paper prints."""
+"""Comparison of our numbers with those that the paper prints."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ RULE = (
 
 
 def verdict(ours: Estimate, printed: float, setting: Setting) -> str:
-    """`printed` is in percent."""
+    """Compare an estimate with the paper's value, which is in percent."""
     if setting != "paper's":
         return f"{setting} setting"
     difference = points_to_paper(ours, printed)
@@ -31,5 +31,5 @@ def verdict(ours: Estimate, printed: float, setting: Setting) -> str:
 
 
 def points_to_paper(ours: Estimate, printed: float) -> float:
-    """As exact as the paper prints: what is shown as 0.50 is 0.50."""
+    """Return our mean minus the paper's value in points, rounded to the paper's two decimals."""
     return round(100 * ours.mean - printed, 2)

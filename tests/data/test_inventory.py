@@ -37,5 +37,5 @@ def test_digits_need_no_fetching(tmp_path):
 
 
 def test_only_standard_sets_can_be_fetched(tmp_path):
-    with pytest.raises(InputError, match="These can: digits, mnist"):
+    with pytest.raises(InputError, match="Choose one of digits, mnist"):
         fetch("emnist", tmp_path)

@@ -75,7 +75,7 @@ def test_a_public_set_apart_leaves_the_clients_all_their_data(tmp_path: Path) ->
     assert (data.public_size, data.public_classes) == (30, tuple(range(10)))  # as many as its scarcest class has
     assert sorted(data.public_labels) == sorted(labels)
     assert federated(public={"dataset": name, "per-class": 2}).public_size == 20
-    with pytest.raises(InputError, match=r"public.per-class = 4: public.dataset has 3 images of class '0'; take 3 or"):
+    with pytest.raises(InputError, match=r"public.per-class = 4: public.dataset has 3 images of class '0'; use 3 or"):
         federated(public={"dataset": name, "per-class": 4})
 
 
@@ -108,7 +108,7 @@ def test_images_that_two_sets_have_in_common_are_told(tmp_path: Path) -> None:
     known = federated().dataset
     seen = saved(tmp_path / "seen.npz", x=known.train_images[:20], y=known.train_labels[:20])
     notes = federated(public={"dataset": seen}).notes
-    assert any("20 of the public images are among the training images too" in note for note in notes)
+    assert any("20 of the public images are also training images" in note for note in notes)
     fresh = saved(tmp_path / "fresh.npz", x=pictures(20), y=np.arange(20) % 10)
     assert federated(public={"dataset": fresh}).notes == ()
 
