@@ -32,7 +32,7 @@ class Paired:
 
     @property
     def within_noise(self) -> bool | None:
-        """Whether the interval contains 0; None without an interval."""
+        """True if the interval contains 0; None without an interval."""
         return None if self.half_width is None else abs(self.mean) <= self.half_width
 
     @property
