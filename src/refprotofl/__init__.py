@@ -1,7 +1,7 @@
 """Federated learning over thin links.
 
 from refprotofl import Experiment, ProgressCallback, run
-finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name": "mlp"}), watcher=ProgressCallback())
+finished = run(Experiment(dataset="digits", rounds=5, min_size=10, model={"name": "mlp"}), callback=ProgressCallback())
 print(finished.summary["accuracy"])
 """
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`run` brings torch, which takes seconds to import: only who asks for it waits."""
+    """Import public names on first use: `run` needs torch, which takes seconds to import."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -9,25 +9,29 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "refprotofl"
 
-CLEAN = (  # packages that are held to it; in the end all of them
-    "core",
-    "data",
-    "wire",
-    "records",
-    "experiment",
-    "models",
-    "evaluation",
-    "privacy",
-    "export",
-    "bench",
+OPENING = re.compile(r"(What|Who|Whose|Whether|Of|That|Where|How|As|With)\b")
+WORDS = re.compile(
+    r"\b(told|tells?|telling|whoever|thereof|beside|somebody|nobody|desk|seat|shelf|courier|stones|lessen\w*)\b"
 )
 
-OPENING = re.compile(r"(What|Who|Whose|Whether|Of|That|Where|How|As|With)\b")
-WORDS = re.compile(r"\b(told|tells?|telling|whoever|thereof|beside|somebody|desk|seat|courier|stones)\b")
+
+ALLOWED = (
+    ".tell()",
+    "self.told",
+    '"told"',
+    "Set beside the preset",
+    "without its stones",
+)  # the method of files; a state entry of FAST, whose name is in digests
 
 
 def sources() -> list[Path]:
-    return [path for name in CLEAN for path in sorted((PACKAGE / name).rglob("*.py"))]
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def allowed_removed(text: str) -> str:
+    for word in ALLOWED:
+        text = text.replace(word, "")
+    return text
 
 
 def name_of(path: Path) -> str:
@@ -48,5 +52,5 @@ def test_docstrings_begin_with_a_verb_or_a_noun(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sources(), ids=name_of)
 def test_words_of_the_private_idiom_do_not_occur(path: Path) -> None:
-    text = path.read_text(encoding="utf-8").replace(".tell()", "")  # the method of files
+    text = allowed_removed(path.read_text(encoding="utf-8"))
     assert [line.strip() for line in text.splitlines() if WORDS.search(line)] == []

@@ -234,7 +234,7 @@ def test_a_disk_without_room_is_found_with_advice_for_a_node(kit: Kit, monkeypat
     monkeypatch.setattr("refprotofl.deploy.doctor.shutil.disk_usage", lambda path: SimpleNamespace(free=5_000_000))
     disk = found(kit())["disk"]
     assert disk.fine is False
-    assert "; make room, or name another store" in disk.words
+    assert "; free space, or name another store" in disk.words
     assert "--resume" not in disk.words
 
 

@@ -1,6 +1,6 @@
 """The cost of portable numerics: CPU time of the same rounds with AVX2 kernels over that with the fastest ones.
 
-The kernels are chosen once per process, so every measurement is a process of its own. It reports the CPU time of the
+The kernels are chosen once per process, so every measurement is a separate process. It reports the CPU time of the
 rounds alone, without imports, data and models.
 """
 

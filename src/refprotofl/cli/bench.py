@@ -250,7 +250,7 @@ def bench_scale(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure time per round and memory for growing numbers of clients, each in a process of its own."""
+    """Measure time per round and memory for growing numbers of clients, each in a separate process."""
     from refprotofl.bench.scale import draw_scale, measure_scale, points
     from refprotofl.report.pictures.style import check_suffix
 

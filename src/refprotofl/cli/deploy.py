@@ -47,7 +47,7 @@ def _open(folder: Path) -> "tuple[Site, Operator]":
 
 
 def _go_quiet(site: "Site") -> None:
-    """Turn off Flower's telemetry and update checks in this process, and give it a folder of its own."""
+    """Turn off Flower's telemetry and update checks in this process, and give it its own folder."""
     from refprotofl.deploy.server_process import environment
 
     os.environ.update(environment(site))

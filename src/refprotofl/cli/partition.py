@@ -43,7 +43,7 @@ def partition(
     clients = federated.client_names or tuple(map(str, range(len(counts))))
     columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
     rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
-    kept = "of its own" if federated.own_public is not None else "held out"
+    kept = "separate" if federated.own_public is not None else "held out"
     show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
     made = federated.partition_notes
     if made.kind == "natural":

@@ -45,7 +45,7 @@ def for_csv(value: object) -> object:
 
 
 def for_markdown(text: object) -> str:
-    """Return text for a paragraph or a table cell, without markup of its own, HTML included."""
+    """Return text for a paragraph or a table cell, without markup, HTML included."""
     shown = _MARKDOWN.sub(r"\\\1", for_terminal(text))
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -29,7 +29,7 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
     """Load a data set by name, path, hub name or function.
 
     Standard sets are searched for in `data_dir`, $REFPROTOFL_DATA and the user's cache, then downloaded. The seed only
-    matters for a set without a test split of its own.
+    matters for a set without a test split.
     """
     path = locate(name, reading.seen_from)
     if path is not None and path.is_dir():

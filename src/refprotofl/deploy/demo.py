@@ -34,7 +34,7 @@ def demonstrate(nodes: int, connect: Callable[[Site], Operator], say: Say) -> st
     with tempfile.TemporaryDirectory(prefix="refprotofl-demo-") as name, ExitStack() as cleanup:
         folder = Path(name)
         settings = [f"clients={nodes}", f"rounds={ROUNDS}", "evaluate.every=1"]
-        say(f"1. Split scikit-learn's digits among {nodes} nodes, each with a file of its own.")
+        say(f"1. Split scikit-learn's digits among {nodes} nodes, each with its own file.")
         export_federation(load_federated(load_experiment(preset="quick", settings=settings)), folder / "shared")
         settings += [f"{one}.dataset={folder / 'shared' / one}.npz" for one in ("public", "test")]
         export_federation(load_federated(load_experiment(preset="quick", settings=settings)), folder / "data")

@@ -235,7 +235,7 @@ def read_profile(text: str) -> Link:
     links = read_links(text, "--profile")
     if links.own:
         raise InputError(
-            f"--profile {text}: a relay carries all connections over one link. To give clients links of their own, "
+            f"--profile {text}: a relay carries all connections over one link. To give each client its own link, "
             "start one relay for each."
         )
     return links.common

@@ -1,1 +1,1 @@
-"""Where clients run. Every engine gives them encoded bytes and takes encoded bytes back."""
+"""Engines: they run the clients. Every engine gives them encoded bytes and takes encoded bytes back."""

@@ -31,7 +31,7 @@ MEANINGS: dict[Code, str] = {
     "guard": "what the experiment promises did not happen in its training",
     "input": "it cannot work with this experiment",
     "data": "its data are missing or damaged",
-    "machine": "its machine has no room left on disk or in memory",
+    "machine": "its machine has no space left on disk or in memory",
     "late": "it did not answer in time",
     "absent": "its node cannot be reached",
     "failed": "its code failed",
@@ -77,14 +77,14 @@ class EngineInfo:
 
 
 class Engine(Protocol):
-    """Where clients are asked. It owns what they keep between rounds."""
+    """Runs clients and owns the state that they keep between rounds."""
 
     info: EngineInfo
 
     def map(self, requests: Iterable[Request], deadline: float | None) -> Iterator[Result]:
         """Yield the result of each request, in order.
 
-        - Lazy: the next requests are taken while there is room for them (`info.max_in_flight`).
+        - Lazy: at most `info.max_in_flight` requests are taken ahead of their results.
         - Results that come early wait, encoded, for those before them.
         - `deadline`: the seconds that a client has for its answer; None: no limit.
         - A client's state changes when its result is yielded. A request without a yielded result leaves no trace.

@@ -35,7 +35,7 @@ def origin_of(
 
 
 def _digest_all(experiment: Experiment, data_dir: Path | None, seen_from: Path | None) -> str | None:
-    """Return the digest of the data set, together with those of a public set and a test set of their own."""
+    """Return the digest of the data set, together with those of a separate public set and test set."""
     names = [experiment.dataset, *filter(None, (experiment.public.dataset, experiment.test.dataset))]
     digests = [digest_data(name, data_dir, seen_from) for name in names]
     known = [digest for digest in digests if digest is not None]

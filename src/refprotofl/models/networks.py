@@ -14,7 +14,7 @@ Norm = Literal["group", "batch-local", "none"]
 
 
 class LocalBatchNorm(nn.BatchNorm2d):
-    """Batch norm whose statistics never leave the client; one single value has no statistics of its own."""
+    """Batch norm whose statistics never leave the client; a single value has no statistics."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         if self.training and inputs.numel() == inputs.shape[1]:

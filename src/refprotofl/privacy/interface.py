@@ -30,7 +30,7 @@ def setting(unit: str) -> str:
 
 
 class Mechanism(ABC):
-    """The privacy mechanism of one experiment, without state of its own.
+    """The privacy mechanism of one experiment; it is stateless.
 
     Each mechanism declares everything that it allows or excludes. The default methods add nothing.
     """

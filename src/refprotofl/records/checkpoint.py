@@ -1,6 +1,6 @@
 """A checkpoint: the server's state, clients' records and a manifest. A round is committed once `manifest.json` has it.
 
-The checkpoints of the last rounds are kept, each with a manifest of its own.
+The checkpoints of the last rounds are kept, each with its own manifest.
 """
 
 import re
@@ -34,7 +34,7 @@ __all__ = ["Checkpoint", "Progress", "Records", "place_digests", "read_manifest"
 
 _STATES = re.compile(r"(server|observed)-\d+\.safetensors")
 
-Records = dict[int, dict[str, Any]]  # by client with a state of its own: the engine's record of where that is
+Records = dict[int, dict[str, Any]]  # by client with a private state: the engine's record of its location
 
 
 @dataclass

@@ -172,7 +172,7 @@ KEPT = re.compile(r"manifest-(0|[1-9]\d{0,8})\.json")
 
 
 def kept_rounds(folder: Path) -> list[int]:
-    """Return the rounds that have a manifest of their own, the newest first."""
+    """Return the rounds that have their own manifest, the newest first."""
     if not check_folder(folder):
         return []
     found = [KEPT.fullmatch(path.name) for path in folder.iterdir()]

@@ -91,7 +91,7 @@ def check_whole(folder: Path, manifest: dict[str, Any], check_client: CheckClien
 def go_back(run: RunFolder, chosen: Chosen) -> Rollback | None:
     """Make the chosen checkpoint the current one; return the rollback, if later rounds are left behind.
 
-    Later events are moved to a file of their own first, so that a crash at any time loses nothing.
+    Later events are moved to a separate file first, so that a crash at any time loses nothing.
     """
     manifest = chosen.manifest
     round = manifest["progress"]["round"]
@@ -123,7 +123,7 @@ def _later_events(run: RunFolder, manifest: dict[str, Any]) -> bytes:
 
 
 def _put_aside(folder: Path, later: bytes) -> str:
-    """Write the lines to a file of their own and return its name; after a crash it is the same file."""
+    """Write the lines to a separate file and return its name; after a crash it is the same file."""
     number = 1
     while check_file(folder / MOVED.format(number)):
         if read_file(folder / MOVED.format(number)) == later:

@@ -146,7 +146,7 @@ class Planner:
         return workers_for(self._clock.seconds(trial.experiment), self._workers)
 
     def _helpers(self, trials: Sequence[Trial]) -> int:
-        """Return how many processes help with short trials; long ones have worker processes of their own."""
+        """Return how many processes help with short trials; long ones have their own worker processes."""
         if self._workers != "auto" or any(self._workers_of(trial) != 1 for trial in trials):
             return 0
         return processes_for(trials, sum(self._clock.seconds(trial.experiment) for trial in trials))

@@ -1,4 +1,4 @@
-"""The ServerApp of Flower's simulation. Runs of a deployment have a process of their own (run_process.py)."""
+"""The ServerApp of Flower's simulation. Runs of a deployment have their own process (run_process.py)."""
 
 import time
 

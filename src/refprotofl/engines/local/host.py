@@ -36,7 +36,7 @@ class Task:
 
     @property
     def work(self) -> str:
-        """What it is called in messages."""
+        """The name of the task in messages."""
         return "writing its state" if self.request is None else self.request.verb
 
 

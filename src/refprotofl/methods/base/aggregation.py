@@ -32,7 +32,7 @@ class Upload:
 
 
 class Aggregator(ABC):
-    """From uploads to the update (P,) in float64; where nobody sent anything it is -0.0, which changes no value.
+    """From uploads to the update (P,) in float64; where no client sent anything it is -0.0, which changes no value.
 
     A new aggregator is a module in `methods/aggregators/` that defines one subclass; its name is the module's.
     """
@@ -45,7 +45,7 @@ class Aggregator(ABC):
 
     @classmethod
     def create(cls, experiment: "Experiment", normalise: Normalise) -> Self:
-        """Make the aggregator from the experiment's keys; `normalise`: who a coordinate is averaged over."""
+        """Make the aggregator from the experiment's keys; `normalise`: the divisor of a coordinate."""
         return cls(normalise)
 
     @abstractmethod

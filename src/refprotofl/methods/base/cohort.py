@@ -139,7 +139,7 @@ class Cohort:
 
     @property
     def clients(self) -> Sequence[int]:
-        """The clients that are still in the round, in id order."""
+        """The clients that remain in the round, in id order."""
         return tuple(self._clients)
 
     def sent(self, client: int) -> int:
@@ -213,7 +213,7 @@ class Cohort:
     def _requests(
         self, verb: str, message: Message | Callable[[int], Message], clients: Iterable[int], purpose: Purpose
     ) -> Iterator[Request]:
-        """Yield a phase's requests when the engine has room for them, each recorded as it is sent."""
+        """Yield a phase's requests as the engine takes them, each recorded as it is sent."""
         requests = _Requests(message, self._value_code)
         for client in clients:
             begin = time.perf_counter()

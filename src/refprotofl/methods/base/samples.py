@@ -36,7 +36,7 @@ class Samples:
         return Samples(self.images, self.labels.index_copy(0, self.rows, own_labels), self.rows)
 
     def joined(self, images: Tensor, labels: Tensor) -> "Samples":
-        """Return these samples and more, as a set of its own."""
+        """Return these samples and more, as a new set."""
         images = torch.cat([self.own_images, images.to(self.images.device)])
         labels = torch.cat([self.own_labels, labels])
         return Samples(images, labels, torch.arange(len(labels)))

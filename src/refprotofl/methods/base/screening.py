@@ -42,7 +42,7 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a client's answer is from the usual size, in the part in which it is farthest."""
+    """The largest ratio of a client's answer to the usual size, over the parts of the answer."""
 
     part: str
     ratio: float
@@ -176,7 +176,7 @@ class Held(Generic[Content]):
         except OSError as problem:
             raise MachineError(
                 f"The answers of a phase take more than memory is used for, and the temporary folder does not take "
-                f"them: {problem}. Set TMPDIR to a folder with more room."
+                f"them: {problem}. Set TMPDIR to a folder with more space."
             ) from None
 
     def _size_of(self, content: object) -> int:

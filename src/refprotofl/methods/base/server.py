@@ -108,14 +108,14 @@ class Server(ABC):
         self.changes = create_changes(context.feedback, clients, size)
 
     def create_downlink(self) -> Downlink:
-        """Return the way of the shared vector down to the clients, where the compressor has none of its own."""
+        """Return the way of the shared vector down to the clients, unless the compressor has its own."""
         return Downlink()
 
     @classmethod
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
         """Return the fields of each verb's messages; verbs without an entry are not checked.
 
-        A server that declares none may have fields of its own in the messages that all methods have.
+        A server that declares none may add fields to the messages that all methods have.
         """
         return {verb: replace(exchange, open=True) for verb, exchange in declare(scope).items()}
 

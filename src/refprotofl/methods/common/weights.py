@@ -1,4 +1,4 @@
-"""What all methods that average weights have in common: the shared vector down, its change up, the mean.
+"""The common part of all methods that average weights: the shared vector down, its change up, the mean.
 
 The compressor of [compress] encodes both directions, for every method alike.
 """

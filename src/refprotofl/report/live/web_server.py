@@ -268,7 +268,7 @@ ENDING = 2.0  # seconds for the process to end by itself
 
 
 class BackgroundServer:
-    """Serves a run folder from a low-priority process of its own, until it is closed or this process ends.
+    """Serves a run folder from a separate low-priority process, until it is closed or this process ends.
 
     It listens at once; viewers that connect before the process is up wait. The run does not.
     """

@@ -47,7 +47,7 @@ def prototype_figure(run_folder: Path, data: Path | None = None) -> tuple[Figure
 def _class_means(run_folder: Path, experiment: Experiment, data: Path | None) -> tuple[dict[int, Vectors], str]:
     """Return the mean test embedding of each class, (C, m), for some clients."""
     if references(experiment.plain()):
-        return {}, "The run uses code of its own, which is not imported: the anchors are drawn without clients."
+        return {}, "The run uses its own code, which is not imported: the anchors are drawn without clients."
     try:
         dataset = load_aggregated(run_folder, data).data.dataset
         rows = balanced_draw(dataset.test_labels, dataset.num_classes, IMAGES, stream(0, "page"))
@@ -69,11 +69,11 @@ def _figure(experiment: Experiment, anchors: Vectors, numbers: list[int], means:
     points = np.concatenate([anchors, *(one[numbers] for one in means.values())])
     flat, explained = project(points)
     names = [words(experiment.known_input.class_names[number])[:40] for number in numbers]
-    whose = ["anchor", *(f"client {words(experiment.client_name(client))[:24]}" for client in means)]
+    owners = ["anchor", *(f"client {words(experiment.client_name(client))[:24]}" for client in means)]
     rows: list[list[Cell]] = [
         [
             names[place % len(numbers)],
-            whose[place // len(numbers)],
+            owners[place // len(numbers)],
             "anchor" if place < len(numbers) else "client",
             round(float(x), 5),
             round(float(y), 5),

@@ -68,7 +68,7 @@ def class_figures(run: RunRecord) -> list[Figure]:
     ]
 
 
-MOST_BARS = 120  # clients that get a bar of their own
+MOST_BARS = 120  # clients that get their own bar
 MOST_DOTS = 2000
 MOST_BUBBLES = 3000  # clients by classes
 MOST_LISTED = 100

@@ -22,7 +22,7 @@ class Centralised(Method):
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
         return Releases(
-            sample="all samples are in one place, with no client of their own to bound them",
+            sample="all samples are in one place, and no client bounds them",
             client="all samples are in one place",
         )
 

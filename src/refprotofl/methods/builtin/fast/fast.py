@@ -55,7 +55,7 @@ class FASTServer(Server):
         self.shared = context.model.read(context.parts)  # (P,)
         self.counts = torch.zeros(clients, self.num_classes, dtype=torch.int64)
         self.quotas = torch.zeros_like(self.counts)  # of labels made by hand
-        self.told = torch.zeros(clients, len(labelling.COUNTS), dtype=torch.int64)
+        self.told = torch.zeros(clients, len(labelling.COUNTS), dtype=torch.int64)  # counts of labels, by client
         self.pool, self.pool_labels, self.pool_owners = torch.zeros(0, 0), torch.zeros(0).long(), torch.zeros(0).long()
 
     @classmethod
@@ -90,8 +90,8 @@ class FASTServer(Server):
                 self.take_seeds(client, *seeds)  # pass 1, steps a and b
             self.free_quotas(cohort, newcomers)
             request = {"pool": self.pool, "pool_labels": class_ids(self.pool_labels, self.num_classes)}
-        for client, told in self.ask_once(cohort, "label", request, newcomers, self.read_label_counts):
-            self.told[client] = told  # pass 1, step c, and pass 2
+        for client, counts in self.ask_once(cohort, "label", request, newcomers, self.read_label_counts):
+            self.told[client] = counts  # pass 1, step c, and pass 2
 
     def read_joined(self, client: int, answer: ValidatedMessage) -> ValidatedMessage:
         if self.options.knn == "pooled":
@@ -141,10 +141,10 @@ class FASTServer(Server):
         self.pool_owners = torch.cat([self.pool_owners[others], torch.full_like(labels, client)])
 
     def read_label_counts(self, client: int, answer: ValidatedMessage) -> Tensor:
-        told = torch.tensor([answer.whole(name) for name in labelling.COUNTS])
-        if bool((told > self.samples[client]).any()):
+        counts = torch.tensor([answer.whole(name) for name in labelling.COUNTS])
+        if bool((counts > self.samples[client]).any()):
             raise Refused(f"{', '.join(labelling.COUNTS)} are not whole numbers up to the client's samples")
-        return told
+        return counts
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}
@@ -153,8 +153,8 @@ class FASTServer(Server):
         return self.whole_model(self.shared)
 
     def facts(self) -> dict[str, float | int | str]:
-        told = self.told[self.told.any(dim=1)]
-        return {"embedder": self.options.embedder, **labelling.facts(told, self.options.seed_share)}
+        counts = self.told[self.told.any(dim=1)]
+        return {"embedder": self.options.embedder, **labelling.facts(counts, self.options.seed_share)}
 
 
 class FASTClient(Client):

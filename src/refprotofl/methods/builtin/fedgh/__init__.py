@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class Options(Table):
     server: Literal["paper", "official", "frozen"] = Field(
-        "paper", description="how the header is trained: as in the paper, in one sequential pass, or not at all"
+        "paper", description="training of the header: as in the paper, in one sequential pass, or none"
     )
     server_lr: Rate = Field(0.01, description="the server's learning rate, above 0")
     server_epochs: PositiveInt = Field(100, description="the server's passes over a round's prototypes, 1 or more")

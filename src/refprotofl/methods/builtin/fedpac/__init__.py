@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Options(Table):
-    align: Weight = Field(1.0, description="weight of the pull to the prototypes, 0 or more")
+    align: Weight = Field(1.0, description="weight of the alignment to the prototypes, 0 or more")
     head_epochs: PositiveInt = Field(1, description="passes that train the head alone, 1 or more")
     head_lr: Rate = Field(0.1, description="the head's learning rate, above 0")
 

@@ -92,7 +92,7 @@ class FedPCLClient(Client):
         return prototypes.write_means(learning.collect(self, self.training_samples(), unit=True))
 
     def load_frozen(self) -> None:
-        check_frozen(self.model)  # every client may have a backbone of its own
+        check_frozen(self.model)  # every client may have its own backbone
         self.load()
 
     def train(self, round: int, message: ValidatedMessage) -> Message:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Options(Table):
-    weight: Weight = Field(1.0, description="weight of the pull to the prototypes, 0 or more")
+    weight: Weight = Field(1.0, description="weight of the alignment to the prototypes, 0 or more")
     reduction: Literal["mse", "squared"] = Field(
         "mse", description="the squared distance averaged over the embedding, or summed over it"
     )

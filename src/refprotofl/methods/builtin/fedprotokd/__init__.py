@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Options(Table):
-    weight: Weight = Field(1.0, description="weight of the pull to the prototypes, 0 or more")
-    distil: Weight = Field(1.0, description="weight of the server's teaching, 0 or more")
-    temperature: Rate = Field(3.0, description="of the taught logits, above 0")
+    weight: Weight = Field(1.0, description="weight of the alignment to the prototypes, 0 or more")
+    distil: Weight = Field(1.0, description="weight of the distillation from the server, 0 or more")
+    temperature: Rate = Field(3.0, description="of the distilled logits, above 0")
     margin: Weight = Field(100.0, description="largest margin between prototypes, 0 or more")
     server_lr: Rate = Field(0.01, description="the server's learning rate, above 0")
     server_epochs: PositiveInt = Field(100, description="the server's passes over a round's prototypes, 1 or more")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Options(Table):
-    weight: Weight = Field(10.0, description="weight of the pull to the prototypes, 0 or more")
+    weight: Weight = Field(10.0, description="weight of the alignment to the prototypes, 0 or more")
     margin: Weight = Field(100.0, description="largest margin between prototypes, 0 or more")
     server_lr: Rate = Field(0.01, description="the server's learning rate, above 0")
     server_epochs: PositiveInt = Field(100, description="the server's passes over a round's prototypes, 1 or more")

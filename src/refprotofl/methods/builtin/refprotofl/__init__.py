@@ -28,23 +28,23 @@ class Options(Table):
     uplink_budget: Bytes | None = key(
         None, "most bytes a client sends in a round, such as '20 kB'", rival="keep", also=("budget",)
     )
-    align: Weight = key(1.0, "weight of the pull to the anchors, 0 or more", also=("lambda",))
+    align: Weight = key(1.0, "weight of the alignment to the anchors, 0 or more", also=("lambda",))
     erpa: Switch = Field(True, description="prototypes and anchors")
     apud: Switch = Field(True, description="sparse uploads")
-    select: Literal["top", "random", "probabilistic"] = Field("top", description="which parameters are sent")
-    selection_scope: Literal["global", "per-tensor"] = Field("global", description="what they are chosen over")
-    normalise: Literal["senders", "participants"] = Field("senders", description="whom a parameter is averaged over")
-    error_feedback: FeedbackName = Field("none", description="what becomes of the part of a change that is not sent")
+    select: Literal["top", "random", "probabilistic"] = Field("top", description="the parameters to send")
+    selection_scope: Literal["global", "per-tensor"] = Field("global", description="the scope of select")
+    normalise: Literal["senders", "participants"] = Field("senders", description="divisor of the average")
+    error_feedback: FeedbackName = Field("none", description="use of the part of a change that is not sent")
     warmup_rounds: Count = Field(0, description="rounds without alignment at the start, 0 or more")
     timing: Literal["pre-train", "post-train"] = Field("pre-train", description="when prototypes are made")
     downlink: Literal["dense", "sparse"] = Field("dense", description="the whole adapter, or what changed in it")
     value_type: Literal["float32", "float16", "bfloat16", "int8"] = Field("float32", description="of what is sent up")
     prototype_type: Literal["float32", "float16", "bfloat16"] = key(
-        "float32", "of prototypes and anchors, both ways", enters="changed"
+        "float32", "of prototypes and anchors, in both directions", enters="changed"
     )
-    retain: Switch = key(True, "whether a class that no client of a round can serve keeps its anchor", enters="changed")
+    retain: Switch = key(True, "whether a class that no client of a round serves keeps its anchor", enters="changed")
     min_count: PositiveInt = key(1, "least samples behind a client's own prototype, 1 or more", enters="changed")
-    backbone: Literal["private", "frozen"] = key("private", "trained by its client, or left as it is", enters="changed")
+    backbone: Literal["private", "frozen"] = key("private", "trained by its client, or not trained", enters="changed")
 
     @model_validator(mode="before")
     @classmethod

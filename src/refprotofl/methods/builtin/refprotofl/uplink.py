@@ -1,4 +1,4 @@
-"""How trained adapters go up: by Algorithm 1's masked update, or by the compressor of [compress] in its place."""
+"""The upload of trained adapters: Algorithm 1's masked update, or the compressor of [compress] in its place."""
 
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol

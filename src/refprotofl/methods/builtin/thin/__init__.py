@@ -20,45 +20,47 @@ FIXED_SCALES = {"levels": 4, "sparse": 2}  # that go with a code; the rotated on
 
 
 class Options(Table):
-    up_bits: Bits | None = key(1.0, "bits a weight that a client sends, above 0 and up to 8", rival="uplink-budget")
+    up_bits: Bits | None = key(1.0, "bits per weight up, above 0 and up to 8", rival="uplink-budget")
     last_up_bits: Bits | None = key(
         None,
-        "bits a weight that it sends in the last round, up to 8, if others; uplink-budget rules there too",
+        "bits per weight up in the last round, up to 8, if different; uplink-budget limits it too",
         enters="changed",
     )
-    down_bits: Bits | None = key(1.0, "bits a weight that it is sent, above 0 and up to 8", rival="downlink-budget")
+    down_bits: Bits | None = key(1.0, "bits per weight down, above 0 and up to 8", rival="downlink-budget")
     uplink_budget: Bytes | None = key(None, "most bytes of a client's upload, such as '20 kB'", rival="up-bits")
     downlink_budget: Bytes | None = key(None, "most bytes of a message to a client", rival="down-bits")
     code: Literal["levels", "rotated", "sparse"] = Field(
         "levels",
-        description="how a change becomes so many bytes: all its values in an entropy code, rotated and in levels of "
-        "fixed length, or its largest values alone",
+        description="code of the changes: an entropy code of all values, a rotation and levels of fixed length, or the "
+        "largest values only",
     )
-    feedback: Switch = Field(True, description="what a code leaves out is owed, and comes with the next one")
+    feedback: Switch = Field(True, description="error feedback for the part that a code leaves out")
     first_weights: Literal["seed", "sent"] = key(
-        "seed", "where clients have the initial weights from: the seed, or the server, in full", enters="changed"
+        "seed", "source of the initial weights: the seed, or the server, in full", enters="changed"
     )
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
     server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
     distil: Weight = key(
-        0.0, "weight of what clients' models say together of mixed public images, in those passes", enters="changed"
+        0.0,
+        "weight of distilling the clients' mean prediction on mixed public images, in those passes",
+        enters="changed",
     )
     balance: Switch = key(
-        False, "each client's answers are rid of its own mix of classes before they count", enters="changed"
+        False, "correct each client's predictions for its own class mix in the distillation", enters="changed"
     )
     drift: Literal["none", "proximal", "anchors"] = Field(
-        "none", description="what holds long local training: nothing, FedProx's pull, or the public set's class means"
+        "none", description="limit on client drift: none, FedProx's term, or alignment to the public set's class means"
     )
-    strength: Weight = Field(0.01, description="weight of that pull, 0 or more")
+    strength: Weight = Field(0.01, description="weight of that term, 0 or more")
     cooling: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="what the learning rate is multiplied by from round to round, above 0 and up to 1"
+        1.0, description="factor of the learning rate from round to round, above 0 and up to 1"
     )
-    tune_epochs: Count = Field(3, description="passes of each client for itself after the last round, 0 for none")
+    tune_epochs: Count = Field(3, description="fine-tuning passes of each client after the last round, 0 for none")
     tune_rate: Annotated[float, Field(gt=0, le=1)] = key(
-        1.0, "what the learning rate is multiplied by in those passes, above 0 and up to 1", enters="changed"
+        1.0, "factor of the learning rate in those passes, above 0 and up to 1", enters="changed"
     )
     tune_validation: Annotated[int, Field(ge=2)] = Field(
-        10, description="one of so many own samples chooses how far to go, 2 or more"
+        10, description="one in this many own samples is held out to choose the interpolation, 2 or more"
     )
 
     @model_validator(mode="before")
@@ -92,17 +94,17 @@ class Options(Table):
 
 
 class Thin(Method):
-    """the whole model in a bit a weight both ways, the public set trained on at the server"""
+    """the whole model in 1 bit per weight in each direction, the public set trained on at the server"""
 
     name = "thin"
     options = Options
     shared = ALL
     server = lazy("refprotofl.methods.builtin.thin.server:ThinServer")
     client = lazy("refprotofl.methods.builtin.thin.client:ThinClient")
-    depends_on_rounds = True  # the last one ends with a tuning of each client's own
+    depends_on_rounds = True  # the last one ends with fine-tuning at each client
     notes = (
-        "this project's own: no paper has it. The public set stays at the server unless public.train-on hands it "
-        "out; the first weights come from the seed, which both sides have",
+        "this project's own, not from a paper. The public set stays at the server unless public.train-on sends it "
+        "to clients; the first weights come from the seed, which both sides have",
     )
 
     @staticmethod

@@ -27,14 +27,14 @@ from refprotofl.methods.builtin.thin.quantisation import (
 from refprotofl.wire import Message, WireError, encode
 from refprotofl.wire.ledger import Counted
 
-MOST_BITS = 8.0  # a weight: what a budget buys at most, and what who missed much gets the whole model in
+MOST_BITS = 8.0  # per weight: the most that a budget buys, and the rate of the whole model after missed rounds
 
 
 @dataclass(frozen=True)
 class _Code:
     scales: Callable[[int], int]  # how many go with the code of a vector of this size
     least: Callable[[int], int]  # bytes of a code that says anything at all
-    encode: Callable[[Tensor, int, Draw], Coded]  # a vector, in so many bytes
+    encode: Callable[[Tensor, int, Draw], Coded]  # a vector, in this many bytes
     decode: Callable[[Coded, int, Draw, bool], Tensor]  # of this size; without bias, if the code can be read so
 
 

@@ -96,7 +96,7 @@ class Steps:
         self.holds[client] = 0
 
     def held_by(self, client: int) -> Tensor:
-        return self.shared  # to whom the whole model was sent, nearly
+        return self.shared  # nearly: what a client holds that was sent the whole model
 
 
 class Differences:

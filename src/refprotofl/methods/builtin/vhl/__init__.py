@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 class Options(Table):
     generator: Literal["gaussian", "conv"] = Field(
-        "gaussian", description="what makes the virtual images, enlarged noise or random decoders"
+        "gaussian", description="source of the virtual images: enlarged noise or random decoders"
     )
     per_class: Annotated[PositiveInt, at_most(10_000)] | None = Field(
         None, description="virtual images of each class, 1 or more; 200 up to 10 classes and 50 above unless given"
     )
     alpha: Weight = Field(1.0, description="weight of the virtual classification, 0 or more")
-    w_align: Weight = Field(1.0, description="weight of the pull of natural features to virtual ones, 0 or more")
+    w_align: Weight = Field(1.0, description="weight of the alignment of natural to virtual features, 0 or more")
     w_virtual: Weight = Field(0.1, description="weight of the contrast among virtual features, 0 or more")
     align_epochs: Count = Field(5, description="local epochs of a round with alignment and contrast, 0 or more")
 
