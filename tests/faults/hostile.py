@@ -54,6 +54,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg, full": {"method": "fedavg", "share": "full"},
     "fedavg, qsgd": {"method": "fedavg", "share": "adapter", "compress": {"name": "qsgd"}},
     "fedavg, qsgd 4": {"method": "fedavg", "share": "adapter", "compress": {"name": "qsgd", "bits": 4}},
+    "fedavg, eden": {
+        "method": "fedavg",
+        "share": "adapter",
+        "compress": {"name": "eden", "bits": 1, "downlink": "same"},
+    },
     "fedavg, stc": {"method": "fedavg", "share": "adapter", "compress": {"name": "stc"}},
     "fedavg, top-k": {"method": "fedavg", "share": "adapter", "compress": {"name": "top-k"}},
     "fedavg, ef21": {"method": "fedavg", "share": "adapter", "compress": {"name": "ef21"}},
