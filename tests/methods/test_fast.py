@@ -20,7 +20,7 @@ ADAPTER = 128 * 8 + 8 + 80 + 10
 def fast(simulated, over=None, engine=None, **table):
     named = {name.replace("_", "-"): value for name, value in table.items()}
     opened = {} if engine is None else {"engine": engine}
-    return simulated({"method": "fast", "fast": named, **(over or {})}, **opened)
+    return simulated({"method": "fast", "share": "adapter", "fast": named, **(over or {})}, **opened)
 
 
 def shared(done):
@@ -40,13 +40,15 @@ def true_labels(done):
 
 @pytest.mark.parametrize("knn", ["pooled", "per-client"])
 def test_with_every_label_asked_for_it_is_fedavg_to_the_last_bit(simulated, knn):
-    assert same_bits(shared(fast(simulated, knn=knn, query_share=1.0)), shared(simulated({"method": "fedavg"})))
+    assert same_bits(
+        shared(fast(simulated, knn=knn, query_share=1.0)), shared(simulated({"method": "fedavg", "share": "adapter"}))
+    )
 
 
 @pytest.mark.parametrize("knn", ["pooled", "per-client"])
 def test_weak_labels_are_what_is_trained_on_and_what_is_told_of_them_is_true(simulated, knn):
     done = fast(simulated, knn=knn, query_share=0.1)
-    assert not same_bits(shared(done), shared(simulated({"method": "fedavg"})))
+    assert not same_bits(shared(done), shared(simulated({"method": "fedavg", "share": "adapter"})))
     kept, true = labels_kept(done), true_labels(done)
     assert kept.keys() == true.keys()
     right = sum(int((kept[client] == true[client]).sum()) for client in true)
@@ -66,7 +68,7 @@ def test_facts_stand_in_every_evaluation_and_other_methods_have_none(simulated):
     done = fast(simulated, {"evaluate": {"every": 1, "test-limit": 20}})
     assert [event["facts"] for event in done.events("evaluation")] == [done.finished.summary["facts"]] * 3
     assert json.loads((done.folder / "summary.json").read_text())["facts"] == done.finished.summary["facts"]
-    assert simulated({"method": "fedavg"}).finished.summary["facts"] == {}
+    assert simulated({"method": "fedavg", "share": "adapter"}).finished.summary["facts"] == {}
 
 
 def test_pooled_neighbours_cost_the_seeds_once_up_and_the_pool_once_down(simulated):
