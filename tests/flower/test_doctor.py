@@ -183,7 +183,7 @@ def test_images_of_another_size_are_reported_and_nothing_is_lost(kit: Kit, undis
     np.savez(tmp_path / "large.npz", x=np.zeros((20, 9, 9), np.uint8), y=np.arange(20) % 10)
     findings = found(kit(data__path=str(tmp_path / "large.npz")), read_experiment(undisturbed))
     assert findings["data"].fine is False
-    assert "its images are 9 x 9 with 1 channel, but the experiment's are 8 x 8 with 1 channel" in findings["data"].words
+    assert "its images are 9 x 9 with 1 channel, but the experiment's are 8 x 8" in findings["data"].words
     assert findings["training"] == Finding("training", None, "not timed: correct the findings above first.")
 
 
@@ -230,7 +230,7 @@ def test_without_an_experiment_it_says_what_is_needed(kit: Kit) -> None:
     assert findings["training"] == Finding("training", None, f"not timed: {needed}")
 
 
-def test_a_disk_without_room_is_found_with_advice_for_a_node(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_found_with_advice_for_a_node(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refprotofl.deploy.doctor.shutil.disk_usage", lambda path: SimpleNamespace(free=5_000_000))
     disk = found(kit())["disk"]
     assert disk.fine is False
