@@ -276,3 +276,34 @@ class Own:
     sys.modules.pop("edited", None)
     assert [reused for _, reused in reported] == [False, True, False, True]
     assert reported[0][0] == reported[1][0] == reported[3][0] != reported[2][0]
+
+
+def test_a_margin_is_a_share_of_1_and_gives_each_row_a_verdict(refprotofl: Any, tmp_path: Path) -> None:
+    command = ("compare", "--methods", "local,lg-fedavg", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
+    plain = refprotofl(*command, "--json")
+    assert plain.code == 0, plain.err
+    assert [json.loads(plain.out)[1]["against"][key] for key in ("margin", "verdict")] == [None, None]
+    judged = json.loads(refprotofl(*command, "--json", "--margin", "0.9").out)
+    assert judged[1]["against"]["verdict"] == judged[1]["against"]["by_protocol"]["personal"]["verdict"] is not None
+    assert "margin of 90 points" in re.sub(r"\s+", " ", refprotofl(*command, "--margin", "0.9").out)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--margin", "1"), "--margin 1: expected a share of 1, such as 0.01 for one point of accuracy."),
+        (("--margin", "nan"), "--margin nan: expected a share of 1"),
+        (("--margin", "a point"), "--margin a point: expected a share of 1"),
+        (
+            ("--margin", "0.01", "--against", "none"),
+            "--margin 0.01: there is no difference to judge with --against none.",
+        ),
+    ],
+)
+def test_a_margin_that_cannot_be_is_refused(
+    refprotofl: Any, tmp_path: Path, options: tuple[str, ...], sentence: str
+) -> None:
+    outcome = refprotofl("compare", "--methods", "local,fedavg", "--out", tmp_path / "runs", *options, *TINY)
+    assert outcome.code == 2
+    assert sentence in re.sub(r"\s+", " ", outcome.err)
+    assert not (tmp_path / "runs").exists()
