@@ -334,7 +334,7 @@ def test_runs_that_are_not_comparable_are_refused_by_name(
     results = dict(run_all(grid, values))
     name = next(iter(results))
     results[name] = {**results[name], **facts}  # type: ignore[typeddict-item]
-    with pytest.raises(InputError, match=f"do not go into one table: they differ in {difference}"):
+    with pytest.raises(InputError, match=f"are not comparable: they differ in {difference}"):
         read_study(grid, study, results, last=3)
 
 
@@ -343,7 +343,7 @@ def test_runs_of_other_settings_are_refused_by_name(grid_of: GridOf, run_all: Ru
     grid = grid_of(study)
     results = run_all(grid, values)
     next(iter(results.values()))["summary"]["experiment"]["rounds"] = 7
-    with pytest.raises(InputError, match="do not go into one table: they differ in rounds"):
+    with pytest.raises(InputError, match="are not comparable: they differ in rounds"):
         read_study(grid, study, results, last=3)
 
 
