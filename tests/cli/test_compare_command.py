@@ -228,11 +228,11 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(
 def test_methods_are_listed_with_their_cost(refprotofl: Any) -> None:
     outcome = refprotofl("methods")
     assert outcome.code == 0
-    for told, shares, cost in (
+    for listed, shares, cost in (
         (outcome, "full", "P + 1 = 68,107"),  # the MLP of digits has 68,106 parameters, its adapter 17,802
         (refprotofl("methods", "--set", "share=adapter"), "adapter", "P + 1 = 17,803"),
     ):
-        lines = [line for line in told.out.splitlines() if "│ fednova " in line]
+        lines = [line for line in listed.out.splitlines() if "│ fednova " in line]
         assert any(f"│ {shares} " in line for line in lines)
         assert any(cost in line for line in lines)
     assert "fednova: with mu above 0" in outcome.out  # its note, under the table
