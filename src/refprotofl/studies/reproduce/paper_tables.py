@@ -272,7 +272,7 @@ def _about(grid: Grid, study: Study) -> dict[str, Any]:
 def _setting(reads: Sequence[Read]) -> list[str]:
     """Describe the settings that all runs share, and how they are scored."""
     protocol = reads[0].study.protocol
-    same = "; of methods that leave one model to all it is global" if protocol == "personal" else ""
+    same = "; for methods with one common model it equals global" if protocol == "personal" else ""
     said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
     rows = [row for read in reads for row in read.rows.values()]
     said += _other_globals(reads) if protocol == "personal" else models_note(rows)
@@ -296,7 +296,11 @@ def _other_globals(reads: Sequence[Read]) -> list[str]:
         for read in reads
         for label in with_two_models(list(read.rows.values()))
     ]
-    return [f"Their common model, global: {'; '.join(apart)}"] if apart else []
+    return (
+        [f"Different models: personal scores clients' own models; the common model has, by global: {'; '.join(apart)}"]
+        if apart
+        else []
+    )
 
 
 def _evaluations(read: Read) -> list[str]:
@@ -308,7 +312,7 @@ def _legend(reads: Sequence[Read]) -> list[str]:
     """Explain the marks next to the numbers."""
     said = [f"{_MARKED}, in each column"]
     if len(reads) > 1:
-        said.append("Average: over the columns, where none is missing, of the seeds that all of them have")
+        said.append("Average: over all columns, of the seeds that every column has; none if a column is missing")
     if not any(row.paper is not None for read in reads for row in read.block.rows):
         return said
     if reads[0].grid.setting == "paper's":
