@@ -61,7 +61,7 @@ def test_an_experiment_complains_in_the_words_of_the_command(values: dict[str, A
 
 @pytest.mark.parametrize("workers", [0, -1, "many", 1.5, True])
 def test_run_refuses_workers_that_are_none(workers: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected auto or a whole number of at least 1"):
+    with pytest.raises(InputError, match="allowed are auto or a whole number of at least 1"):
         run(Experiment(**TINY), out=tmp_path / "run", workers=workers)
     assert not (tmp_path / "run").exists()
 

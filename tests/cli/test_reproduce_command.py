@@ -121,7 +121,7 @@ def test_without_runs_what_is_missing_is_named(refprotofl: Any, grid: Path, noth
     text = (grid / "tables/accuracy-standard.md").read_text()
     assert "| FedProto | missing |" in text
     assert "(2 of 3 seeds)" in text
-    assert "Missing so far: FedAvg on digits, alpha 0.5 (2 of 3 seeds); FedProto on digits" in text
+    assert "Missing runs: FedAvg on digits, alpha 0.5 (2 of 3 seeds); FedProto on digits" in text
     rows = {row["method"]: row for row in json.loads((grid / "tables/accuracy-standard.json").read_text())["rows"]}
     assert (rows["FedProto"]["seeds"], rows["FedProto"]["missing_seeds"]) == (0, 3)
 

@@ -59,7 +59,7 @@ from refprotofl.engines.local.workers import WorkerProcesses
 
 if __name__ == "__main__":
     engine = WorkerProcesses(echoing_host.build, [b""], [1])
-    engine._hear(0)
+    engine._handle_message(0)
     outcomes = engine.run([Task(0, 1, Location(), Request(0, "sleep", 1))], None, None)
     threading.Thread(target=next, args=(outcomes,), daemon=True).start()
     print(engine._processes[0].pid, flush=True)
@@ -95,7 +95,7 @@ def within(seconds: float, work: Callable[[], object]) -> None:
 
 def wait_until_ready(engine: WorkerProcesses) -> None:
     while engine._starting:
-        engine._hear(min(engine._starting))
+        engine._handle_message(min(engine._starting))
 
 
 @pytest.fixture(scope="module")

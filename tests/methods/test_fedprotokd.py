@@ -25,13 +25,13 @@ def test_an_image_near_its_prototype_counts_more_and_the_mean_is_one() -> None:
     assert fedprotokd.importance(anchors, torch.tensor([0, 1]), anchors).tolist() == [1.0, 1.0]
 
 
-def test_the_taught_loss_is_a_weighted_divergence_and_zero_for_a_perfect_student() -> None:
+def test_the_distillation_loss_is_a_weighted_divergence_and_zero_for_a_perfect_student() -> None:
     teacher, student = torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.zeros(2, 2)
     p = 1 / (1 + math.exp(-1))  # at temperature 2
     divergence = p * math.log(2 * p) + (1 - p) * math.log(2 * (1 - p))
-    found = fedprotokd.taught_loss(student, teacher, torch.tensor([3.0, 1.0]), 2.0)
+    found = fedprotokd.distillation_loss(student, teacher, torch.tensor([3.0, 1.0]), 2.0)
     assert found.item() == pytest.approx(4 * 3 * divergence / 2, rel=1e-5)
-    assert fedprotokd.taught_loss(teacher, teacher, torch.ones(2), 2.0).item() == pytest.approx(0, abs=1e-7)
+    assert fedprotokd.distillation_loss(teacher, teacher, torch.ones(2), 2.0).item() == pytest.approx(0, abs=1e-7)
 
 
 def test_up_go_logits_and_embeddings_of_every_public_image(simulated: Any) -> None:
@@ -60,6 +60,6 @@ def test_without_public_images_it_is_refused(simulate: Any) -> None:
 
 
 def test_teaching_that_does_nothing_stops_the_run(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedprotokd, "taught_loss", lambda logits, *_: 0.0 * logits.sum())
+    monkeypatch.setattr(fedprotokd, "distillation_loss", lambda logits, *_: 0.0 * logits.sum())
     with pytest.raises(RunError, match=r"fedprotokd\.distil = 1\.0"):
         simulate({"method": "fedprotokd"})

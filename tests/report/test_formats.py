@@ -87,18 +87,38 @@ def test_json_has_the_difference_to_the_baseline() -> None:
     assert found["p_holm"] == pytest.approx(3 * found["p"])
     assert found["by_protocol"]["personal"] == {name: found[name] for name in found["by_protocol"]["personal"]}
     own = {"mean": 0.25, "half_width": 0.0, "p": 0.0, "p_holm": 0.0, "seeds": 3, "within_noise": False}
-    assert found["by_protocol"]["own"] == own
+    assert found["by_protocol"]["own"] == {**own, "verdict": None}
+    assert found["margin"] is None
     assert level["against"]["within_noise"] is True
     assert list(level["against"]["by_protocol"]) == ["personal"]
 
 
 def test_json_claims_nothing_with_one_seed_and_nothing_without_a_common_protocol() -> None:
     _, one, other = json.loads(FORMATS["json"](against([row("a", 0.5), row("b", 0.75), LOCAL], "a"), "title"))
-    nothing = {"half_width": None, "p": None, "p_holm": None, "within_noise": None}
-    head = {"baseline": "a", "protocol": "personal"}
+    nothing = {"half_width": None, "p": None, "p_holm": None, "within_noise": None, "verdict": None}
+    head = {"baseline": "a", "protocol": "personal", "margin": None}
     single = {"mean": 0.25, "seeds": 1, **nothing}
     assert one["against"] == {**head, **single, "by_protocol": {"personal": single}}
     assert other["against"] == {**head, "mean": None, "seeds": 0, **nothing, "by_protocol": {}}
+
+
+def test_a_margin_gives_every_difference_a_verdict() -> None:
+    """Against base: +5 ± 2.48, +0 ± 2.48 and +4.9 ± 4.1 points; a margin of 2 leaves the second undecided."""
+
+    def verdicts(margin: float) -> list[str | None]:
+        rows = json.loads(FORMATS["json"](against(TABLE, "base", margin), "title"))
+        assert {row["against"]["margin"] for row in rows[1:]} == {margin}
+        return [row["against"]["verdict"] for row in rows[1:]]
+
+    assert verdicts(0.03) == ["better", "not worse by more than the margin", "better"]
+    assert verdicts(0.02) == ["better", "undecided", "better"]
+    rows = against(TABLE, "best", 0.03)
+    headings, (base, *_) = accuracies(rows)
+    assert dict(zip(headings, base, strict=True))["verdict"] == "worse"
+    assert any(line.startswith("Verdict, by the 95 % interval and a margin of 3 points") for line in legend(rows))
+    (line, *_) = csv.DictReader(io.StringIO(FORMATS["csv"](rows, "title")))
+    assert (line["personal_verdict"], line["margin"]) == ("worse", "0.03")
+    assert "verdict" not in accuracies(TABLE)[0]
 
 
 def test_csv_has_plain_numbers_and_no_formulas() -> None:
@@ -174,9 +194,10 @@ def test_the_headline_is_global_where_all_have_it() -> None:
     rows = [row(name, 0.5, **{"global": {0: 0.75}, "own": {0: 0.25}}) for name in ("a", "b")]
     rows = [replace(one, worst={"own": 0.125, "personal": 0.5}, client_spread={"own": 0.1}) for one in rows]
     headings, (first, _) = accuracies(rows)
-    assert headings == ["shares", "global", "worst client", "spread", "personal", "own"]
-    assert first == ["adapter", "75.00 %", "12.50 %", "10.00", "50.00 %", "25.00 %"]
+    assert headings == ["shares", "global", "personal", "own", "worst client", "spread"]
+    assert first == ["adapter", "75.00 %", "50.00 %", "25.00 %", "12.50 %", "10.00"]
     assert legend(rows)[0] == "headline: global, the one aggregated model, on the whole test set"
+    assert legend(rows)[1].endswith("which differs from it in every row that has global")
     assert "lowest own" in legend(rows)[-1]
     assert accuracies([*rows, row("c", 0.5)])[0][:2] == ["shares", "personal"]
 

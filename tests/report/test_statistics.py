@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-from refprotofl.report.statistics import Paired, estimate, holm, paired, spread, standings
+from refprotofl.report.statistics import Paired, Verdict, estimate, holm, paired, spread, standings, verdict
 
 # Accuracies of a test set with 10,000 images.
 shares = st.integers(0, 10_000).map(lambda right: right / 10_000)
@@ -117,3 +117,57 @@ def test_the_spread_over_clients_by_hand() -> None:
     assert found.worst == 0.5
     assert found.deviation == pytest.approx(math.sqrt(0.08 / 3))
     assert spread([None, None]) is None
+
+
+HALF = 4.302652729911275 / math.sqrt(3)  # of three differences whose standard deviation is 1: t(0.975, 2) / sqrt 3
+
+
+@pytest.mark.parametrize(
+    ("mean", "margin", "said"),
+    [
+        (2.5, 1.0, "better"),  # from 0.016
+        (2.48, 1.0, "not worse by more than the margin"),  # from -0.004
+        (1.5, 1.0, "not worse by more than the margin"),  # from -0.984
+        (1.48, 1.0, "undecided"),  # from -1.004 to 3.96
+        (-2.48, 1.0, "undecided"),  # to 0.004
+        (-2.5, 1.0, "worse"),  # to -0.016
+        (-2.5, 5.0, "not worse by more than the margin"),  # from -4.98 to -0.016
+        (1.5, 0.0, "undecided"),
+    ],
+)
+def test_verdicts_by_hand(mean: float, margin: float, said: Verdict) -> None:
+    """Three differences of mean minus 1, mean, mean plus 1: the interval is the mean plus or minus 2.4841."""
+    found = paired({0: mean - 1, 1: mean, 2: mean + 1}, {0: 0.0, 1: 0.0, 2: 0.0})
+    assert found is not None
+    assert found.half_width == pytest.approx(HALF)
+    assert verdict(found, margin) == said
+
+
+def test_one_seed_decides_nothing() -> None:
+    assert verdict(Paired(0.25, None, None, 1), 0.01) == "undecided"
+
+
+RANK = {"worse": 0, "undecided": 0, "not worse by more than the margin": 1, "better": 2}
+
+
+@given(st.dictionaries(seeds, shares, min_size=2), st.data(), st.floats(0, 0.2), st.floats(0, 0.2))
+def test_exactly_one_verdict_holds_and_a_wider_margin_never_lowers_it(
+    ours: dict[int, float], data: st.DataObject, margin: float, more: float
+) -> None:
+    theirs = {seed: data.draw(shares) for seed in ours}
+    there, back = paired(ours, theirs), paired(theirs, ours)
+    assert there is not None
+    assert back is not None
+    assert there.half_width is not None
+    lower, upper = there.mean - there.half_width, there.mean + there.half_width
+    holds = {
+        "better": lower > 0,
+        "not worse by more than the margin": -margin < lower <= 0,
+        "worse": lower <= -margin and upper < 0 and lower <= 0,
+        "undecided": lower <= -margin and upper >= 0 and lower <= 0,
+    }
+    assert [one for one, held in holds.items() if held] == [verdict(there, margin)]
+    if verdict(there, margin) in ("better", "worse"):
+        assert there.within_noise is False
+    assert (verdict(there, margin) == "better") == (verdict(back, 0.0) == "worse")
+    assert RANK[verdict(there, margin + more)] >= RANK[verdict(there, margin)]

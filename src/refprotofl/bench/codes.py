@@ -110,7 +110,7 @@ def timed_result(work: Callable[[], _Result], repeats: int) -> tuple[_Result, fl
 MASK_SHARES = (0.01, 0.1, 0.3)
 
 
-class MaskWatcher(Callback):
+class MaskRecorder(Callback):
     """Keeps the newest mask of every client."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ def masks_of_run(experiment: Experiment, data: Path | None, rounds: int) -> dict
     for share in MASK_SHARES:
         table = experiment.refprotofl.model_copy(update={"keep": share, "uplink_budget": None})
         changed = {"rounds": rounds, "refprotofl": table}
-        callback = MaskWatcher()
+        callback = MaskRecorder()
         with tempfile.TemporaryDirectory() as folder:
             run(experiment.model_copy(update=changed), out=Path(folder) / "run", data=data, callback=callback)
         for client in sorted(callback.masks)[:3]:
@@ -151,7 +151,7 @@ class CodedValues:
     decode_ms: float
 
 
-class ValueWatcher(Callback):
+class ValueRecorder(Callback):
     """Keeps the newest values of each field that the first client sends up in training."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ VALUE_VARIANTS: Mapping[str, Sequence[str]] = {
 
 def values_of_run(experiment: Experiment, data: Path | None) -> dict[str, Tensor]:
     """Return the values that the first client sends in the last round, by field."""
-    callback = ValueWatcher()
+    callback = ValueRecorder()
     with tempfile.TemporaryDirectory() as folder:
         run(experiment, out=Path(folder) / "run", data=data, callback=callback)
     return callback.values
@@ -202,7 +202,7 @@ BITS = (0.25, 0.5, 1.0, 2.0)
 CLIENTS = 3
 
 
-class ChangeWatcher(Callback):
+class ChangeRecorder(Callback):
     """Keeps the changes of the first clients' weights, by client and round."""
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ class ChangeWatcher(Callback):
 
 def changes_of_run(experiment: Experiment, data: Path | None) -> list[list[Tensor]]:
     """Return the changes of the whole model in each round, by client of FedAvg."""
-    callback = ChangeWatcher()
+    callback = ChangeRecorder()
     with tempfile.TemporaryDirectory() as folder:
         run(experiment, out=Path(folder) / "run", data=data, callback=callback)
     return [changes for changes in callback.changes.values() if changes]

@@ -22,7 +22,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
 from refprotofl.cli.report import report_finished
-from refprotofl.cli.study import Format, Methods, Seeds, StudyFolder, planning, read_base
+from refprotofl.cli.study import Format, Margin, Methods, Seeds, StudyFolder, planning, read_base, read_margin
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted
 
@@ -57,6 +57,7 @@ def compare(
     settings: Settings = None,
     seeds: Seeds = "0,1,2",
     against: Against = None,
+    margin: Margin = None,
     last: Last = 3,
     out_dir: StudyFolder = Path("runs/compare"),
     data: DataDir = None,
@@ -81,6 +82,7 @@ def compare(
             baseline=study.read_baseline(against, rows),
             last=last,
             runs=out_dir,
+            margin=read_margin(margin),
         )
         study.check(request)
     with planning(out_dir, data, count) as planner:
@@ -118,7 +120,7 @@ def _print(rows: "list[OverSeeds]", title: str, table_format: Format, out_dir: P
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
     from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
 
-    names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16}
+    names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16, "verdict": 12}
     for shown, (headings, lines) in (
         (title, accuracies(rows)),
         ("Metrics", metric_values(rows)),

@@ -21,7 +21,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import notes, say, warn
 from refprotofl.cli.report import report_finished
-from refprotofl.cli.study import Seeds, StudyFolder, planning, show_table, warn_failed
+from refprotofl.cli.study import Margin, Seeds, StudyFolder, planning, read_margin, show_table, warn_failed
 from refprotofl.core.errors import RunError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted, duration
@@ -124,6 +124,7 @@ def reproduce(
     tuned: Tuned = None,
     settings: Settings = None,
     against: Against = "",
+    margin: Margin = None,
     protocol: Protocol = "",
     last: Last = 3,
     out_dir: StudyFolder = Path("runs/reproduce"),
@@ -156,6 +157,7 @@ def reproduce(
             out=out_dir,
             against=against.strip(),
             protocol=protocol.strip(),
+            margin=read_margin(margin),
         )
         count, grids = read_workers(workers), asked.grids()
         kept = KeptResults(out_dir / CELLS, tuple(file for folder in results or () for file in find_cells(folder)))

@@ -10,6 +10,7 @@ import typer
 
 from refprotofl.cli.app import INTERRUPTED, read_path, with_device
 from refprotofl.cli.output import Column, complain, emit, explain, notes, show, warn
+from refprotofl.core.errors import InputError
 from refprotofl.core.escaping import for_terminal
 from refprotofl.core.units import counted
 
@@ -39,6 +40,14 @@ Methods = Annotated[
     ),
 ]
 Seeds = Annotated[str, typer.Option(help="Comma-separated seeds.")]
+Margin = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Non-inferiority margin as a share of 1, such as 0.01 for a point: each row's difference gets a verdict.",
+        show_default=False,
+    ),
+]
 SearchSeeds = Annotated[str, typer.Option(help="Comma-separated seeds; report results with other seeds.")]
 Protocol = Annotated[str, typer.Option(help="The accuracy to maximise.")]
 StudyFolder = Annotated[
@@ -56,6 +65,16 @@ def read_base(file: Path | None, preset: str | None, settings: list[str] | None,
     from refprotofl.studies.trials import Base
 
     return Base(file, preset, tuple(with_device(settings or [], device)))
+
+
+def read_margin(text: str | None) -> float | None:
+    try:
+        margin = None if text is None else float(text)
+    except ValueError:
+        margin = -1.0
+    if margin is not None and not 0 <= margin < 1:
+        raise InputError(f"--margin {text}: expected a share of 1, such as 0.01 for one point of accuracy.")
+    return margin
 
 
 @contextmanager

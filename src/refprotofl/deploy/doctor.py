@@ -58,7 +58,7 @@ def reach(kit: Path, name: str, address: tuple[str, int], sign: Sign, admission_
     try:
         line = _connected(authority if secure else None, host, port)
     except ssl.SSLCertVerificationError as problem:
-        yield Finding("server", False, _distrust(host, port, problem))
+        yield Finding("server", False, _describe_untrusted(host, port, problem))
         return
     except (OSError, ValueError) as problem:
         yield Finding("server", False, f"{host}:{port} cannot be reached ({problem}). Is the server running?")
@@ -70,7 +70,7 @@ def reach(kit: Path, name: str, address: tuple[str, int], sign: Sign, admission_
         yield _admission(_line(authority, host, port), kit, name, sign, admission_path)
 
 
-def _distrust(host: str, port: int, problem: ssl.SSLCertVerificationError) -> str:
+def _describe_untrusted(host: str, port: int, problem: ssl.SSLCertVerificationError) -> str:
     if "expired" in problem.verify_message:
         return f"The certificate of {host}:{port} has expired: the operator makes a new site and new kits."
     return (

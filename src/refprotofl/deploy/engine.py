@@ -113,8 +113,8 @@ class DeploymentEngine:
         deadline = self._patience(client, deadline)
         while asked.result is None:
             self._send(deadline)
-            heard = self._hear(asked)
-            if asked.result is None and not heard:
+            received = self._receive(asked)
+            if asked.result is None and not received:
                 self._give_up_on(asked, deadline)
             if asked.result is None:
                 self._wait()
@@ -209,7 +209,7 @@ class DeploymentEngine:
             if asked.unknown >= TRIES:
                 asked.result = Result(code="absent")
 
-    def _hear(self, awaited: _Asked) -> bool:
+    def _receive(self, awaited: _Asked) -> bool:
         """Fetch replies, first to the request that is awaited; return whether there were any."""
         next_ones = (awaited, *islice(self._asked, AHEAD))
         under_way = {one: asked for asked in next_ones for one in asked.messages if asked.result is None}

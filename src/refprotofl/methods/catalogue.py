@@ -55,11 +55,11 @@ def _own(name: str) -> Method:
     method: Method = source(name)
     _check_code(where, method)
     _check_options(where, method.options)
-    lender = _lender(method)
-    if lender is not None:
+    related = _related_method(method)
+    if related is not None:
         for fact in ("feedback", "depends_on_rounds"):
             if getattr(source, fact) is getattr(Method, fact):
-                setattr(method, fact, getattr(lender, fact))
+                setattr(method, fact, getattr(related, fact))
     return method
 
 
@@ -104,7 +104,7 @@ def _check_options(where: str, options: object) -> None:
         )
 
 
-def _lender(method: Method) -> Method | None:
+def _related_method(method: Method) -> Method | None:
     """Return the built-in method whose server or client a user's own uses, and with it that method's options."""
     read = method.read_table
     if read is None or (method.table is not None and issubclass(method.table, read)):
@@ -118,7 +118,7 @@ def options_of(experiment: "Experiment") -> Any:
     A user's own method takes them from [own]; with the server or client of a built-in one, from that one's table.
     """
     method = find_method(experiment.method)
-    owner = method if method.name in METHODS else _lender(method)
+    owner = method if method.name in METHODS else _related_method(method)
     if owner is not None:
         return getattr(experiment, owner.name.replace("-", "_")) if owner.table else {}
     return experiment.own if method.table is None else _read_own(method.table, experiment.own)

@@ -86,9 +86,9 @@ def epsilon_cell(spent: Spent) -> str:
 
 def epsilon_meaning(spent: Spent) -> str:
     """Return the meaning of an epsilon of this kind: its unit, delta and relation."""
-    whose = " of the client with the largest" if spent["unit"] == "sample" else ""
+    owner = " of the client with the largest" if spent["unit"] == "sample" else ""
     relation = spent["relation"]
-    return f"by {spent['unit']}{whose}, at delta {spent['delta']:g}, {relation} ({EXCHANGED[relation]})"
+    return f"by {spent['unit']}{owner}, at delta {spent['delta']:g}, {relation} ({EXCHANGED[relation]})"
 
 
 def epsilon_sentence(spent: Spent) -> str:

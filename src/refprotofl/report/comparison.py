@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from statistics import fmean
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.summary import Summary
 from refprotofl.report.costs import words
-from refprotofl.report.statistics import Estimate, Paired, Spread, estimate, holm, paired, spread
+from refprotofl.report.statistics import Estimate, Paired, Spread, Verdict, estimate, holm, paired, spread, verdict
 from refprotofl.studies.results import Point, Result
 from refprotofl.studies.trials import Trial
 
@@ -27,7 +28,9 @@ class Difference:
     """The paired difference of a row to the baseline."""
 
     paired: Paired
-    p_holm: float | None  # corrected for the number of rows compared with the baseline
+    p_holm: float | None  # corrected for the number of differences in the same family
+    verdict: Verdict | None = None  # None without a margin
+    baseline_verdict: Verdict | None = None  # the verdict of the opposite difference
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Against:
 
     baseline: str
     differences: dict[str, Difference]  # by protocol that both have, with a seed in common
+    margin: float | None = None  # of non-inferiority, as a share of 1
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,11 @@ def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[Ove
     return [_over_seeds(name, runs, evaluations) for name, runs in by_name.items()]
 
 
-def against(rows: Sequence[OverSeeds], baseline: str) -> list[OverSeeds]:
-    """Return the rows with their paired differences to the baseline; p-values are corrected by protocol."""
+def against(rows: Sequence[OverSeeds], baseline: str, margin: float | None = None) -> list[OverSeeds]:
+    """Return the rows with their paired differences to the baseline; p-values are corrected by protocol.
+
+    With a margin each difference has a verdict, too.
+    """
     base = {row.name: row for row in rows}[baseline]
     others = [row for row in rows if row is not base]
     found: dict[str, dict[str, Difference]] = {row.name: {} for row in others}
@@ -82,13 +89,52 @@ def against(rows: Sequence[OverSeeds], baseline: str) -> list[OverSeeds]:
         pairs = {row.name: paired(row.values.get(protocol, {}), base.values[protocol]) for row in others}
         known = {name: pair for name, pair in pairs.items() if pair is not None}
         for (name, pair), p_holm in zip(known.items(), holm([pair.p for pair in known.values()]), strict=True):
-            found[name][protocol] = Difference(pair, p_holm)
-    return [replace(row, against=None if row is base else Against(baseline, found[row.name])) for row in rows]
+            found[name][protocol] = _difference(pair, p_holm, margin)
+    return [replace(row, against=None if row is base else Against(baseline, found[row.name], margin)) for row in rows]
+
+
+def all_pairs(
+    rows: Sequence[OverSeeds], protocol: str, margin: float | None = None
+) -> dict[tuple[str, str], Difference]:
+    """Return the difference of each row to each other, by their names, where the two have a seed in common.
+
+    Both directions of a pair share one p-value, corrected for the number of unordered pairs.
+    """
+    values = {row.name: row.values.get(protocol, {}) for row in rows}
+    pairs = {(one, other): paired(values[one], values[other]) for one, other in combinations(values, 2)}
+    known = {names: pair for names, pair in pairs.items() if pair is not None}
+    found = {}
+    for ((one, other), pair), p_holm in zip(known.items(), holm([pair.p for pair in known.values()]), strict=True):
+        found[one, other] = _difference(pair, p_holm, margin)
+        found[other, one] = _difference(pair.opposite, p_holm, margin)
+    return found
+
+
+def _difference(pair: Paired, p_holm: float | None, margin: float | None) -> Difference:
+    if margin is None:
+        return Difference(pair, p_holm)
+    return Difference(pair, p_holm, verdict(pair, margin), verdict(pair.opposite, margin))
 
 
 def headline(rows: Sequence[OverSeeds]) -> str:
     """Return the protocol that the table leads with: `global` if all rows have it."""
     return "global" if all("global" in row.accuracy for row in rows) else "personal"
+
+
+def shared_protocols(rows: Sequence[OverSeeds]) -> list[str]:
+    """Return the protocols that all rows have, in the order in which they are declared."""
+    return [protocol for protocol in PROTOCOLS if all(protocol in row.accuracy for row in rows)]
+
+
+def with_two_models(rows: Sequence[OverSeeds]) -> list[str]:
+    """Return the names of rows whose clients end with models that differ from the aggregated one."""
+    return [row.name for row in rows if scores_differ(row, "global", "personal")]
+
+
+def scores_differ(row: OverSeeds, one: str, other: str) -> bool:
+    """Return whether a row has both protocols and their means differ by more than a rounding error."""
+    found, known = row.accuracy.get(one), row.accuracy.get(other)
+    return found is not None and known is not None and not math.isclose(found.mean, known.mean, rel_tol=1e-9)
 
 
 def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -> OverSeeds:

@@ -8,7 +8,7 @@ from refprotofl.core.units import counted, percent, size
 from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning
-from refprotofl.report.comparison import Difference, OverSeeds, headline
+from refprotofl.report.comparison import Difference, OverSeeds, headline, shared_protocols, with_two_models
 from refprotofl.report.statistics import Estimate, Standing, standings
 from refprotofl.report.tables import Entry, Table, csv_of
 from refprotofl.report.tables import as_latex as table_as_latex
@@ -57,6 +57,7 @@ def _against(row: OverSeeds, headline: str) -> dict[str, Any] | None:
     return {
         "baseline": row.against.baseline,
         "protocol": headline,
+        "margin": row.against.margin,
         **_difference(found.get(headline)),
         "by_protocol": {name: _difference(one) for name, one in found.items()},
     }
@@ -64,7 +65,8 @@ def _against(row: OverSeeds, headline: str) -> dict[str, Any] | None:
 
 def _difference(found: Difference | None) -> dict[str, Any]:
     if found is None:
-        return {"mean": None, "half_width": None, "p": None, "p_holm": None, "seeds": 0, "within_noise": None}
+        unknown = dict.fromkeys(("mean", "half_width", "p", "p_holm"))
+        return {**unknown, "seeds": 0, "within_noise": None, "verdict": None}
     pair = found.paired
     return {
         "mean": pair.mean,
@@ -73,6 +75,7 @@ def _difference(found: Difference | None) -> dict[str, Any]:
         "p_holm": found.p_holm,
         "seeds": pair.count,
         "within_noise": pair.within_noise,
+        "verdict": found.verdict,
     }
 
 
@@ -84,6 +87,7 @@ def flat(row: OverSeeds, protocols: Sequence[str]) -> dict[str, object]:
         others = {name: row.metrics.get(protocol, {}).get(name) for name in METRICS if name != "accuracy"}
         line |= {f"{protocol}_{name}": found and found.mean for name, found in others.items()}
     line |= {"baseline": row.against.baseline if row.against else None, "last_evaluations": row.evaluations}
+    line |= {"margin": row.against.margin if row.against else None}
     line |= {f"{key}_bytes": sent for key, sent in row.bytes.items()}
     line |= {"epsilon": row.privacy and row.privacy["epsilon"], "privacy_unit": row.privacy and row.privacy["unit"]}
     return {**line, "local_epochs": row.local_epochs, "steps": row.steps, "seconds": row.seconds}
@@ -99,6 +103,7 @@ def _flat_accuracy(row: OverSeeds, protocol: str) -> dict[str, object]:
         f"{protocol}_difference_half_width": against["half_width"],
         f"{protocol}_p": against["p"],
         f"{protocol}_p_holm": against["p_holm"],
+        f"{protocol}_verdict": against["verdict"],
         f"{protocol}_worst": row.worst.get(protocol),
         f"{protocol}_client_spread": row.client_spread.get(protocol),
         f"{protocol}_last": last and last.mean,
@@ -112,22 +117,24 @@ BYTES = {"uplink": "uplink", "downlink": "downlink", "one_off": "one-off", "tota
 
 
 def accuracies(rows: Sequence[OverSeeds]) -> Cells:
-    """Return the columns of accuracy: the shared parts, the headline's protocol with its difference, the others."""
+    """Return the columns of accuracy: the shared parts, the headline's protocol, the others, and the difference.
+
+    Protocols that only some rows have are the last columns.
+    """
     first, by_client = headline(rows), _by_client(rows)
+    protocols = {one: [with_interval(row.accuracy.get(one)) for row in rows] for one in _protocols(rows)}
     columns = {
         "shares": [row.share for row in rows],
         first: [with_interval(row.accuracy.get(first)) for row in rows],
+        **{one: protocols[one] for one in shared_protocols(rows) if one != first},
         "epsilon": ["-" if row.privacy is None else epsilon_cell(row.privacy) for row in rows],
         "difference": _differences(rows, first),
+        "verdict": _verdicts(rows, first),
         f"last {rows[0].evaluations}": [with_interval(row.last.get(first)) for row in rows],
         "worst client": [percent(row.worst.get(by_client)) for row in rows],
         "spread": [points(row.client_spread.get(by_client)) for row in rows],
     }
-    columns |= {
-        protocol: [with_interval(row.accuracy.get(protocol)) for row in rows]
-        for protocol in _protocols(rows)
-        if protocol != first
-    }
+    columns |= {protocol: cells for protocol, cells in protocols.items() if protocol not in columns}
     shown = {name: cells for name, cells in columns.items() if name in ("shares", first) or set(cells) != {"-"}}
     return list(shown), [list(line) for line in zip(*shown.values(), strict=True)]
 
@@ -142,6 +149,36 @@ def _differences(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
     if all(row.against is None for row in rows):
         return ["-"] * len(rows)
     return ["baseline" if row.against is None else difference(row.against.differences.get(protocol)) for row in rows]
+
+
+def _verdicts(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
+    sides = [row.against for row in rows]
+    found = [side.differences.get(protocol) if side else None for side in sides]
+    return [one.verdict or "-" if one else "-" for one in found]
+
+
+def margin_note(margin: float) -> str:
+    """Return the explanation of verdicts."""
+    size = f"{100 * margin:g} {'point' if margin == 0.01 else 'points'}"
+    return (
+        f"Verdict, by the 95 % interval and a margin of {size}, the first that holds: better: it lies "
+        "above 0; not worse by more than the margin: its lower end is above minus the margin; worse: its upper end is "
+        "below 0; else undecided. Verdicts are not corrected for their number"
+    )
+
+
+def models_note(rows: Sequence[OverSeeds]) -> list[str]:
+    """Return which columns come from different models, if any row has two."""
+    names = dict.fromkeys(with_two_models(rows))
+    if not names:
+        return []
+    others = [name for name in dict.fromkeys(row.name for row in rows if "global" in row.accuracy) if name not in names]
+    listed = "; ".join(names) if len(names) <= len(others) + 1 else "every row that has global"
+    exceptions = f" but {'; '.join(others)}" if others and len(names) > len(others) + 1 else ""
+    return [
+        "Different models: global is the score of the common model; personal and own are scores of each client's own "
+        f"model, which differs from it in {listed}{exceptions}"
+    ]
 
 
 def difference(found: Difference | None) -> str:
@@ -178,7 +215,7 @@ def points(share: float | None) -> str:
 def legend(rows: Sequence[OverSeeds]) -> list[str]:
     """Return the explanations of the columns of accuracy."""
     first, headings, evaluations = headline(rows), accuracies(rows)[0], rows[0].evaluations
-    lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *_difference_legend(rows, first)]
+    lines = [f"headline: {first}, {PROTOCOLS[first].meaning}", *models_note(rows), *_difference_legend(rows, first)]
     lines += dict.fromkeys(f"epsilon: {epsilon_meaning(row.privacy)}" for row in rows if row.privacy is not None)
     if f"last {evaluations}" in headings:
         lines.append(f"last {evaluations}: {first}, mean of the last {evaluations} evaluations")
@@ -197,9 +234,11 @@ def _difference_legend(rows: Sequence[OverSeeds], protocol: str) -> list[str]:
     tested = sum(one.p_holm is not None for one in found)
     if not tested:
         return [line]
+    margin = sides[0].margin
     return [
         f"{line}, 95 % interval; p by Student's t, Holm-corrected for {counted(tested, 'difference')}; "
-        "within noise: the interval contains 0"
+        "within noise: the interval contains 0",
+        *([] if margin is None else [margin_note(margin)]),
     ]
 
 

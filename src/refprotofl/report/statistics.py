@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev, stdev
 from typing import Literal
 
 LEVEL = 0.95  # of every interval
 
 Standing = Literal["best", "within noise", "behind"]
+Verdict = Literal["better", "not worse by more than the margin", "worse", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Paired:
         """True if the interval contains 0; None without an interval."""
         return None if self.half_width is None else abs(self.mean) <= self.half_width
 
+    @property
+    def opposite(self) -> "Paired":
+        """The difference with the two exchanged."""
+        return replace(self, mean=0.0 - self.mean)  # never -0.0
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -58,6 +64,21 @@ def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Paired
         return None
     found = estimate([values[seed] - baseline[seed] for seed in common])
     return Paired(found.mean, found.half_width, _p_value(found), found.count)
+
+
+def verdict(difference: Paired, margin: float) -> Verdict:
+    """Compare a difference with the non-inferiority margin by its 95 % interval; the first verdict that holds.
+
+    An interval between -margin and 0 is "not worse by more than the margin", although its upper end is below 0.
+    """
+    if difference.half_width is None:
+        return "undecided"
+    lower, upper = difference.mean - difference.half_width, difference.mean + difference.half_width
+    if lower > 0:
+        return "better"
+    if lower > -margin:
+        return "not worse by more than the margin"
+    return "worse" if upper < 0 else "undecided"
 
 
 def _p_value(found: Estimate) -> float | None:

@@ -22,6 +22,7 @@ class Request:
     baseline: str | None  # the row that the others are compared with, if any
     last: int  # evaluations at the end that are averaged
     runs: Path
+    margin: float | None = None  # of non-inferiority, as a share of 1; each difference gets a verdict
 
     def trials(self) -> list[Trial]:
         return seed_by_seed(self.base, self.rows, self.seeds, self.runs)
@@ -53,6 +54,8 @@ def read_baseline(typed: str | None, rows: Sequence[Row]) -> str | None:
 
 def check(request: Request) -> None:
     """InputError if the rows are not comparable, as far as their experiments show."""
+    if request.margin is not None and request.baseline is None:
+        raise InputError(f"--margin {request.margin:g}: there is no difference to judge with --against none.")
     check_rows(request.rows, request.seeds)
     check_settings([trial.experiment.plain() for trial in request.trials()], request.switched)
 
@@ -63,5 +66,5 @@ def compare(request: Request) -> Study[Comparison]:
     done = outcomes.of(trials)
     check_comparable([result for _, result in done], request.switched)
     rows = tabulate(done, request.last)
-    compared = rows if request.baseline is None else against(rows, request.baseline)
+    compared = rows if request.baseline is None else against(rows, request.baseline, request.margin)
     return Comparison(compared, {trial.folder: trial.name for trial, _ in done})

@@ -173,7 +173,7 @@ def test_what_the_user_or_the_row_sets_wins_over_the_search(grid_of: Callable[..
 def test_the_recommended_rate_of_thin_gives_way_to_a_search(
     grid_of: Callable[..., Grid],
 ) -> None:
-    one, _ = our_studies("thin-ablation", MNIST)
+    one, *_ = our_studies("thin-ablation", MNIST)
     grid = grid_of(one, tuned={"mnist": {"thin": ["train.lr=0.03", "thin.cooling=0.9"]}})
     rates = {row.label: tuned(grid, one, row.label)[1].train.lr for row in one.blocks[0].rows}
     assert {*rates.values()} == {0.03}
@@ -213,20 +213,21 @@ def test_a_run_that_two_tables_need_is_one_cell_and_seeds_come_first(grid_of: Ca
 @pytest.mark.parametrize(
     ("what", "protocols", "example"),
     [
-        ("thin", ("global", "own"), "thin"),
-        ("thin-ablation", ("global", "own"), "thin"),
+        ("thin", ("global", "personal", "own"), "thin"),
+        ("thin-ablation", ("global", "personal", "own"), "thin"),
         ("plus", ("personal", "own"), "refprotofl-plus"),
     ],
 )
 def test_our_tables_have_the_examples_and_need_each_run_once(
-    what: str, protocols: tuple[str, str], example: str
+    what: str, protocols: tuple[str, ...], example: str
 ) -> None:
-    """Every row is another experiment, the example is among them, and both studies need the same runs."""
-    first, second = our_studies(what, Scope(("fashion-mnist", "cifar10"), (0.5, 100.0)))
-    assert (first.protocol, second.protocol) == protocols
-    assert first.blocks == second.blocks
+    """Every row is another experiment, the example is among them, and all studies need the same runs."""
+    studies = our_studies(what, Scope(("fashion-mnist", "cifar10"), (0.5, 100.0)))
+    first, *others = studies
+    assert tuple(study.protocol for study in studies) == protocols
+    assert all(first.blocks == study.blocks for study in others)
     assert len(first.blocks) == 4
-    grid = Grid((first, second), "small", (), (0, 1), Path("out"))
+    grid = Grid(tuple(studies), "small", (), (0, 1), Path("out"))
     grid.check()
     rows = first.blocks[0].rows
     assert len(grid.cells()) == 4 * 2 * len(rows)

@@ -97,10 +97,10 @@ def test_bytes_are_set_against_whole_models_both_ways(grid_of: GridOf, run_all: 
     told = texts(communication(read))
     assert told["FedAvg"]["of FedAvg's"] == "0.044"  # 35 bytes of 2 x 4 x 100 x 1
     assert told["FedGH"]["of FedAvg's"] == "0.022"  # 35 bytes of 2 x 4 x 100 x 2
-    assert told["FedAvg"]["bytes in all"] == "35 B"
+    assert told["FedAvg"]["bytes total"] == "35 B"
     assert (told["FedAvg"]["parameters up"], told["FedAvg"]["prototype values down"]) == ("7", "3")
     assert told["FedAvg"]["messages"] == "5"  # two up, two down, one to join
-    assert told["RefProtoFL"]["points a megabyte"] == "1,714,285.71"  # 60 % over 35 bytes
+    assert told["RefProtoFL"]["points per megabyte"] == "1,714,285.71"  # 60 % over 35 bytes
     assert told["RefProtoFL"]["personal"] == "60.00 % ± 24.84"
 
 
@@ -120,7 +120,7 @@ def test_what_is_missing_is_named_with_the_papers_value_beside_it(grid_of: GridO
     assert told["FedAvg"]["average"] == "54.55 % ± 70.52 (2 of 3 seeds)"
     notes = overview(study, reads).notes
     lacking = "FedAvg on mnist, alpha 0.5 (2 of 3 seeds); FedGH on cifar10, alpha 0.5 (0 of 3 seeds)"
-    assert notes[-1] == f"Missing so far: {lacking}"
+    assert notes[-1] == f"Missing runs: {lacking}"
     assert "In brackets what the paper prints, for a smaller setting: no verdict" in notes
     line = texts(detail(reads[1]))["FedGH"]
     assert (line["personal"], line["seeds"], line["paper"], line["against the paper"]) == (
@@ -195,13 +195,58 @@ def test_every_row_is_set_against_every_other(grid_of: GridOf, run_all: RunAll) 
     told = texts(differences(read))
     assert told["FedProto"]["RefProtoFL"] == "+2.00 ± 2.48"
     assert told["RefProtoFL"]["FedProto"] == "-2.00 ± 2.48"
-    # 2, 1.9, 2.1 points: 4.3027 x 0.1 / sqrt 3 = 0.25; p = 0.00083, times three rows.
+    # 2, 1.9, 2.1 points: 4.3027 x 0.1 / sqrt 3 = 0.25; p = 0.00083, times the six pairs of four rows.
     assert told["FedProto"]["FedAvg"] == "+2.00 ± 0.25*"
+    assert told["FedAvg"]["FedProto"] == "-2.00 ± 0.25*"
     assert told["FedAvg"]["FedAvg"] == ""
     (record,) = [one for one in differences(read).records if (one["method"], one["against"]) == ("FedProto", "FedAvg")]
     assert record["difference"] == pytest.approx(0.02)
-    assert record["p_holm"] == pytest.approx(3 * record["p"])
+    assert record["p_holm"] == pytest.approx(6 * record["p"])
     assert record["pairs"] == 3
+    assert record["verdict"] is None
+    assert (
+        "*: p below 0.05, corrected by Holm over the 6 pairs of this table, each counted once"
+        in differences(read).notes
+    )
+
+
+def test_with_a_margin_rows_and_the_baseline_have_verdicts(grid_of: GridOf, run_all: RunAll) -> None:
+    """FedProto is 2 ± 2.48 points above RefProtoFL, FedAvg 2 ± 0.25 below FedProto."""
+    study = standard()
+    grid = grid_of(study, margin=0.01)
+    (read,) = read_study(grid, study, run_all(grid, values), last=3)
+    told = texts(detail(read))["FedProto"]
+    assert told["verdict"] == "not worse by more than the margin"
+    assert told["verdict of RefProtoFL"] == "undecided"
+    assert texts(detail(read))["RefProtoFL"]["verdict"] == "-"
+    assert any(note.startswith("Verdict, by the 95 % interval and a margin of 1 point,") for note in detail(read).notes)
+    (record,) = [one for one in detail(read).records if one["method"] == "FedProto"]
+    assert (record["margin"], record["baseline_verdict"]) == (0.01, "undecided")
+    pairs = {(one["method"], one["against"]): one["verdict"] for one in differences(read).records}
+    assert (pairs["FedProto", "FedAvg"], pairs["FedAvg", "FedProto"]) == ("better", "worse")
+    assert "verdict" not in detail(read_study(grid_of(study), study, run_all(grid, values), last=3)[0]).headings
+
+
+def test_protocols_that_differ_are_columns_and_their_models_are_named(grid_of: GridOf, run_all: RunAll) -> None:
+    (study, *_) = our_studies("thin", Scope(("mnist",), (0.5,), ("thin", "fedpac")))
+    grid = grid_of(study)
+    results = run_all(grid, lambda *_: 0.5)
+    (block,) = study.blocks
+    for row in block.rows:
+        for seed in grid.seeds:
+            told = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
+            told["accuracy"] |= {"own": 0.75} | ({"global": 0.625} if row.label == "thin" else {})
+    (read,) = read_study(grid, study, results, last=3)
+    table = detail(read)
+    assert table.headings[2:5] == ("global", "personal", "own")
+    assert [texts(table)["thin"][one] for one in table.headings[2:5]] == [
+        "62.50 % ± 0.00",
+        "50.00 % ± 0.00",
+        "75.00 % ± 0.00",
+    ]
+    assert [texts(table)["FedPAC"][one] for one in table.headings[2:4]] == ["-", "50.00 % ± 0.00"]
+    (note,) = [note for note in table.notes if note.startswith("Different models")]
+    assert note.endswith("which differs from it in thin")
 
 
 def test_the_user_names_the_row_that_others_are_set_against(grid_of: GridOf, run_all: RunAll) -> None:
@@ -215,7 +260,7 @@ def test_the_user_names_the_row_that_others_are_set_against(grid_of: GridOf, run
 
 
 def test_bytes_are_set_against_the_first_fedavg_and_the_cheapest_near_it(grid_of: GridOf, run_all: RunAll) -> None:
-    (study, _) = our_studies("thin", Scope(("mnist",), (0.5,)))
+    (study, *_) = our_studies("thin", Scope(("mnist",), (0.5,)))
     grid = grid_of(study)
     scores = {"FedAvg, 10 rounds of 1 epoch": 0.68, "FedAvg, 10 rounds of 2 epochs": 0.695}
     results = run_all(grid, lambda _, label, seed: scores.get(label, 0.7))
@@ -257,15 +302,15 @@ def test_which_rows_are_tuned_and_how_is_told_so_that_they_can_be_run_again(grid
     grid = grid_of(study, tuned=chosen, settings=("rounds=3",))
     (read,) = read_study(grid, study, run_all(grid, values), last=3)
     note = (
-        "Tuned on validation data, the others as the preset has them: mnist, FedAvg: train.lr=0.2; "
+        "Tuned on validation data; the other rows have the preset's settings: mnist, FedAvg: train.lr=0.2; "
         "mnist, RefProtoFL: refprotofl.align=10.0, train.lr=0.5"
     )
     borrowed = replace(read, grid=replace(grid, chosen_on={"mnist": "cifar10", "digits": "cifar10"}))
-    told_on = [one for one in detail(borrowed).notes if "was chosen on" in one]
-    assert told_on == ["What mnist is trained with was chosen on cifar10"]
+    told_on = [one for one in detail(borrowed).notes if "were chosen on" in one]
+    assert told_on == ["The settings of mnist were chosen on cifar10"]
     for table in (detail(read), overview(study, [read]), communication(read)):
         assert note in table.notes
-        assert "Set beside the preset: rounds=3" in table.notes
+        assert "Settings that differ from the preset: rounds=3" in table.notes
         told = {record["method"]: record["tuned"] for record in table.records}
         assert told["RefProtoFL"] == "refprotofl.align=10.0; train.lr=0.5"
         assert told["FedProto"] == ""

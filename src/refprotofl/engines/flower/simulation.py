@@ -64,7 +64,7 @@ class GridExecutor:
     def _finish(self, job: _Job, deadline: float | None) -> Outcome:
         self._send()
         while job.outcome is None:
-            if not self._hear(deadline):
+            if not self._receive(deadline):
                 self._find_late(deadline)
                 self._transport.rest()
         return job.outcome
@@ -72,7 +72,7 @@ class GridExecutor:
     def forget(self, client: int | None = None) -> None:
         self._waiting = [job for job in self._waiting if client not in (None, job.task.client)]
         while any(client in (None, job.task.client) for job in self._sent.values()):
-            if not self._hear(None):
+            if not self._receive(None):
                 self._transport.rest()
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class GridExecutor:
         header = {"specification": self._specifications[place]}
         return Sending(self._nodes[place], TASK, Envelope(header, pack_task(job.task)), str(job.task.round))
 
-    def _hear(self, deadline: float | None) -> bool:
+    def _receive(self, deadline: float | None) -> bool:
         replies = self._transport.pull(self._sent)
         for identity, reply in replies.items():
             job = self._sent.pop(identity)

@@ -79,7 +79,7 @@ class ClientStore:
         changes = {name: value for name, value in state.items() if name not in set(unchanged)}
         if 2 * _bytes(changes) > _bytes(state):
             return self._write(client, round, state, location)
-        file = _file_beside(location.changes, f"{client:06d}-{round}", "changes")
+        file = _sibling_file(location.changes, f"{client:06d}-{round}", "changes")
         save_state(self._folder / file, changes, {"unchanged": json.dumps(unchanged)}, sync=False)
         return replace(location, changes=file)
 
@@ -91,7 +91,7 @@ class ClientStore:
 
     def _write(self, client: int, round: int, state: State, location: Location) -> Location:
         """Write a file that is safe from a crash of this process; `sync_states` makes it safe from a power cut."""
-        file = _file_beside(location.file, f"{client:06d}-{round}", "safetensors")
+        file = _sibling_file(location.file, f"{client:06d}-{round}", "safetensors")
         save_state(self._folder / file, state, sync=False)
         return Location(file, digest_state(state))
 
@@ -139,7 +139,7 @@ def remove_others(folder: Path, records: Iterable[Record]) -> None:
     remove_named(folder / CLIENTS, _OURS, {record["file"] for record in records})
 
 
-def _file_beside(mapped: str, name: str, ending: str) -> str:
+def _sibling_file(mapped: str, name: str, ending: str) -> str:
     """Return another name than that of a file that may be mapped: not every system lets such a file be replaced."""
     file = f"{name}.{ending}"
     return f"{name}-again.{ending}" if file == mapped else file

@@ -137,7 +137,7 @@ class WorkerProcesses:
             talking = [pipe for worker, pipe in enumerate(self._pipes) if self._is_to_speak(worker)]
             ready = wait(talking, timeout=0 if alone else self._time_left())
             for pipe in ready:
-                self._hear(self._pipes.index(pipe))  # type: ignore[arg-type]
+                self._handle_message(self._pipes.index(pipe))  # type: ignore[arg-type]
             if alone and not ready:
                 self._do_here()
             elif not ready:
@@ -149,7 +149,7 @@ class WorkerProcesses:
         self._waiting = [job for job in self._waiting if client not in (None, job.task.client)]
         for worker, job in enumerate(self._busy):
             if job is not None and client in (None, job.task.client):
-                self._hear(worker)  # lest it writes a state later
+                self._handle_message(worker)  # lest it writes a state later
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -202,7 +202,7 @@ class WorkerProcesses:
         self._waiting.remove(job)
         job.outcome = do_in_time(self._meanwhile, job.task, self._deadline)
 
-    def _hear(self, worker: int) -> None:
+    def _handle_message(self, worker: int) -> None:
         """Take a worker's message: that it is ready, or the outcome of its task."""
         message = self._receive(worker)
         if worker in self._starting:

@@ -69,11 +69,11 @@ def _figure(experiment: Experiment, anchors: Vectors, numbers: list[int], means:
     points = np.concatenate([anchors, *(one[numbers] for one in means.values())])
     flat, explained = project(points)
     names = [words(experiment.known_input.class_names[number])[:40] for number in numbers]
-    whose = ["anchor", *(f"client {words(experiment.client_name(client))[:24]}" for client in means)]
+    owners = ["anchor", *(f"client {words(experiment.client_name(client))[:24]}" for client in means)]
     rows: list[list[Cell]] = [
         [
             names[place % len(numbers)],
-            whose[place // len(numbers)],
+            owners[place // len(numbers)],
             "anchor" if place < len(numbers) else "client",
             round(float(x), 5),
             round(float(y), 5),

@@ -160,8 +160,8 @@ def draw_epsilons(rows: Sequence[OverSeeds], path: Path, protocol: str, title: s
         places = sorted({epsilon for row in known if (epsilon := _epsilon(row))})
         axes.set_xticks(places, list(map(three_figures, places)))
         axes.set_xticks([], minor=True)
-        whose = " (largest of all clients)" if unit == "sample" else ""
-        plain_axes(axes, f"epsilon per {unit}{whose}", f"accuracy, {protocol} (%)")
+        owner = " (largest of all clients)" if unit == "sample" else ""
+        plain_axes(axes, f"epsilon per {unit}{owner}", f"accuracy, {protocol} (%)")
         figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10)
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return f"{path}: {protocol} by epsilon per {unit}."

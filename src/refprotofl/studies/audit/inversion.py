@@ -50,7 +50,7 @@ def rebuild(model: SplitModel, samples: Samples, guesses: Tensor, privacy: Mecha
         return []
     prototypes = torch.stack([_sent(model, one, privacy) for one in targets])
     found = search(model, prototypes, guesses[[one.label for one in targets]])
-    return [_judge(one, image, guesses[one.label]) for one, image in zip(targets, found, strict=True)]
+    return [_score(one, image, guesses[one.label]) for one, image in zip(targets, found, strict=True)]
 
 
 def _targets(samples: Samples) -> Iterator[_Target]:
@@ -93,7 +93,7 @@ def search(model: SplitModel, prototypes: Tensor, begin: Tensor) -> Tensor:
     return images.cpu()
 
 
-def _judge(target: _Target, image: Tensor, guess: Tensor) -> Rebuilt:
+def _score(target: _Target, image: Tensor, guess: Tensor) -> Rebuilt:
     errors = (target.images - image).square().flatten(1).mean(dim=1).clamp(min=1e-10)  # (size,)
     return Rebuilt(
         samples=target.size,

@@ -89,7 +89,7 @@ def _read_block(grid: Grid, study: Study, block: Block, results: Results, last: 
         by_label[cell.name] = (*by_label.get(cell.name, ()), result)
     check_comparable([result for _, result in done], allowed=grid.may_differ(study, block))
     read = Read(grid, study, block, {row.name: row for row in tabulate(done, last)}, by_label)
-    paired = against(list(read.rows.values()), read.baseline) if read.rows else []
+    paired = against(list(read.rows.values()), read.baseline, grid.margin) if read.rows else []
     return replace(read, rows={row.name: row for row in paired})
 
 
@@ -107,7 +107,7 @@ def record(read: Read, row: Row) -> dict[str, Any]:
         values |= _accuracy(read.rows[row.label], protocol)
     if found is not None and row.paper is not None:
         values |= {"points_to_paper": points_to_paper(found, row.paper)}
-        values |= {"verdict": verdict(found, row.paper, read.setting(row))}
+        values |= {"paper_verdict": verdict(found, row.paper, read.setting(row))}
     known = read.rows[row.label]
     others = {name: one.mean for name, one in known.accuracy.items() if name != protocol}
     return values | others | _traffic(read, row) | _effort(known)
@@ -126,6 +126,9 @@ def _accuracy(known: OverSeeds, protocol: str) -> dict[str, Any]:
         "p": pair.p if pair else None,
         "p_holm": difference.p_holm if difference else None,
         "pairs": pair.count if pair else None,
+        "margin": known.against.margin if known.against else None,
+        "verdict": difference.verdict if difference else None,
+        "baseline_verdict": difference.baseline_verdict if difference else None,
         "last_evaluations": last.mean if last else None,
         "worst_client": known.worst.get(protocol),
         "spread_over_clients": known.client_spread.get(protocol),

@@ -67,20 +67,20 @@ STEPS: dict[str, str] = {
     "entropy code": ":value-code=entropy",
 }
 
-_ON_WHAT = "Compute differs: mind the columns of local epochs and steps, and server passes, which are not in them"
+_ON_WHAT = "Compute differs between rows: local epochs and steps have columns, the passes of the server are in neither"
 OURS = ("thin", "thin-ablation", "plus")
 REFERENCES = tuple(label for label in COMPARED if label == "FedAvg" or label.startswith("FedAvg, "))
 
 
 def our_studies(table: str, scope: Scope) -> list[Study]:
-    """Build two studies of the same runs, scored by two protocols; the second is on each client's own class mix."""
+    """Build studies of the same runs, each scored by another protocol."""
     if table == "plus":
-        return _studies(table, "The most of RefProtoFL", _plus_rows(), ("personal", "own"), scope)
+        return _studies(table, "From RefProtoFL to refprotofl-plus", _plus_rows(), ("personal", "own"), scope)
     others = (
         COMPARED if table == "thin" else {f"thin, {words}": THIN + switches for words, switches in ABLATIONS.items()}
     )
-    title = "Thin" if table == "thin" else "Thin without its stones"
-    return _studies(table, title, {"thin": THIN, **others}, ("global", "own"), scope, (_ON_WHAT,))
+    title = "Thin" if table == "thin" else "Ablation of thin"
+    return _studies(table, title, {"thin": THIN, **others}, ("global", "personal", "own"), scope, (_ON_WHAT,))
 
 
 def _plus_rows() -> dict[str, str]:
@@ -96,7 +96,7 @@ def _studies(
     table: str,
     title: str,
     asked: Mapping[str, str],
-    protocols: tuple[str, str],
+    protocols: tuple[str, ...],
     scope: Scope,
     notes: tuple[str, ...] = (),
 ) -> list[Study]:

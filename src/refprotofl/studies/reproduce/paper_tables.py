@@ -7,7 +7,8 @@ from typing import Any
 from refprotofl.core.units import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.report.formats import difference, points, with_interval
+from refprotofl.report.comparison import scores_differ, with_two_models
+from refprotofl.report.formats import difference, margin_note, models_note, points, with_interval
 from refprotofl.report.statistics import Estimate, Standing, estimate, standings
 from refprotofl.report.tables import Entry, Table
 from refprotofl.studies.reproduce.cells import Read, read_study, record
@@ -26,9 +27,14 @@ from refprotofl.studies.rows import key_of
 
 MISSING = "missing"
 _MARKED = "Bold: the best mean; †: within noise of it by the paired interval"
-_BYTES = "Bytes of all clients and rounds; once: the public set and joining; evaluation is apart"
-_OF_FEDAVG = "Of FedAvg's: all bytes over those of whole models in float32 both ways, same clients and rounds"
-_OF_REFERENCE = "Of that of a row: all bytes over its; the second is the cheapest FedAvg within a point of the first"
+_BYTES = "Bytes of all clients and rounds, without evaluation; once: the public set and joining"
+_OF_FEDAVG = (
+    "Of FedAvg's: total bytes over those of whole models in float32 in both directions, same clients and rounds"
+)
+_OF_REFERENCE = (
+    "Total, of that of a row: total bytes over its; the second row is the cheapest FedAvg within a point of the first"
+)
+_SIDE_BY_SIDE = ("global", "personal", "own")
 _TRAFFIC = ("uplink", "downlink", "one_off", "total")
 
 
@@ -44,7 +50,7 @@ def detail(read: Read) -> Table:
         records=tuple(record(read, row) for row in rows),
         notes=(
             *(*_setting([read]), *_evaluations(read)),
-            *(f"Differences are paired by seed, their p-values corrected by Holm within this table. {_MARKED}",),
+            *(_family(read), _MARKED, *_verdicts(read)),
             *(_BYTES, _OF_FEDAVG, *((_OF_REFERENCE,) if study.references else ())),
             *(*study.notes, *_tuning([read]), *((RULE,) if _is_printed(read) else ())),
         ),
@@ -55,8 +61,10 @@ def detail(read: Read) -> Table:
 
 def _headings(read: Read) -> list[str]:
     return [
-        *("method", "shares", read.study.protocol, "seeds", f"difference to {read.baseline}", "last evaluations"),
-        *("worst client", "spread over clients", "up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
+        *("method", "shares", read.study.protocol, *_other_protocols(read), "seeds"),
+        *(f"difference to {read.baseline}", *_if_judged(read, "verdict", f"verdict of {read.baseline}")),
+        *("last evaluations", "worst client", "spread over clients"),
+        *("up", "down", "once", "total", "of FedAvg's", "local epochs", "steps"),
         *((f"up, of {read.baseline}'s",) if read.study.equal_bytes else ()),
         *(f"total, of that of {label}" for label in _references(read)),
         *(("paper", "against the paper") if _is_printed(read) else ()),
@@ -65,7 +73,7 @@ def _headings(read: Read) -> list[str]:
 
 def _line(read: Read, row: Row, standing: Standing) -> tuple[Entry, ...]:
     texts = [
-        *(row.label, *_measured(read, row)),
+        *(row.label, *(_measured(read, row) if row.label in read.rows else _not_run(read, row))),
         *((_share(_of_baseline(read, row)),) if read.study.equal_bytes else ()),
         *(_fraction(read.share_of(row, label)) for label in _references(read)),
         *(_printed(read, row) if _is_printed(read) else ()),
@@ -79,20 +87,50 @@ def _is_printed(read: Read) -> bool:
 
 
 def _measured(read: Read, row: Row) -> list[str]:
-    """Format a row's measurements; a dash for a number that the method does not have."""
-    known, protocol = read.rows.get(row.label), read.study.protocol
-    if known is None:
-        return ["-", MISSING, read.count(row), *["-"] * 11]
+    """Format a row's measurements up to its costs; a dash for a number that the method does not have."""
+    known, protocol = read.rows[row.label], read.study.protocol
     against = known.against.differences.get(protocol) if known.against else None
     return [
-        *(known.share, with_interval(known.accuracy.get(protocol)), read.count(row)),
+        *(known.share, with_interval(known.accuracy.get(protocol))),
+        *(*(with_interval(known.accuracy.get(one)) for one in _other_protocols(read)), read.count(row)),
         "baseline" if known.against is None else difference(against),
+        *_if_judged(read, *((against.verdict or "-", against.baseline_verdict or "-") if against else ("-", "-"))),
         with_interval(known.last.get(protocol)),
         percent(known.worst.get(protocol)),
         points(known.client_spread.get(protocol)),
         *(size(known.bytes[name]) for name in _TRAFFIC),
         *(_share(record(read, row)["share_of_fedavg"]), f"{known.local_epochs:,.0f}", _whole(known.steps)),
     ]
+
+
+def _not_run(read: Read, row: Row) -> list[str]:
+    """Return the same cells of a row without a finished run."""
+    others = ["-"] * len(_other_protocols(read))
+    return ["-", MISSING, *others, read.count(row), *_if_judged(read, "-", "-"), *["-"] * 11]
+
+
+def _if_judged(read: Read, *cells: str) -> tuple[str, ...]:
+    """Return the cells of the columns of verdicts, which are there with a margin."""
+    return () if read.grid.margin is None else cells
+
+
+def _verdicts(read: Read) -> list[str]:
+    opposite = f"The verdict of {read.baseline} is that of the opposite difference: {read.baseline} against the row"
+    return [] if read.grid.margin is None else [margin_note(read.grid.margin), opposite]
+
+
+def _other_protocols(read: Read) -> tuple[str, ...]:
+    """Return the protocols that are shown next to the study's own, where they differ from it in any row."""
+    rows, own = read.rows.values(), read.study.protocol
+    known = {one for row in rows for one in row.accuracy if own not in row.accuracy or scores_differ(row, one, own)}
+    return tuple(protocol for protocol in _SIDE_BY_SIDE if protocol in known)
+
+
+def _family(read: Read) -> str:
+    differences = [row.against.differences.get(read.study.protocol) for row in read.rows.values() if row.against]
+    tested = sum(one is not None and one.p_holm is not None for one in differences)
+    family = f"the {counted(tested, 'difference')} to {read.baseline} in this table"
+    return f"Differences are paired by seed, their p-values corrected by Holm over {family}"
 
 
 def _references(read: Read) -> tuple[str, ...]:
@@ -194,7 +232,7 @@ def communication(read: Read) -> Table:
     counts = ("parameters_up", "parameters_down", "prototype_values_up", "prototype_values_down")
     headings = (
         *("method", *(name.replace("_", " ") for name in counts), "bytes up", "bytes down", "bytes once"),
-        *("bytes in all", "messages", "of FedAvg's", read.study.protocol, "points a megabyte"),
+        *("bytes total", "messages", "of FedAvg's", read.study.protocol, "points per megabyte"),
     )
 
     def sent(row: Row) -> list[str]:
@@ -211,13 +249,13 @@ def communication(read: Read) -> Table:
 
     return Table(
         name=f"communication-{read.block.file_name}",
-        title=f"What was sent, {read.study.variant} variant: {read.block.label}, preset {read.grid.preset}",
+        title=f"Communication, {read.study.variant} variant: {read.block.label}, preset {read.grid.preset}",
         headings=headings,
         rows=tuple(tuple(map(Entry, (row.label, *sent(row)))) for row in read.block.rows),
         records=tuple(record(read, row) for row in read.block.rows),
         notes=(
             *(*_setting([read]), _BYTES, _OF_FEDAVG),
-            "Points a megabyte: accuracy in percent over megabytes in all, where more than next to nothing is sent",
+            "Points per megabyte: accuracy in percent over total megabytes, where the method sends any",
             *(*_tuning([read]), *_missing([read])),
         ),
         about=_about(read.grid, read.study) | {"dataset": read.block.dataset, "alpha": read.block.alpha},
@@ -236,10 +274,11 @@ def _setting(reads: Sequence[Read]) -> list[str]:
     protocol = reads[0].study.protocol
     same = "; of methods that leave one model to all it is global" if protocol == "personal" else ""
     said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
-    said += _other_globals(reads) if protocol == "personal" else []
+    rows = [row for read in reads for row in read.rows.values()]
+    said += _other_globals(reads) if protocol == "personal" else models_note(rows)
     settings = {key_of(one): one for one in (*reads[0].grid.settings, *reads[0].block.settings)}
     if settings:
-        said.append(f"Set beside the preset: {', '.join(settings.values())}")
+        said.append(f"Settings that differ from the preset: {', '.join(settings.values())}")
     results = [one for read in reads for found in read.results.values() for one in found]
     if not results:
         return said
@@ -252,11 +291,10 @@ def _setting(reads: Sequence[Read]) -> list[str]:
 
 def _other_globals(reads: Sequence[Read]) -> list[str]:
     """Report the common model's accuracy of methods whose clients also end with private models."""
-    scored = [(read, label, row.accuracy) for read in reads for label, row in read.rows.items()]
     apart = [
-        f"{label} on {read.block.label} {percent(accuracy['global'].mean)}"
-        for read, label, accuracy in scored
-        if "global" in accuracy and accuracy["global"].mean != accuracy["personal"].mean
+        f"{label} on {read.block.label} {percent(read.rows[label].accuracy['global'].mean)}"
+        for read in reads
+        for label in with_two_models(list(read.rows.values()))
     ]
     return [f"Their common model, global: {'; '.join(apart)}"] if apart else []
 
@@ -286,8 +324,8 @@ def _tuning(reads: Sequence[Read]) -> list[str]:
         return []
     elsewhere = {one: on for one, on in reads[0].grid.chosen_on.items() if any(one == name for name, *_ in tuned)}
     return [
-        f"Tuned on validation data, the others as the preset has them: {'; '.join(entries)}",
-        *(f"What {one} is trained with was chosen on {on}" for one, on in elsewhere.items()),
+        f"Tuned on validation data; the other rows have the preset's settings: {'; '.join(entries)}",
+        *(f"The settings of {one} were chosen on {on}" for one, on in elsewhere.items()),
     ]
 
 
@@ -298,7 +336,7 @@ def _missing(reads: Sequence[Read]) -> list[str]:
         for row in read.block.rows
         if read.missing(row)
     ]
-    return [f"Missing so far: {'; '.join(lacking)}"] if lacking else []
+    return [f"Missing runs: {'; '.join(lacking)}"] if lacking else []
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Request:
     out: Path
     against: str = ""  # a row's label
     protocol: str = ""  # rows are scored by it; the table's own if empty
+    margin: float | None = None  # of non-inferiority, as a share of 1
 
     def grids(self) -> dict[str, Grid]:
         """Build the grids by table or figure; raise InputError before anything is run."""
@@ -89,6 +90,7 @@ class Request:
             tuned=tuned,
             chosen_on=self._chosen_on(),
             against=self.against,
+            margin=self.margin,
         )
 
     def _chosen_on(self) -> dict[str, str]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from refprotofl.report.comparison import Difference, OverSeeds, against
+from refprotofl.core.units import counted
+from refprotofl.report.comparison import Difference, all_pairs
 from refprotofl.report.formats import short_difference
 from refprotofl.report.statistics import estimate, paired
 from refprotofl.report.tables import Entry, Table
@@ -68,9 +69,10 @@ ENOUGH = 3  # rows; with fewer, the detailed table has all differences
 def differences(read: Read) -> Table:
     """Build the table of pairwise differences, row minus column, of rows with a finished run."""
     study, block, labels = read.study, read.block, [row.label for row in read.block.rows if row.label in read.rows]
-    found = {label: _against(list(read.rows.values()), label, study.protocol) for label in labels}
+    found = all_pairs(list(read.rows.values()), study.protocol, read.grid.margin)
+    family = sum(one.p_holm is not None for one in found.values()) // 2
     lines = [
-        (Entry(one), *(Entry("" if one == other else short_difference(found[other].get(one))) for other in labels))
+        (Entry(one), *(Entry("" if one == other else short_difference(found.get((one, other)))) for other in labels))
         for one in labels
     ]
     return Table(
@@ -78,19 +80,15 @@ def differences(read: Read) -> Table:
         title=f"{study.title}: {block.label}, preset {read.grid.preset}, row minus column in points",
         headings=("method", *labels),
         rows=tuple(lines),
-        records=tuple(_record(one, other, found[other].get(one)) for one in labels for other in labels if one != other),
+        records=tuple(
+            _record(one, other, found.get((one, other))) for one in labels for other in labels if one != other
+        ),
         notes=(
             f"By {study.protocol}, paired by seed, with 95 % interval: one that contains 0 is within noise",
-            "*: p below 0.05, corrected by Holm within the column",
+            f"*: p below 0.05, corrected by Holm over the {counted(family, 'pair')} of this table, each counted once",
         ),
         about={"study": study.name, "protocol": study.protocol, "dataset": block.dataset, "alpha": block.alpha},
     )
-
-
-def _against(rows: list[OverSeeds], baseline: str, protocol: str) -> dict[str, Difference]:
-    """Return the differences to a baseline by row name."""
-    paired = {row.name: row.against.differences for row in against(rows, baseline) if row.against is not None}
-    return {name: one[protocol] for name, one in paired.items() if protocol in one}
 
 
 def _record(one: str, other: str, found: Difference | None) -> dict[str, Any]:
@@ -98,5 +96,5 @@ def _record(one: str, other: str, found: Difference | None) -> dict[str, Any]:
     return {
         **{"method": one, "against": other, "difference": pair and pair.mean},
         **{"difference_half_width": pair and pair.half_width, "p": pair and pair.p},
-        **{"p_holm": found and found.p_holm, "pairs": pair and pair.count},
+        **{"p_holm": found and found.p_holm, "pairs": pair and pair.count, "verdict": found and found.verdict},
     }

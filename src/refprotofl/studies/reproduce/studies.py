@@ -337,6 +337,7 @@ class Grid:
     tuned: Tuned = field(default_factory=dict)
     chosen_on: Mapping[str, str] = field(default_factory=dict)  # data set -> data set of its search, if another
     against: str = ""  # label of the row that others are paired with; the study's baseline if empty or absent
+    margin: float | None = None  # of non-inferiority, as a share of 1
 
     @property
     def setting(self) -> Setting:

@@ -51,7 +51,7 @@ def importance(features: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
     return closeness / closeness.mean()
 
 
-def taught_loss(logits: Tensor, targets: Tensor, weights: Tensor, temperature: float) -> Tensor:
+def distillation_loss(logits: Tensor, targets: Tensor, weights: Tensor, temperature: float) -> Tensor:
     """Return the batch mean of weight * T^2 * KL(softmax(targets / T), softmax(logits / T))."""
     student = functional.log_softmax(logits / temperature, dim=1)
     teacher = functional.log_softmax(targets / temperature, dim=1)
@@ -68,8 +68,10 @@ def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMes
     weights = message.tensor("importance").to(client.model.device)
 
     def loss(inputs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        taught = table.distil * taught_loss(client.model(inputs), targets[rows], weights[rows], table.temperature)
-        return taught, taught
+        weighted = table.distil * distillation_loss(
+            client.model(inputs), targets[rows], weights[rows], table.temperature
+        )
+        return weighted, weighted
 
     rows = torch.arange(len(images))
     # The images' numbers stand in for labels: the loss finds a batch's targets by them.
@@ -97,7 +99,7 @@ class FedProtoKDServer(Server):
     def message_schemas(cls, scope: Scope) -> MessageSchemas:
         public, anchors = scope.experiment.public, prototypes.anchor_fields(scope)
         images = (public.per_class or 0) * len(public.classes or ())
-        taught = {
+        distilled = {
             "targets": Dense((images, scope.classes), optional=True),
             "importance": Dense((images,), optional=True),
         }
@@ -105,7 +107,7 @@ class FedProtoKDServer(Server):
             "logits": Dense((images, scope.classes)),
             "features": Dense((images, scope.width), kind="prototype_values"),
         }
-        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **taught}, up))
+        return declare(scope, evaluate=anchors, train=MessageSchema({**anchors, **distilled}, up))
 
     @property
     def state_names(self) -> Sequence[str]:
@@ -125,8 +127,8 @@ class FedProtoKDServer(Server):
 
     def round(self, cohort: Cohort) -> None:
         self.join_newcomers(cohort)
-        taught: Message = {"targets": self.targets, "importance": self.importance} if self.defined.any() else {}
-        request = {**prototypes.write_anchors(self.anchors, self.defined), **taught}
+        distilled: Message = {"targets": self.targets, "importance": self.importance} if self.defined.any() else {}
+        request = {**prototypes.write_anchors(self.anchors, self.defined), **distilled}
         uploads = dict(self.ask(cohort, "train", request, self.read))
         merged = merge_logits(logits for logits, _ in uploads.values())
         features = [features for _, features in uploads.values()]
@@ -161,9 +163,9 @@ class FedProtoKDServer(Server):
         def loss(rows: Tensor) -> Tensor:
             embeddings = self.model.embed(self.model.prepare(self.images[rows]))
             logits, labels = self.model.head(embeddings), classes[rows]
-            taught = taught_loss(logits, targets[rows], importance[rows], self.options.temperature)
+            distilled = distillation_loss(logits, targets[rows], importance[rows], self.options.temperature)
             aligned = penalty(embeddings, labels) if penalty else torch.zeros(())
-            return taught + functional.cross_entropy(logits, labels) + aligned
+            return distilled + functional.cross_entropy(logits, labels) + aligned
 
         order = stream(self.experiment.seed, "server-model", round=round)
         settings = plain_sgd(self.options.server_lr, self.options.model_epochs, self.options.server_batch)

@@ -20,8 +20,8 @@ from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope,
 from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.base.training import embed, train
 from refprotofl.methods.builtin.thin import Options, codes
+from refprotofl.methods.builtin.thin.distillation import Ensemble, mixtures
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
-from refprotofl.methods.builtin.thin.teaching import Lesson, mixtures
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
@@ -76,10 +76,10 @@ class ThinServer(Server):
         self.sending.advance(self.exact, anchored=self.options.drift == "anchors")
         requests = self.sending.requests(self.anchors())
         changes = self.ask(cohort, "train", requests, lambda client, answer: self.read(cohort, client, answer))
-        lesson = self.lesson(cohort.round)
-        move = aggregate_uploads(self.aggregator, len(self.exact), self.uploads(changes, lesson))
+        ensemble = self.ensemble(cohort.round)
+        move = aggregate_uploads(self.aggregator, len(self.exact), self.uploads(changes, ensemble))
         self.exact = apply_update(self.exact if self.options.feedback else self.sending.shared, move)
-        self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs, lesson)
+        self.exact = self.trained(self.exact, "server-epochs", cohort.round, self.options.server_epochs, ensemble)
 
     def read(self, cohort: Cohort, client: int, answer: ValidatedMessage) -> Tensor:
         """Decode a change: without bias where no later code repays the rest; a node's own budget may be smaller."""
@@ -88,16 +88,16 @@ class ThinServer(Server):
         unbiased, shorter = last or not self.options.feedback, self.options.uplink_budget is not None
         return codes.read_change(self.context.scope, answer, length, draw, unbiased, shorter)
 
-    def uploads(self, changes: "Iterator[tuple[int, Tensor]]", lesson: Lesson | None) -> Iterator[Upload]:
+    def uploads(self, changes: "Iterator[tuple[int, Tensor]]", ensemble: Ensemble | None) -> Iterator[Upload]:
         for client, change in changes:
             weight = float(self.samples[client])
             self.sending.took(client)
-            if lesson is not None:
-                lesson.hear(self.sending.held_by(client) + change, weight)
+            if ensemble is not None:
+                ensemble.add(self.sending.held_by(client) + change, weight)
             yield Upload(change.to(torch.float64), weight)
 
-    def lesson(self, round: int) -> Lesson | None:
-        """Return a picture for each public image of each pass."""
+    def ensemble(self, round: int) -> Ensemble | None:
+        """Return an ensemble with one mixture per public image and pass; None without distillation."""
         if not self.options.distil or self.public is None or not len(self.public):
             return None
         order = stream(self.experiment.seed, "thin/mixtures", round=round)
@@ -105,9 +105,11 @@ class ThinServer(Server):
         mix = None
         if self.options.balance:
             mix = self.public.own_labels.bincount(minlength=self.num_classes).to(torch.float64) / len(self.public)
-        return Lesson(self.model, self.parts, self.num_classes, pictures, mix)
+        return Ensemble(self.model, self.parts, self.num_classes, pictures, mix)
 
-    def trained(self, vector: Tensor, purpose: str, round: int, epochs: int, lesson: Lesson | None = None) -> Tensor:
+    def trained(
+        self, vector: Tensor, purpose: str, round: int, epochs: int, ensemble: Ensemble | None = None
+    ) -> Tensor:
         """Return the vector after this many passes over the public set."""
         if not epochs or self.public is None:
             return vector
@@ -115,8 +117,8 @@ class ThinServer(Server):
         settings = self.experiment.train.in_round(round)
         settings = settings.in_round(round, epochs=epochs, lr=self.options.cooled(settings.lr, max(round, 1)))
         order, loss = stream(self.experiment.seed, f"thin/{purpose}", round=round), None
-        if lesson is not None:
-            loss = lesson.loss(self.options.distil)
+        if ensemble is not None:
+            loss = ensemble.loss(self.options.distil)
         train(self.model, self.public, settings, order, loss=loss)
         after = self.model.read(self.parts)
         guards.server_moved(vector, after, "the model")

@@ -8,7 +8,7 @@ from refprotofl.core.errors import InputError
 from refprotofl.core.parts import ALL
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, run
-from refprotofl.methods.builtin.thin.teaching import Lesson, balanced, mixtures
+from refprotofl.methods.builtin.thin.distillation import Ensemble, balanced, mixtures
 from refprotofl.models import SplitModel
 
 pytestmark = pytest.mark.slow
@@ -42,12 +42,12 @@ def test_a_mixture_is_a_share_of_one_image_and_the_rest_of_another() -> None:
 
 
 def test_the_answers_are_the_mean_of_what_each_model_says_by_its_weight(model: SplitModel) -> None:
-    lesson = Lesson(model, ALL, 2, IMAGES[1:])  # embedded as 2
-    lesson.hear(weights((1.0, 0.0)), 3.0)
-    lesson.hear(weights((0.0, 0.5)), 1.0)
+    ensemble = Ensemble(model, ALL, 2, IMAGES[1:])  # embedded as 2
+    ensemble.add(weights((1.0, 0.0)), 3.0)
+    ensemble.add(weights((0.0, 0.5)), 1.0)
     first, second = np.exp(2) / (np.exp(2) + 1), 1 / (1 + np.exp(1))
-    assert float(lesson.answers[0, 0]) == pytest.approx((3 * first + second) / 4, abs=1e-6)
-    assert float(lesson.answers.sum()) == pytest.approx(1.0)
+    assert float(ensemble.predictions[0, 0]) == pytest.approx((3 * first + second) / 4, abs=1e-6)
+    assert float(ensemble.predictions.sum()) == pytest.approx(1.0)
 
 
 def test_a_client_that_knows_one_class_best_does_not_speak_for_it() -> None:
@@ -73,44 +73,44 @@ def test_what_is_said_of_a_class_without_pictures_stays_and_one_that_is_never_na
 
 def test_each_model_is_set_right_before_its_answers_are_added(model: SplitModel) -> None:
     mix = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    fair, plain = Lesson(model, ALL, 2, IMAGES, mix), Lesson(model, ALL, 2, IMAGES)
-    for lesson in (fair, plain):
-        lesson.hear(weights((3.0, 0.0)), 1.0)
-        lesson.hear(weights((2.0, 0.0)), 3.0)
-    alone = [Lesson(model, ALL, 2, IMAGES) for _ in range(2)]
-    for lesson, head in zip(alone, ((3.0, 0.0), (2.0, 0.0)), strict=True):
-        lesson.hear(weights(head), 1.0)
-    first, second = (balanced(lesson.answers.double(), mix) for lesson in alone)
-    assert torch.allclose(fair.answers.double(), (first + 3 * second) / 4, atol=1e-6)
-    assert float(plain.answers[:, 0].mean()) > 0.7 > float(fair.answers[:, 0].mean())
+    fair, plain = Ensemble(model, ALL, 2, IMAGES, mix), Ensemble(model, ALL, 2, IMAGES)
+    for ensemble in (fair, plain):
+        ensemble.add(weights((3.0, 0.0)), 1.0)
+        ensemble.add(weights((2.0, 0.0)), 3.0)
+    alone = [Ensemble(model, ALL, 2, IMAGES) for _ in range(2)]
+    for ensemble, head in zip(alone, ((3.0, 0.0), (2.0, 0.0)), strict=True):
+        ensemble.add(weights(head), 1.0)
+    first, second = (balanced(ensemble.predictions.double(), mix) for ensemble in alone)
+    assert torch.allclose(fair.predictions.double(), (first + 3 * second) / 4, atol=1e-6)
+    assert float(plain.predictions[:, 0].mean()) > 0.7 > float(fair.predictions[:, 0].mean())
 
 
 def test_a_model_that_says_no_numbers_is_not_listened_to(model: SplitModel) -> None:
-    lesson = Lesson(model, ALL, 2, IMAGES)
-    lesson.hear(weights((1.0, 0.0)), 1.0)
-    before = lesson.answers
-    lesson.hear(weights((3e38, 3e38)) * 3e38, 1_000.0)
-    assert torch.equal(lesson.answers, before)
+    ensemble = Ensemble(model, ALL, 2, IMAGES)
+    ensemble.add(weights((1.0, 0.0)), 1.0)
+    before = ensemble.predictions
+    ensemble.add(weights((3e38, 3e38)) * 3e38, 1_000.0)
+    assert torch.equal(ensemble.predictions, before)
 
 
 def test_the_loss_is_that_of_the_labels_and_of_the_pictures_in_turn(model: SplitModel) -> None:
-    lesson = Lesson(model, ALL, 2, IMAGES[[1, 0]])
-    lesson.hear(weights((1.0, 0.0)), 1.0)
+    ensemble = Ensemble(model, ALL, 2, IMAGES[[1, 0]])
+    ensemble.add(weights((1.0, 0.0)), 1.0)
     model.write(ALL, weights((0.0, 0.0)))  # it says one half of everything
-    loss, inputs = lesson.loss(0.5), model.prepare(IMAGES[:1])
+    loss, inputs = ensemble.loss(0.5), model.prepare(IMAGES[:1])
     for _ in range(2):
         with torch.no_grad():
-            total, taught = loss(inputs, torch.tensor([0]))
-        assert taught is not None
+            total, distilled = loss(inputs, torch.tensor([0]))
+        assert distilled is not None
         assert float(total) == pytest.approx(1.5 * np.log(2), abs=1e-6)
-        assert float(taught) == pytest.approx(0.5 * np.log(2), abs=1e-6)
+        assert float(distilled) == pytest.approx(0.5 * np.log(2), abs=1e-6)
     model.write(ALL, weights((1.0, 0.0)))
-    loss, said = lesson.loss(1.0), lesson.answers.double()
+    loss, said = ensemble.loss(1.0), ensemble.predictions.double()
     for entropy in (-(said * said.log()).sum(dim=1)).tolist():
         with torch.no_grad():
-            _, taught = loss(inputs, torch.tensor([0]))
-        assert taught is not None
-        assert float(taught) == pytest.approx(entropy, abs=1e-5)
+            _, distilled = loss(inputs, torch.tensor([0]))
+        assert distilled is not None
+        assert float(distilled) == pytest.approx(entropy, abs=1e-5)
 
 
 TINY = {
@@ -126,12 +126,12 @@ TINY = {
 
 
 def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
-    taught = run(Experiment(**TINY), out=tmp_path / "taught")
+    distilled = run(Experiment(**TINY), out=tmp_path / "distilled")
     plain = run(Experiment(**{**TINY, "thin": {"tune-epochs": 0}}), out=tmp_path / "plain")
     balance = {"distil": 1.0, "tune-epochs": 0, "balance": True}
     fair = run(Experiment(**{**TINY, "thin": balance}), out=tmp_path / "fair")
-    assert taught.summary["communication"] == plain.summary["communication"] == fair.summary["communication"]
-    digests = {one.summary["state_digest"] for one in (taught, plain, fair)}
+    assert distilled.summary["communication"] == plain.summary["communication"] == fair.summary["communication"]
+    digests = {one.summary["state_digest"] for one in (distilled, plain, fair)}
     assert len(digests) == 3
 
 
