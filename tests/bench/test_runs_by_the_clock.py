@@ -58,7 +58,7 @@ def test_as_many_take_part_as_the_point_says(clients: int, participants: int) ->
 def test_points_are_of_constant_samples_and_at_most_all_take_part() -> None:
     assert points("mlp", [50, 200], 100, 10, 4) == [Point("mlp", 50, 50, 10, 4), Point("mlp", 200, 100, 10, 4)]
     assert [point.participants for point in points("mlp", [50, 200], None, 10, 4)] == [50, 200]
-    with pytest.raises(InputError, match="enough for 1099"):
+    with pytest.raises(InputError, match="there are images for 1099"):
         points("mlp", [1100], 10, 100, 4)
 
 
@@ -85,7 +85,7 @@ def test_points_become_rows_and_a_picture(tmp_path: Path, monkeypatch: pytest.Mo
     told: list[str] = []
     report = scale.measure_scale(points("mlp", [1, 2, 3], None, 5, 1), told.append)
     assert told[-1] == "mlp: 3 clients, 3 in a round"
-    assert "memory is not known" in report.notes[-1]
+    assert "memory is unknown" in report.notes[-1]
     assert draw_scale(report.rows, tmp_path / "new" / "scale.svg", "mlp").endswith("scale.svg: 3 points.")
     with pytest.raises(InputError, match=r"\.png, \.pdf, \.svg"):
         draw_scale(report.rows, tmp_path / "scale.gif", "mlp")

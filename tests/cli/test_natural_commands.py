@@ -62,7 +62,7 @@ def test_a_run_and_its_models_by_name(
     folder = tmp_path / "run"
     outcome = refprotofl("run", "--set", f"dataset={photos}", *SETTINGS, "--workers", 1, "--out", folder)
     assert outcome.code == 0, outcome.err
-    assert "Left out" in outcome.err
+    assert "Clients left out" in outcome.err
     assert "2 clients, natural, 1 round," in outcome.err
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # its data are found from here too
@@ -87,7 +87,7 @@ def test_a_comparison_reports_once_who_is_left_out(refprotofl: "Command", photos
     grid = ("--methods", "local,fedavg", "--seeds", "0", "--workers", 1, "--out", "grid")
     outcome = refprotofl("compare", *grid, "--set", f"dataset={photos}", *SETTINGS)
     assert outcome.code == 0, outcome.err
-    assert outcome.err.count("Left out") == 1
+    assert outcome.err.count("Clients left out") == 1
     assert refprotofl("methods", "--set", f"dataset={photos}", *SETTINGS).code == 0
 
 

@@ -54,7 +54,7 @@ def test_the_commands_take_a_store(
 
     assert command("export", str(store), "--out", str(model)) == 0
     assert load_exported(model).head.out_features == 10
-    assert "the device that it belongs to" in (model / "README.md").read_text()
+    assert "Exported on its own device" in (model / "README.md").read_text()
     options = ["--format", "json", "--out", str(labels)]
     assert command("predict", str(store), str(apart / "client-1.npz"), *options) == 0
     assert json.loads(labels.read_text())["accuracy"] > 0

@@ -84,7 +84,7 @@ def test_the_hostile_are_drawn_from_the_seed_alone() -> None:
     ("attack", "sentence"),
     [
         ({"kind": "signflip"}, "makes 0 of 5 clients hostile"),
-        ({"fraction": 0.4}, "so that nobody is hostile"),
+        ({"fraction": 0.4}, "so that no client is hostile"),
         ({"kind": "signflip", "fraction": 0.95}, "makes 5 of 5 clients hostile"),
         ({"kind": "alie", "fraction": 0.2}, 'attack.kind = "alie" needs 2 to 4'),
         ({"kind": "signflip", "fraction": 0.4, "target": 3}, "attack.target = 3"),
