@@ -54,6 +54,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg, full": {"method": "fedavg", "share": "full"},
     "fedavg, qsgd": {"method": "fedavg", "compress": {"name": "qsgd"}},
     "fedavg, qsgd 4": {"method": "fedavg", "compress": {"name": "qsgd", "bits": 4}},
+    "fedavg, eden": {"method": "fedavg", "compress": {"name": "eden", "bits": 1, "downlink": "same"}},
     "fedavg, stc": {"method": "fedavg", "compress": {"name": "stc"}},
     "fedavg, top-k": {"method": "fedavg", "compress": {"name": "top-k"}},
     "fedavg, ef21": {"method": "fedavg", "compress": {"name": "ef21"}},

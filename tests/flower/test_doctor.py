@@ -183,7 +183,7 @@ def test_images_of_another_size_are_reported_and_nothing_is_lost(kit: Kit, undis
     np.savez(tmp_path / "large.npz", x=np.zeros((20, 9, 9), np.uint8), y=np.arange(20) % 10)
     findings = found(kit(data__path=str(tmp_path / "large.npz")), read_experiment(undisturbed))
     assert findings["data"].fine is False
-    assert "its images are 9 x 9 with 1 channel, but the experiment's are 8 x 8 with 1 channel" in findings["data"].words
+    assert "its images are 9 x 9 with 1 channel, but the experiment's are 8 x 8" in findings["data"].words
     assert findings["training"] == Finding("training", None, "not timed: correct the findings above first.")
 
 

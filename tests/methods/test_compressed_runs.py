@@ -12,14 +12,16 @@ from refprotofl.core.streams import stream
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.experiment import Experiment
 from refprotofl.federation.participation import draw_cohort
+from refprotofl.federation.resolution import prepare
 from refprotofl.federation.session import Callback, run
+from refprotofl.methods.common.rotated_quantiser import widths
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.wire import encode
 from refprotofl.wire.tensors import same_bits
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd")
+NAMES = ("top-k", "top-k-ef", "ef21", "random-k", "stc", "qsgd", "eden")
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"method": "fedavg", "share": "full"},
     "lg-fedavg": {"method": "lg-fedavg"},
@@ -33,7 +35,7 @@ UNLUCKY = 2
 
 
 def over(name, method="lg-fedavg", **more):
-    table = {key: more.pop(key) for key in ("keep", "bits", "decay", "bucket") if key in more}
+    table = {key: more.pop(key) for key in ("keep", "bits", "decay", "bucket", "downlink") if key in more}
     return METHODS[method] | {"compress": {"name": name} | table} | more
 
 
@@ -62,9 +64,9 @@ def test_every_compressor_shortens_the_uplink_of_every_method(simulated, name, m
     plain, short = simulated(over("none", method, rounds=2)), simulated(over(name, method, rounds=2))
     assert short.events("client-failed") == []
     size = plain.communication["uplink"]["parameters"] // 8
-    sent = size if name == "qsgd" else size // 10
+    sent = size if name in ("qsgd", "eden") else size // 10
     assert short.communication["uplink"]["parameters"] == 8 * sent
-    value_bytes = {"stc": 1 / 8, "qsgd": 1}.get(name, 4)
+    value_bytes = {"stc": 1 / 8, "qsgd": 1, "eden": sum(widths(size)) / size}.get(name, 4)
     saved = plain.communication["uplink"]["payload_bytes"] - short.communication["uplink"]["payload_bytes"]
     assert 0.8 < saved / (8 * (4 * size - value_bytes * sent)) < 1.01  # indices and heads take the rest
     assert not shared(short).equal(shared(plain))
@@ -83,7 +85,7 @@ def test_keeping_everything_is_no_compression(simulated, method):
     assert torch.allclose(shared(plain), shared(whole), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd"])
+@pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd", "eden"])
 @pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
 def test_changes_are_averaged_over_all_participants(simulated, name, method):
     done = simulated(over(name, method, rounds=2))
@@ -183,6 +185,102 @@ def test_stcs_server_owes_what_its_steps_left_out(simulated):
     assert len(state["step"][state["step"] != 0].abs().unique()) == 1
 
 
+# The downlink of the others
+
+DOWN = ("top-k", "top-k-ef", "ef21", "random-k", "qsgd", "eden")
+
+
+def residual_of(simulation):
+    """The mean change of all clients that no broadcast has covered yet."""
+    samples, moved = weights(simulation), torch.zeros(SIZE).double()
+    for one in simulation.tap.select("up", "train"):
+        moved += samples[one.client] * read(simulation, one) / sum(samples.values())
+    return moved - (shared(simulation).double() - first_broadcast(simulation).double())
+
+
+@pytest.mark.parametrize("method", ["lg-fedavg", "fednova", "refprotofl"])
+@pytest.mark.parametrize("name", DOWN)
+def test_the_same_downlink_sends_steps_to_clients_that_follow_and_the_whole_to_others(simulated, name, method):
+    done = simulated(over(name, method, downlink="same", fraction=0.5, rounds=6))
+    assert done.events("client-failed") == []
+    field, verb = ("adapter", "prototypes") if method == "refprotofl" else ("shared", "train")
+    fields, seen = set(create_compressor(done.experiment).fields(SIZE)), set()
+    for one in done.tap.select("down", verb):
+        follows = one.round > 1 and one.client in draw_cohort(done.experiment, one.round - 1)
+        assert (fields <= set(one.message)) == follows != (field in one.message)
+        if follows:
+            assert one.message["base"] == one.round - 1
+        seen.add(follows)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("name", DOWN)
+def test_a_client_that_follows_holds_the_servers_vector_to_the_bit(simulated, name):
+    """Everyone takes part, so all follow from the first broadcast on, and the last evaluation sends the whole."""
+    done = simulated(over(name, downlink="same", rounds=4, evaluate={"every": 1, "test-limit": 20}))
+    wholes = {one.round: one.message["shared"] for one in done.tap.select("down", "evaluate")}
+    for client in range(4):
+        state = done.client_state(client)
+        assert state["shared_round"] == 4
+        assert same_bits(state["shared"], wholes[3])
+    assert not wholes[3].equal(wholes[4])
+
+
+@pytest.mark.parametrize("name", ["top-k-ef", "eden", "qsgd"])
+def test_the_server_owes_what_its_steps_left_out(simulated, name):
+    done = simulated(over(name, downlink="same", rounds=3))
+    residual = done.server_state()["residual"]
+    assert residual.abs().max() > 0
+    assert torch.allclose(residual.double(), residual_of(done), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "more"), [("random-k", {}), ("top-k", {}), ("qsgd", {"bits": 4})])
+def test_nothing_is_owed_where_a_residual_would_grow_or_the_rest_is_lost(simulated, name, more):
+    done = simulated(over(name, downlink="same", rounds=3, **more))
+    assert done.server_state()["residual"].eq(0).all()
+    assert residual_of(done).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(("name", "bits"), [("qsgd", 8), ("qsgd", 4), ("eden", 4), ("eden", 1)])
+def test_a_step_down_is_as_long_as_a_change_up(simulated, name, bits):
+    done = simulated(over(name, bits=bits, downlink="same", rounds=3))
+    change = len(done.tap.select("up", "train")[0].data)
+    values = {"qsgd": SIZE, "eden": sum(widths(SIZE))}[name]
+    assert 0 <= change - values * bits / 8 < 60  # norms or scales, names and shapes
+    steps = [one for one in done.tap.select("down", "train") if one.round > 1]
+    assert len(steps) == 8
+    for one in steps:
+        assert len(one.data) == change + len("_base") + 2  # one name, a type, a small number
+        assert "shared" not in one.message
+    assert done.communication["downlink"]["parameters"] == 4 * 3 * SIZE
+
+
+def test_stcs_downlink_can_be_left_as_it_is(simulated):
+    done = simulated(over("stc", downlink="none", rounds=3))
+    assert all("shared" in one.message for one in done.tap.select("down", "train"))
+    assert set(done.server_state()) == {"shared", "samples"}
+
+
+def test_stcs_own_downlink_is_the_same_downlink(simulated):
+    auto, same = simulated(over("stc", rounds=3)), simulated(over("stc", downlink="same", rounds=3))
+    assert auto.finished.summary["state_digest"] == same.finished.summary["state_digest"]
+
+
+def test_the_downlink_is_in_the_hash_only_where_it_is_chosen():
+    plain, chosen = ({"name": "eden"}, {"name": "eden", "downlink": "same"})
+    first, second = (Experiment.parse({"method": "fedavg", "compress": table}) for table in (plain, chosen))
+    assert "downlink" not in first.plain()["compress"]
+    assert second.plain()["compress"]["downlink"] == "same"
+
+
+@pytest.mark.parametrize("values", [{"name": "eden", "bits": 1}, {"name": "qsgd", "bits": 4}, {"name": "top-k-ef"}])
+def test_the_number_of_workers_does_not_matter(tiny, tmp_path, values):
+    experiment = tiny(METHODS["fedavg"] | {"compress": {**values, "downlink": "same"}, "fraction": 0.5, "rounds": 3})
+    one, two = (run(experiment, out=tmp_path / str(workers), workers=workers).summary for workers in (1, 2))
+    assert one["state_digest"] == two["state_digest"]
+    assert one["communication"] == two["communication"]
+
+
 # Losses
 
 
@@ -210,6 +308,18 @@ def test_a_client_that_lost_its_store_goes_on(simulate, forgetful, name, method)
         assert (2, UNLUCKY) in [(one.round, one.client) for one in went_on.tap.select("down", "join")]
 
 
+@pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
+@pytest.mark.parametrize("name", DOWN)
+def test_a_client_that_lost_its_store_gets_the_whole_vector_again(simulate, forgetful, name, method):
+    went_on = simulate(over(name, method, downlink="same"), engine=forgetful)
+    assert went_on.events("client-failed") == []
+    assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 3
+    assert (2, UNLUCKY) in [(one.round, one.client) for one in went_on.tap.select("down", "join")]
+    field, verb = ("adapter", "prototypes") if method == "refprotofl" else ("shared", "train")
+    sent = [one.message for one in went_on.tap.select("down", verb) if (one.round, one.client) == (2, UNLUCKY)]
+    assert [field in message for message in sent] == [False, True]
+
+
 def test_with_ef21_a_client_whose_answer_did_not_arrive_starts_anew_on_both_sides(simulate, garbling):
     spoilt = garbling(UNLUCKY, 2, "train", lambda _: encode({"other": 1}))
     went_on = simulate(over("ef21"), engine=spoilt)
@@ -234,9 +344,10 @@ class Stopping(Callback):
 
 
 @pytest.mark.parametrize("method", ["lg-fedavg", "fednova", "refprotofl"])
+@pytest.mark.parametrize("downlink", ["auto", "same"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_path, name, method):
-    values = over(name, method, rounds=4, fraction=0.75)
+def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_path, name, method, downlink):
+    values = over(name, method, rounds=4, fraction=0.75, downlink=downlink)
     with pytest.raises(Stop):
         run(tiny(values), out=tmp_path, callback=Stopping())
     resumed = run(tiny(values), out=tmp_path, resume=True).summary
@@ -260,15 +371,24 @@ def test_a_method_that_sends_no_weights_has_nothing_to_compress(simulate, method
         ({"compress": {"name": "qsgd"}}, "set refprotofl.apud = off"),
         ({"compress": {"name": "qsgd"}, "refprotofl": {"apud": "off", "value-type": "int8"}}, "value-type"),
         ({"compress": {"name": "stc"}, "refprotofl": {"apud": "off", "downlink": "sparse"}}, "downlink"),
-        ({"compress": {"name": "topk"}}, "allowed: none, ef21, qsgd, random-k, stc, top-k, top-k-ef or module:Class"),
-        ({"compress": {"bits": 5}}, "8 or 4"),
+        (
+            {"compress": {"name": "topk"}},
+            "allowed: none, eden, ef21, qsgd, random-k, stc, top-k, top-k-ef or",
+        ),
+        ({"compress": {"name": "qsgd", "bits": 5}, "method": "fedavg"}, "bits = 5: qsgd takes 8 or 4"),
+        ({"compress": {"name": "eden", "bits": 9}}, "1 to 8 with eden"),
+        ({"compress": {"downlink": "same"}}, "without a compressor: set compress.name"),
+        (
+            {"compress": {"name": "eden", "downlink": "same"}, "refprotofl": {"apud": "off", "downlink": "sparse"}},
+            'needs refprotofl.downlink = "dense"',
+        ),
         ({"compress": {"keep": 0.0}}, "above 0"),
         ({"compress": {"decay": 1.5}}, "0 to 1"),
     ],
 )
 def test_what_does_not_fit_is_told_in_a_sentence(values, sentence):
     with pytest.raises(InputError, match=sentence):
-        Experiment.parse(values)
+        prepare(Experiment.parse(values))
 
 
 def test_nothing_of_a_compressor_is_kept_without_one(simulated):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refprotofl.core import streams
@@ -15,7 +15,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods import METHODS, Refused
 from refprotofl.methods.base.broadcast import Downlink, LatestChanges
-from refprotofl.methods.base.compressor import Compressor, Draw
+from refprotofl.methods.base.compressor import CompressedDownlink, Compressor, Draw
 from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, ValidatedMessage, kinds, read_answer
 from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.common import weights
@@ -109,7 +109,7 @@ def server(scope: Any, size: int, **compress: Any) -> Server:
     small = scope({"method": "fedavg", "compress": compress})
     feedback = METHODS["fedavg"].feedback(small.experiment)
     made = METHODS["fedavg"].server(ServerContext(small.experiment, small.model, small.parts, feedback=feedback))
-    made.downlink = made.compressor.create_downlink(small.experiment.clients, size) or Downlink()
+    made.downlink = made.compressor.create_downlink(small.experiment.clients, size, 7) or Downlink()
     return made
 
 
@@ -129,16 +129,16 @@ def test_stcs_server_step_by_hand(scope):
     made = server(scope, 3, name="stc", keep=0.67)
     kept = made.downlink
     assert isinstance(kept, TernaryDownlink)
-    first = kept.advance(torch.zeros(3), torch.tensor([4.0, -1, 2]))
+    first = kept.advance(1, torch.zeros(3), torch.tensor([4.0, -1, 2]))
     assert first.tolist() == [3, 0, 3]
     assert kept.residual.tolist() == [1, -1, -1]
-    second = kept.advance(first, first + torch.tensor([0, -3.0, 0]))
+    second = kept.advance(2, first, first + torch.tensor([0, -3.0, 0]))
     assert kept.step.tolist() == [2.5, -2.5, 0]
     assert second.tolist() == [5.5, -2.5, 3]
     assert kept.residual.tolist() == [-1.5, -1.5, -1]
 
 
-@pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd"])
+@pytest.mark.parametrize("name", ["top-k", "random-k", "qsgd", "eden"])
 def test_without_feedback_nothing_is_remembered(name):
     memory = torch.zeros(1000)
     assert send(Compress(name=name), vector(1), memory)[2] is memory
@@ -262,6 +262,56 @@ def test_qsgd_of_zeros_is_zeros():
     assert send(Compress(name="qsgd"), torch.zeros(600))[1].eq(0).all()
 
 
+# EDEN: with S = |x|^2 / <x, q> for rotated values x and their levels q, the mean over rotations is x. The error is
+# D / (1 - D), with D that of Lloyd and Max's quantiser for a Gaussian: 0.3634 / 0.6366 = 0.5708 with one bit (DRIVE).
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1, 16])  # of the values that are not 0: every one, every sixteenth
+@pytest.mark.parametrize(("bits", "nmse"), [(1, 0.5708), (2, 0.1331), (3, 0.03578), (4, 0.009592), (8, 4.119e-5)])
+def test_eden_is_unbiased_and_off_by_what_its_paper_says(bits, nmse, share):
+    """The mean of n independent unbiased draws is off by an n-th of the error of one; a bias would stay."""
+    table, change, number = Compress(name="eden", bits=bits), vector(8, 2048), 200
+    change[torch.arange(2048) % share != 0] = 0
+    total, errors = torch.zeros(2048).double(), []
+    for round in range(number):
+        message, _ = write(table, change, change, draw("eden", round=round))
+        back = read(table, message, 2048, draw("eden", round=round)).double()
+        total += back
+        errors.append(float((back - change).square().sum() / change.double().square().sum()))
+    assert np.mean(errors) == pytest.approx(nmse, rel=0.08 if share == 1 else 0.12)
+    bias = float((total / number - change).square().sum() / change.double().square().sum())
+    assert bias == pytest.approx(nmse / number, rel=0.3)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 9000), st.sampled_from([1e-20, 1.0, 1e15]))
+@settings(max_examples=60)
+def test_eden_is_right_along_what_was_coded(seed, bits, size, scale):
+    """<x, S q> = |x|^2 for every rotation, which is what the scale is made for."""
+    change = vector(seed, size, scale)
+    read = send(Compress(name="eden", bits=bits), change)[1].double()
+    assert float(read @ change.double()) == pytest.approx(float(change.double().square().sum()), rel=1e-5)
+
+
+def test_eden_with_one_bit_is_drive_by_hand():
+    """The rotation of (3, 1) is (2, 1) sqrt(2) up to signs and order; S = |x|^2 / |x|_1 = 10 / (3 sqrt(2))."""
+    message, read, _ = send(Compress(name="eden", bits=1), torch.tensor([3.0, 1.0]))
+    assert message["code"].shape == (1,)
+    assert float(message["scales"]) * 0.797885 == pytest.approx(10 / (3 * 2**0.5))
+    assert read.tolist() == pytest.approx([10 / 3, 0], abs=1e-6)
+
+
+def test_eden_of_zeros_is_zeros():
+    assert send(Compress(name="eden", bits=1), torch.zeros(5000))[1].eq(0).all()
+
+
+def test_edens_rotation_follows_from_client_and_round():
+    reads = [send(Compress(name="eden", bits=1), vector(1), client=client, round=round)[1] for client, round in
+             ((0, 1), (0, 2), (1, 1), (0, 1))]  # fmt: skip
+    assert reads[0].equal(reads[3])
+    assert not any(reads[0].equal(other) for other in reads[1:3])
+
+
 def test_two_levels_share_a_byte():
     packed = pack_pairs(torch.tensor([1, -2, 7], dtype=torch.int8))
     assert packed.dtype == torch.uint8
@@ -302,6 +352,16 @@ def test_a_message_of_qsgd_is_its_bits_a_value_and_a_norm_a_bucket(bits, size, l
 
 
 @pytest.mark.parametrize(
+    ("bits", "size", "code", "blocks"),
+    [(1, 4096, 512, 1), (4, 4096, 2048, 1), (8, 4096, 4096, 1), (3, 4096 + 100, 1536 + 48, 2), (1, 1000, 128, 1)],
+)
+def test_a_message_of_eden_is_its_bits_a_value_and_a_scale_a_block(bits, size, code, blocks):
+    """The last block is padded to a power of two: 100 values to 128, 1,000 to 1,024."""
+    message, _, _ = send(Compress(name="eden", bits=bits), vector(1, size))
+    assert len(encode(message)) == HEAD + len("_code") + 1 + 3 + code + len("_scales") + 1 + 2 + 4 * blocks
+
+
+@pytest.mark.parametrize(
     ("table", "parameters", "others"),
     [
         (Compress(name="top-k"), 100, 0),
@@ -309,6 +369,7 @@ def test_a_message_of_qsgd_is_its_bits_a_value_and_a_norm_a_bucket(bits, size, l
         (Compress(name="stc"), 100, 1),
         (Compress(name="qsgd"), 1001, 2),
         (Compress(name="qsgd", bits=4), 1001, 2),
+        (Compress(name="eden", bits=1), 1001, 1),
     ],
 )
 def test_the_ledger_counts_parameters_however_they_are_packed(table, parameters, others):
@@ -330,6 +391,7 @@ def code(*places, size=8):
 
 TERNARY: dict[str, Any] = {"places": code(1, 2, 5, 7), "signs": torch.ones(4).bool(), "scale": torch.tensor(1.0)}
 FOUR = Sparse(torch.tensor([1, 2, 5, 7]), torch.ones(4), 8)
+ROTATED: dict[str, Any] = {"code": torch.zeros(8, dtype=torch.uint8), "scales": torch.ones(1)}
 LEVELS: dict[str, Any] = {"levels": torch.zeros(8, dtype=torch.int8), "norms": torch.ones(1)}
 
 
@@ -361,6 +423,9 @@ LEVELS: dict[str, Any] = {"levels": torch.zeros(8, dtype=torch.int8), "norms": t
         ("stc", TERNARY | {"scale": torch.tensor(-1.0)}, "scale has a number below 0"),
         ("stc", TERNARY | {"scale": torch.ones(1)}, "scale is not a float32 number"),
         ("stc", TERNARY | {"scale": 1.0}, "scale is not a float32 number"),
+        ("eden", ROTATED | {"code": torch.zeros(9, dtype=torch.uint8)}, "code is not a uint8 vector of 8"),
+        ("eden", ROTATED | {"scales": -torch.ones(1)}, "scales has a number below 0"),
+        ("eden", ROTATED | {"scales": torch.ones(2)}, "scales is not a float32 vector of 1"),
         ("qsgd", LEVELS | {"norms": torch.ones(2)}, "norms is not a float32 vector of 1"),
         ("qsgd", LEVELS | {"norms": -torch.ones(1)}, "norms has a number below 0"),
         ("qsgd", LEVELS | {"levels": torch.full((8,), -128, dtype=torch.int8)}, "levels has a number below -127"),
@@ -386,3 +451,40 @@ def test_the_proper_forms_of_those_are_accepted():
     assert read(Compress(name="top-k", keep=0.5), {"change": FOUR}, 8, draw()).tolist() == [0, 1, 1, 0, 0, 1, 0, 1]
     assert read(Compress(name="stc", keep=0.5), TERNARY, 8, draw()).tolist() == [0, 1, 1, 0, 0, 1, 0, 1]
     assert read(Compress(name="qsgd"), LEVELS, 8, draw()).eq(0).all()
+    assert read(Compress(name="eden"), ROTATED, 8, draw()).norm() > 0
+
+
+# The downlink
+
+
+@pytest.mark.parametrize(
+    ("table", "owes"),
+    [
+        ({"name": "eden", "bits": 1}, True),
+        ({"name": "qsgd"}, True),
+        ({"name": "qsgd", "bits": 4}, False),  # 512 values under a norm and 7 levels: the error may exceed the change
+        ({"name": "qsgd", "bits": 4, "bucket": 48}, True),
+        ({"name": "qsgd", "bits": 4, "bucket": 49}, False),
+        ({"name": "top-k-ef"}, True),
+        ({"name": "ef21"}, True),
+        ({"name": "top-k"}, False),
+        ({"name": "random-k"}, False),
+    ],
+)
+def test_broadcasts_owe_the_rest_where_the_residual_stays_bounded(scope, table, owes):
+    """After many steps what the clients hold is as near to the server's own vector as after a few."""
+    made = server(scope, 1000, downlink="same", **table)
+    assert isinstance(made.downlink, CompressedDownlink)
+    reference = exact = torch.zeros(1000)
+    left = []
+    for round in range(1, 41):
+        move = vector(round)
+        exact = exact + move
+        reference = made.downlink.advance(round, reference, reference + move)
+        left.append(float((exact - reference).norm() / move.norm()))
+    assert bool(made.downlink.residual.any()) == owes
+    if owes:
+        assert torch.allclose(reference + made.downlink.residual, exact, atol=1e-3)
+        assert max(left[20:]) < 12
+    if table["name"] == "eden":
+        assert max(left) < 1.6  # with a: the square of the error is 0.57 (1 + a) of a step's, so a = 0.57 / 0.43

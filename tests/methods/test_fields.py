@@ -340,6 +340,8 @@ MORE: Mapping[str, Mapping[str, Any]] = {
     "fednova, proximal": {"method": "fednova", "fednova": {"mu": 0.1}},
     "refprotofl, sparse step to train": {"refprotofl": {"downlink": "sparse", "erpa": False}},
     "refprotofl, ternary step to train": {"refprotofl": {"apud": False, "erpa": False}, "compress": {"name": "stc"}},
+    "fedavg, eden both ways": {"method": "fedavg", "compress": {"name": "eden", "bits": 1, "downlink": "same"}},
+    "fedavg, qsgd both ways": {"method": "fedavg", "compress": {"name": "qsgd", "bits": 4, "downlink": "same"}},
 }
 
 
@@ -405,6 +407,8 @@ def test_every_message_of_a_run_is_as_its_method_declares_it(played: Any, name: 
         ("fednova, proximal", "train", "up", {"shared", "progress", "steps"}),
         ("refprotofl, sparse step to train", "train", "down", {"adapter", "base"}),
         ("refprotofl, ternary step to train", "train", "down", {"base", "places", "scale", "signs"}),
+        ("fedavg, eden both ways", "train", "down", {"base", "code", "scales"}),
+        ("fedavg, qsgd both ways", "train", "down", {"base", "levels", "norms"}),
     ],
 )
 def test_the_runs_with_more_switches_send_what_they_are_for(

@@ -9,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refprotofl.methods.builtin.thin import entropy_code, quantisation
+from refprotofl.methods.builtin.thin import entropy_code
 from refprotofl.methods.builtin.thin.entropy_code import decode_entropy, encode_entropy, least_entropy
-from refprotofl.methods.builtin.thin.quantisation import BLOCK, Coded, code_bytes, decode_rotated, encode_rotated
+from refprotofl.methods.builtin.thin.quantisation import Coded, code_bytes, decode_rotated, encode_rotated
 from refprotofl.methods.builtin.thin.sparse_code import decode_sparse, encode_sparse, least_sparse
+from refprotofl.methods.common.rotated_quantiser import BLOCK, error
 from refprotofl.wire.primitives import WireError
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def test_the_entropy_code_has_the_error_that_is_known_of_it(bits: int, decibel: 
     vector = gaussian(16 * BLOCK)
     said = decode_entropy(encode_entropy(vector, code_bytes(len(vector), bits)), len(vector))
     assert -10 * math.log10(left(vector, said)) == pytest.approx(decibel, abs=0.25)
-    assert left(vector, said) < quantisation.error(bits)
+    assert left(vector, said) < error(bits)
 
 
 @settings(max_examples=40)

@@ -12,12 +12,10 @@ from scipy.special import ndtr
 from torch.nn import functional
 
 from refprotofl.methods.builtin import thin
-from refprotofl.methods.builtin.thin import quantisation
-from refprotofl.methods.builtin.thin.quantisation import (
+from refprotofl.methods.builtin.thin.quantisation import GAINS, code_bytes, decode_rotated, encode_rotated
+from refprotofl.methods.common import rotated_quantiser as quantiser
+from refprotofl.methods.common.rotated_quantiser import (
     BLOCK,
-    code_bytes,
-    decode_rotated,
-    encode_rotated,
     gaussian,
     hadamard,
     number_of_blocks,
@@ -32,29 +30,29 @@ def draw() -> np.random.Generator:
 
 @pytest.mark.parametrize(("bits", "error"), [(1, 0.3634), (2, 0.1175), (3, 0.03454), (4, 0.009497)])
 def test_the_levels_are_those_of_max_1960(bits: int, error: float) -> None:
-    assert quantisation.error(bits) == pytest.approx(error, rel=1e-3)
+    assert quantiser.error(bits) == pytest.approx(error, rel=1e-3)
 
 
 def test_one_and_two_bits_have_the_known_levels() -> None:
-    assert quantisation.levels(1) == pytest.approx([-0.7979, 0.7979], abs=1e-4)
-    assert quantisation.levels(2) == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
-    assert quantisation.edges(2) == pytest.approx([-0.9816, 0, 0.9816], abs=1e-3)
+    assert quantiser.levels(1) == pytest.approx([-0.7979, 0.7979], abs=1e-4)
+    assert quantiser.levels(2) == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
+    assert quantiser.edges(2) == pytest.approx([-0.9816, 0, 0.9816], abs=1e-3)
 
 
-@pytest.mark.parametrize("bits", range(1, quantisation.MOST_BITS + 1))
+@pytest.mark.parametrize("bits", range(1, quantiser.MOST_BITS + 1))
 def test_the_constants_are_where_lloyds_iteration_ends(bits: int) -> None:
     """Levels are the means of their cells, which end half-way between levels; the error is what these leave."""
-    levels = quantisation.levels(bits)
-    ends = np.concatenate([[-np.inf], quantisation.edges(bits), [np.inf]])
+    levels = quantiser.levels(bits)
+    ends = np.concatenate([[-np.inf], quantiser.edges(bits), [np.inf]])
     mass, moment = np.diff(ndtr(ends)), -np.diff(gaussian(ends))
     assert levels == pytest.approx(moment / mass, abs=2e-6)
-    assert quantisation.error(bits) == pytest.approx(1 - 2 * levels @ moment + levels**2 @ mass, abs=1e-8)
+    assert quantiser.error(bits) == pytest.approx(1 - 2 * levels @ moment + levels**2 @ mass, abs=1e-8)
 
 
 def test_gains_times_squared_scales_are_exact() -> None:
     """A product of whole numbers below 2**53: no machine rounds it otherwise than another."""
-    assert (np.diff(quantisation.GAINS) < 0).all()
-    assert int(quantisation.GAINS[0]) * 255**2 < 2**53
+    assert (np.diff(GAINS) < 0).all()
+    assert int(GAINS[0]) * 255**2 < 2**53
 
 
 def test_many_blocks_are_rotated_as_each_by_itself() -> None:
@@ -79,7 +77,7 @@ def test_a_vector_whatever_its_shape_is_coded_with_the_gaussians_error(bits: int
     vector[::16] = torch.randn(len(vector) // 16, generator=torch.Generator().manual_seed(0))
     said = decode_rotated(encode_rotated(vector, code_bytes(len(vector), bits), draw), len(vector), draw)
     error = float((said - vector).square().sum() / vector.square().sum())
-    assert error == pytest.approx(quantisation.error(bits), rel=0.15)
+    assert error == pytest.approx(quantiser.error(bits), rel=0.15)
 
 
 def test_bits_go_to_the_blocks_that_moved() -> None:
@@ -90,7 +88,7 @@ def test_bits_go_to_the_blocks_that_moved() -> None:
     coded = encode_rotated(vector, code_bytes(len(vector), 1), draw)
     said = decode_rotated(coded, len(vector), draw)
     error = (said - vector).view(4, -1).square().mean(dim=1) / torch.tensor([100.0, 1, 1, 1])
-    assert error[0] == pytest.approx(quantisation.error(4), rel=0.1)  # all four
+    assert error[0] == pytest.approx(quantiser.error(4), rel=0.1)  # all four
     assert error[1:].tolist() == pytest.approx([1, 1, 1], rel=0.1)  # none left
 
 
@@ -117,7 +115,7 @@ def test_the_bits_that_are_left_go_to_the_next_block() -> None:
     vector = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
     said = decode_rotated(encode_rotated(vector, BLOCK // 16, draw), BLOCK, draw)
     left = float((said - vector).square().sum() / vector.square().sum())
-    assert left == pytest.approx((1 + quantisation.error(1)) / 2, rel=0.02)
+    assert left == pytest.approx((1 + quantiser.error(1)) / 2, rel=0.02)
 
 
 @pytest.mark.parametrize("bits", [1, 1.5, 2])
@@ -130,7 +128,7 @@ def test_unbiased_means_of_many_go_to_what_was_coded(bits: float) -> None:
     for unbiased in (False, True):
         read = [decode_rotated(one, BLOCK, by, unbiased) for one, by in zip(coded, draws, strict=True)]
         means.append(float(torch.stack(read).mean(dim=0) @ vector / vector.square().sum()))
-    assert means[0] < 1 - 0.9 * (quantisation.error(int(bits)) + quantisation.error(math.ceil(bits))) / 2
+    assert means[0] < 1 - 0.9 * (quantiser.error(int(bits)) + quantiser.error(math.ceil(bits))) / 2
     assert means[1] == pytest.approx(1, abs=0.005)
 
 

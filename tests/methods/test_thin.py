@@ -17,8 +17,9 @@ from refprotofl.export.trained_model import load_trained
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.base.schema import Refused, Scope, ValidatedMessage
 from refprotofl.methods.builtin.thin import Options, Thin, codes
-from refprotofl.methods.builtin.thin.quantisation import Coded, number_of_blocks
+from refprotofl.methods.builtin.thin.quantisation import Coded
 from refprotofl.methods.builtin.thin.sending import Differences
+from refprotofl.methods.common.rotated_quantiser import number_of_blocks
 from refprotofl.models.build import build_model
 from refprotofl.wire import encode
 

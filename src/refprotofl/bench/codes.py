@@ -20,7 +20,8 @@ from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.codes import CODES
-from refprotofl.methods.builtin.thin.quantisation import code_bytes, number_of_blocks
+from refprotofl.methods.builtin.thin.quantisation import code_bytes
+from refprotofl.methods.common.rotated_quantiser import number_of_blocks
 from refprotofl.wire import Sparse, decode
 from refprotofl.wire.indices import decode_indices, describe, encode_indices
 from refprotofl.wire.primitives import Reader

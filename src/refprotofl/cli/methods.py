@@ -57,7 +57,8 @@ def _list(file: Path | None, preset: str | None, settings: list[str], data: Path
     show(columns, lines, "Values per client and round, as a formula and for this model")
     explain(
         "P shared parameters, K parameters kept, m embedding width, C classes, N clients, D public images; "
-        "clients are assumed to hold every class. Not counted: compressors, one-time messages and evaluation."
+        "clients are assumed to hold every class. Not counted: compressors (docs/methods/compressors.md), "
+        "one-time messages and evaluation."
     )
     for row in rows:
         for note in row.notes:

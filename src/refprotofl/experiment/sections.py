@@ -1,9 +1,9 @@
 """The tables of keys that every experiment has, independent of its method."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer, model_validator
 
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
@@ -112,12 +112,21 @@ class Compress(Table):
     name: Annotated[str, AfterValidator(_known_compressor)] = Field(
         compressors.NONE, description=f"{', '.join(compressors.NAMES)} or {OWN}"
     )
-    keep: Share = Field(0.1, description="share of the shared parameters sent, above 0 and up to 1; not for qsgd")
-    bits: Literal[8, 4] = Field(8, description="bits of a value with qsgd")
+    keep: Share = Field(0.1, description="share of the shared parameters sent, above 0 and up to 1, where not all are")
+    bits: Annotated[int, Field(ge=1, le=8)] = Field(8, description="bits per value: 8 or 4 with qsgd, 1 to 8 with eden")
     bucket: PositiveInt = Field(512, description="values under one norm with qsgd, 1 or more")
     decay: Annotated[float, Field(ge=0, le=1)] = Field(
         1.0, description="share of the unsent rest that is kept from round to round with top-k-ef and stc, 0 to 1"
     )
+    downlink: Literal["auto", "none", "same"] = key(
+        "auto", "compression of the broadcast: as its authors do (stc's alone), none, or as uploads", enters="changed"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_compressor(self) -> Self:
+        if self.downlink == "same" and not self.enabled:
+            raise ValueError('has downlink = "same" without a compressor: set compress.name')
+        return self
 
     @property
     def enabled(self) -> bool:

@@ -31,8 +31,8 @@ class Downlink:
         whole: Message = {**extra, name: vector}
         return lambda client: whole
 
-    def advance(self, reference: Tensor, target: Tensor) -> Tensor:
-        """Return the next broadcast (P,) on the way from the last one to the `target`."""
+    def advance(self, round: int, reference: Tensor, target: Tensor) -> Tensor:
+        """Return the broadcast (P,) after that of `round`, the `reference`, on the way to the `target`."""
         return target
 
     def mark_held(self, clients: Sequence[int], round: int) -> None:

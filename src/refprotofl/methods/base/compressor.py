@@ -1,7 +1,8 @@
 """The interface of compressors: how the change of the shared vector goes up, and the broadcast down.
 
 A compressor is written at the client and read at the server, which averages over the participants. Errors are fed
-back by what the server will decode, so both sides always mean the same numbers.
+back by what the server will decode, so both sides always mean the same numbers. A compressed broadcast is a step from
+the last one; both sides move by what is decoded, so all clients that follow hold the server's vector.
 """
 
 from abc import ABC, abstractmethod
@@ -16,10 +17,10 @@ from torch import Tensor
 from refprotofl.core import streams
 from refprotofl.core.state import State
 from refprotofl.experiment.sections import Compress
-from refprotofl.methods.base.broadcast import Downlink
-from refprotofl.methods.base.schema import Fields, ValidatedMessage
+from refprotofl.methods.base.broadcast import Downlink, StepDownlink
+from refprotofl.methods.base.schema import Either, Fields, ValidatedMessage
 from refprotofl.methods.feedback import Feedback
-from refprotofl.wire import Message
+from refprotofl.wire import Message, decode, encode
 
 Draw = Callable[[], np.random.Generator]  # the stream of one compressor, client and round, from its start
 
@@ -31,6 +32,7 @@ class Compressor(ABC):
     """
 
     leaves_zeros: ClassVar[bool] = False  # what the server decodes is 0 where nothing was sent
+    both_ways: ClassVar[bool] = False  # compress.downlink = "auto" compresses the broadcast, as its authors do
     # Why the choice of what is sent reveals a client's data before any noise; empty: it depends on no data.
     reveals: ClassVar[str] = "it does not declare what its choice of coordinates reveals"
     notes: ClassVar[tuple[str, ...]] = ()  # where it departs from what its authors published
@@ -78,14 +80,52 @@ class Compressor(ABC):
 
     # Down
 
-    def step_fields(self) -> Fields:
+    @property
+    def compresses_downlink(self) -> bool:
+        return self.table.downlink == "same" or (self.table.downlink == "auto" and self.both_ways)
+
+    @property
+    def downlink_feedback(self) -> Feedback:
+        """The use that the server makes of the part of a step that is not sent."""
+        return self.feedback
+
+    def step_fields(self, size: int) -> Fields:
         """Return the fields of a step from the last broadcast; none if clients are always sent the whole vector."""
-        return {}
+        fields = self.fields(size) if self.compresses_downlink else {}
+        return {name: Either((field,), optional=True) for name, field in fields.items()}
 
-    def decode_step(self, message: ValidatedMessage, size: int) -> Tensor:
-        """Decode the step (P,) from the last broadcast to the new one."""
-        raise NotImplementedError
+    def step_stream(self, seed: int, base: int) -> Draw:
+        """Return a function that opens the stream of the step from the broadcast of round `base`."""
+        return partial(streams.stream, seed, f"{self.table.name}/downlink", round=base)
 
-    def create_downlink(self, clients: int, size: int) -> Downlink | None:
+    def create_downlink(self, clients: int, size: int, seed: int) -> Downlink | None:
         """Return the server's side of a compressed broadcast; None: the method has its own."""
-        return None
+        return CompressedDownlink(self, clients, size, seed) if self.compresses_downlink else None
+
+
+class CompressedDownlink(StepDownlink):
+    """Broadcasts by compressed steps; the server keeps what it owes."""
+
+    names: ClassVar[tuple[str, ...]] = ("holds", "residual", "step")
+
+    def __init__(self, compressor: Compressor, clients: int, size: int, seed: int) -> None:
+        super().__init__(clients)
+        self.residual = torch.zeros(size)  # (P,), what the broadcasts still owe
+        self.step = torch.zeros(0, dtype=torch.uint8)  # (bytes,), the message of the last one; none before the first
+        self._compressor, self._seed = compressor, seed
+
+    def step_message(self, name: str, vector: Tensor) -> Message | None:
+        return decode(self.step.numpy().tobytes()) if len(self.step) else None
+
+    def advance(self, round: int, reference: Tensor, target: Tensor) -> Tensor:
+        draw, feedback = self._compressor.step_stream(self._seed, round), self._compressor.downlink_feedback
+        owed = feedback.target(target - reference, self.residual)
+        message = self._compressor.encode(owed, draw)
+        step = self._compressor.decode(ValidatedMessage(message), len(owed), draw).to(torch.float32)
+        self.keep(message, step)
+        self.residual = feedback.remember(owed, step, self.residual)
+        return reference + step
+
+    def keep(self, message: Message, step: Tensor) -> None:
+        """Keep what the next broadcast is made of: the step's message."""
+        self.step = torch.from_numpy(np.frombuffer(encode(message), np.uint8).copy())

@@ -104,7 +104,8 @@ class Server(ABC):
         self.compressor = create_compressor(context.experiment)
         size, clients = context.scope.shared, context.experiment.clients
         # The tensors of these two are part of the state.
-        self.downlink = self.compressor.create_downlink(clients, size) or self.create_downlink()
+        compressed = self.compressor.create_downlink(clients, size, context.experiment.seed)
+        self.downlink = compressed or self.create_downlink()
         self.changes = create_changes(context.feedback, clients, size)
 
     def create_downlink(self) -> Downlink:

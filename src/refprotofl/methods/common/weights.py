@@ -34,7 +34,7 @@ def broadcast(scope: Scope) -> Fields:
 
 def step_fields(scope: Scope) -> Fields:
     """Return the fields of a step from the last broadcast, where the compressor sends such."""
-    step = create_compressor(scope.experiment).step_fields()
+    step = create_compressor(scope.experiment).step_fields(scope.shared)
     return {"base": Whole(optional=True), **step} if step else {}
 
 
@@ -69,13 +69,14 @@ def rebuild(client: Client, name: str, message: ValidatedMessage) -> Tensor:
         raise Lost
     if isinstance(sent, Sparse):
         return before.index_copy(0, sent.indices, sent.values)
-    return before + client.compressor.decode_step(message, len(before))
+    draw = client.compressor.step_stream(client.experiment.seed, message.whole("base"))
+    return before + client.compressor.decode(message, len(before), draw).to(torch.float32)
 
 
 def write_update(client: Client, round: int, received: Tensor, trained: Tensor) -> Message:
     """Encode what a client sends after training from `received` to `trained`, both (P,)."""
     guards.part_moved(received, trained, "shared weights")
-    if client.compressor.step_fields():
+    if client.compressor.compresses_downlink:
         hold(client.state, "shared", received, round)
     return encode_update(client, round, received, trained)
 
@@ -113,7 +114,7 @@ def step(server: Server, round: int, reference: Tensor, changes: Iterable[tuple[
         for client, change in counted(server, round, changes)
     )
     move = aggregate_uploads(server.aggregator, len(reference), uploads)
-    return server.downlink.advance(reference, apply_update(reference, move))
+    return server.downlink.advance(round, reference, apply_update(reference, move))
 
 
 def counted(server: Server, round: int, changes: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from refprotofl.methods.compressors.top_k import TopK
-from refprotofl.methods.feedback import Ef21Feedback
+from refprotofl.methods.feedback import Ef21Feedback, ErrorFeedback
 
 
 class Ef21(TopK):
@@ -17,3 +17,8 @@ class Ef21(TopK):
     @property
     def feedback(self) -> Ef21Feedback:
         return Ef21Feedback()
+
+    @property
+    def downlink_feedback(self) -> ErrorFeedback:
+        """EF21-P (Gruntkowska et al. 2022): a step is compressed from the clients' vector to the server's."""
+        return ErrorFeedback()

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from refprotofl.core.errors import InputError
+from refprotofl.experiment.sections import Compress
 from refprotofl.methods.base.compressor import Compressor, Draw
 from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
+from refprotofl.methods.feedback import ErrorFeedback, Feedback
 from refprotofl.wire import Message
 from refprotofl.wire.ledger import Counted
 
@@ -17,6 +20,19 @@ class Qsgd(Compressor):
     """Sends every value in 8 or 4 bits and a norm per bucket: unbiased."""
 
     reveals: ClassVar[str] = ""
+
+    def __init__(self, table: Compress) -> None:
+        super().__init__(table)
+        if table.bits not in (8, 4):
+            raise InputError(f"compress.bits = {table.bits}: qsgd takes 8 or 4; eden takes 1 to 8.")
+
+    @property
+    def downlink_feedback(self) -> Feedback:
+        """Error feedback where the error is smaller than what is encoded; else the residual would grow.
+
+        Its variance is min(b / s^2, sqrt(b) / s) at most, for b values in a bucket and s levels (Lemma 3.1).
+        """
+        return ErrorFeedback() if self.table.bucket < self.levels**2 else Feedback()
 
     @property
     def levels(self) -> int:

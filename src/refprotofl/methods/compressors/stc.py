@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from refprotofl.methods import apud
-from refprotofl.methods.base.broadcast import StepDownlink
-from refprotofl.methods.base.compressor import Compressor, Draw
+from refprotofl.methods.base.compressor import CompressedDownlink, Compressor, Draw
 from refprotofl.methods.base.schema import Dense, Fields, Refused, ValidatedMessage
 from refprotofl.methods.declaration import NAMED_BY_SIZE
-from refprotofl.methods.feedback import ErrorFeedback, Feedback
+from refprotofl.methods.feedback import ErrorFeedback
 from refprotofl.wire import Message, WireError
 from refprotofl.wire.indices import decode_indices, encode_indices
 from refprotofl.wire.ledger import Counted
@@ -25,6 +24,7 @@ class Stc(Compressor):
     """
 
     leaves_zeros: ClassVar[bool] = True
+    both_ways: ClassVar[bool] = True
     reveals: ClassVar[str] = NAMED_BY_SIZE
     notes: ClassVar[tuple[str, ...]] = (
         "STC's authors choose the largest values tensor by tensor; here over the whole shared vector. A client that "
@@ -36,7 +36,11 @@ class Stc(Compressor):
         return ErrorFeedback(self.table.decay)
 
     def fields(self, size: int) -> Fields:
-        return _fields()
+        return {
+            "places": Dense((None,), (torch.uint8,), kind=Counted("other_values", 0)),  # only its bytes count
+            "signs": Dense((None,), (torch.bool,), kind="parameters"),
+            "scale": Dense((), low=0),
+        }
 
     def encode(self, vector: Tensor, draw: Draw) -> Message:
         return write_ternary(ternarise(vector, self.table.keep))
@@ -44,35 +48,22 @@ class Stc(Compressor):
     def decode(self, message: ValidatedMessage, size: int, draw: Draw) -> Tensor:
         return read_ternary(message, size, apud.number_to_send(self.table.keep, size))
 
-    def step_fields(self) -> Fields:
-        return _fields(optional=True)
-
-    def decode_step(self, message: ValidatedMessage, size: int) -> Tensor:
-        return read_ternary(message, size, size)
-
-    def create_downlink(self, clients: int, size: int) -> "TernaryDownlink":
-        return TernaryDownlink(clients, size, self.table.keep, self.feedback)
+    def create_downlink(self, clients: int, size: int, seed: int) -> "TernaryDownlink | None":
+        return TernaryDownlink(self, clients, size, seed) if self.compresses_downlink else None
 
 
-class TernaryDownlink(StepDownlink):
-    """Broadcasts by ternary steps; what a step leaves out is owed."""
+class TernaryDownlink(CompressedDownlink):
+    """Keeps the last step as a vector, of which the message is made again without loss."""
 
-    names: ClassVar[tuple[str, ...]] = ("holds", "residual", "step")
-
-    def __init__(self, clients: int, size: int, share: float, feedback: Feedback) -> None:
-        super().__init__(clients)
-        self.residual = torch.zeros(size)  # (P,), what the broadcasts still owe
+    def __init__(self, compressor: Stc, clients: int, size: int, seed: int) -> None:
+        super().__init__(compressor, clients, size, seed)
         self.step = torch.zeros(size)  # (P,), the last broadcast minus the one before
-        self._share, self._feedback = share, feedback
 
     def step_message(self, name: str, vector: Tensor) -> Message:
         return write_ternary(self.step)
 
-    def advance(self, reference: Tensor, target: Tensor) -> Tensor:
-        owed = self._feedback.target(target - reference, self.residual)
-        self.step = ternarise(owed, self._share)
-        self.residual = self._feedback.remember(owed, self.step, self.residual)
-        return reference + self.step
+    def keep(self, message: Message, step: Tensor) -> None:
+        self.step = step
 
 
 def ternarise(vector: Tensor, share: float) -> Tensor:
@@ -80,15 +71,6 @@ def ternarise(vector: Tensor, share: float) -> Tensor:
     mask = apud.select(vector, torch.zeros_like(vector), apud.number_to_send(share, len(vector))) & (vector != 0)
     magnitude = vector[mask].abs().to(torch.float64).sum() / max(1, int(mask.sum()))
     return torch.where(mask, vector.sign() * magnitude.to(torch.float32), 0.0)
-
-
-def _fields(*, optional: bool = False) -> Fields:
-    code = Counted("other_values", 0)  # only its bytes count
-    return {
-        "places": Dense((None,), (torch.uint8,), kind=code, optional=optional),
-        "signs": Dense((None,), (torch.bool,), kind="parameters", optional=optional),
-        "scale": Dense((), low=0, optional=optional),
-    }
 
 
 def write_ternary(vector: Tensor) -> Message:

@@ -22,14 +22,18 @@ from refprotofl.studies.tune.space import spelt_key
 
 _FULL = "fedavg:share=full"
 _STC = f"{_FULL}:compress.name=stc:compress.keep=0.05"
+_BOTH_WAYS = ":compress.downlink=same"
 _DISTILLING = "thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:thin.balance=on"
 _FITTED = "thin.uplink-budget=fit:thin.downlink-budget=fit"
 _LONG = ":rounds=6:train.local-epochs=6"
 _WHOLE = (
     f"FedAvg = {_FULL}",
     f"FedAvg + STC 5 % = {_STC}",
-    f"FedAvg + QSGD 4 bits = {_FULL}:compress.name=qsgd:compress.bits=4",
-    f"FedAvg + top-k-ef 5 % = {_FULL}:compress.name=top-k-ef:compress.keep=0.05",
+    f"FedAvg + EDEN 1 bit both ways = {_FULL}:compress.name=eden:compress.bits=1{_BOTH_WAYS}",
+    f"FedAvg + EDEN 4 bits both ways = {_FULL}:compress.name=eden:compress.bits=4{_BOTH_WAYS}",
+    f"FedAvg + QSGD 4 bits both ways = {_FULL}:compress.name=qsgd:compress.bits=4:compress.bucket=48{_BOTH_WAYS}",
+    f"FedAvg + QSGD 8 bits both ways = {_FULL}:compress.name=qsgd:compress.bits=8{_BOTH_WAYS}",
+    f"FedAvg + top-k-ef 5 % both ways = {_FULL}:compress.name=top-k-ef:compress.keep=0.05{_BOTH_WAYS}",
     f"FedAvg + EF21 5 % = {_FULL}:compress.name=ef21:compress.keep=0.05",
 )
 _PERSONAL = ("fedper", "fedrep", "fedpac")  # methods with a private part for a client's own class mix

@@ -60,7 +60,8 @@ class FedNovaServer(Server):
         self.join_newcomers(cohort)
         requests = weights.requests(self, cohort.round, self.shared)
         answers = self.ask(cohort, "train", requests, partial(self.read, cohort.round))
-        self.step(aggregate_uploads(self.aggregator, len(self.shared), self.uploads(cohort.round, answers)))
+        move = aggregate_uploads(self.aggregator, len(self.shared), self.uploads(cohort.round, answers))
+        self.step(cohort.round, move)
 
     def read(self, round: int, client: int, answer: ValidatedMessage) -> tuple[Tensor, float, int]:
         """Return a client's change, its |a_k| and, with a proximal term, its steps.
@@ -86,11 +87,11 @@ class FedNovaServer(Server):
             self.progress[client], self.steps[client] = own, steps
             yield client, change
 
-    def step(self, move: Tensor) -> None:
+    def step(self, round: int, move: Tensor) -> None:
         momentum = self.options.server_momentum
         self.velocity = (momentum * self.velocity.to(torch.float64) + move).to(torch.float32)
         target = apply_update(self.shared, self.velocity.to(torch.float64) if momentum else move)
-        self.shared = self.downlink.advance(self.shared, target)
+        self.shared = self.downlink.advance(round, self.shared, target)
 
     def evaluation(self) -> Message:
         return {"shared": self.shared}

@@ -136,7 +136,7 @@ def _check_compressor(experiment: "Experiment") -> None:
     if table.value_type != "float32":
         raise ValueError(f'has {setting}, which needs refprotofl.value-type = "float32"')
     compressor = built_in_compressor(experiment) if table.downlink == "sparse" else None
-    if compressor is not None and compressor.step_fields():
+    if compressor is not None and compressor.compresses_downlink:
         raise ValueError(f'has {setting}, whose own downlink needs refprotofl.downlink = "dense"')
 
 

@@ -52,7 +52,7 @@ class SparseDownlink(StepDownlink):
         changed = (vector.view(torch.int32) != self.previous.view(torch.int32)).nonzero().squeeze(1)
         return {name: Sparse(changed, vector[changed], len(vector))}
 
-    def advance(self, reference: Tensor, target: Tensor) -> Tensor:
+    def advance(self, round: int, reference: Tensor, target: Tensor) -> Tensor:
         self.previous = reference
         return target
 
@@ -181,7 +181,7 @@ class RefProtoServer(Server):
             return weights.step(self, round, self.adapter, ((client, update.change) for client, update in taken))
         uploads = (self.upload(client, round, update) for client, update in taken)
         move = aggregate_uploads(self.aggregator, len(self.adapter), uploads)
-        return self.downlink.advance(self.adapter, apply_update(self.adapter, move))
+        return self.downlink.advance(round, self.adapter, apply_update(self.adapter, move))
 
     def taken(self, updates: Updates, uploaded: dict[int, Prototypes]) -> Iterator[tuple[int, masked.Update]]:
         for client, (update, along) in updates:

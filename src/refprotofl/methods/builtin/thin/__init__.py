@@ -12,7 +12,7 @@ from refprotofl.methods.feedback import FEEDBACKS, Feedback
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
 
-BLOCK = 4096  # weights that are rotated together: that of thin.quantisation, which needs torch
+BLOCK = 4096  # weights that are rotated together: that of common.rotated_quantiser, which needs torch
 
 Bits = Annotated[float, Field(gt=0, le=8)]
 

@@ -16,14 +16,8 @@ from refprotofl.methods.base.schema import Dense, Either, Fields, Refused, Scope
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse
-from refprotofl.methods.builtin.thin.quantisation import (
-    Coded,
-    Draw,
-    code_bytes,
-    decode_rotated,
-    encode_rotated,
-    number_of_blocks,
-)
+from refprotofl.methods.builtin.thin.quantisation import Coded, code_bytes, decode_rotated, encode_rotated
+from refprotofl.methods.common.rotated_quantiser import Draw, number_of_blocks
 from refprotofl.wire import Message, WireError, encode
 from refprotofl.wire.ledger import Counted
 
