@@ -1,4 +1,4 @@
-"""The package beside the paper in one plain file: the same federation, round by round, client by client."""
+"""The package compared with the paper in one plain file: the same federation, round by round, client by client."""
 
 import importlib.util
 from pathlib import Path

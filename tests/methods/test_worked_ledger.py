@@ -61,7 +61,7 @@ def counted(rows: list[dict[str, Any]], direction: str) -> dict[str, int]:
     return {kind: sum(row[kind] for row in rows if row["direction"] == direction) for kind in kinds}
 
 
-def test_values_that_are_no_parameters_are_counted_beside_them(simulated: Any) -> None:
+def test_values_that_are_no_parameters_are_counted_separately(simulated: Any) -> None:
     """With half of the classes uncovered: class ids, counts, and the classes that the anchors are of."""
     mixed = simulated({"public": {"coverage": 0.5}})
     messages = [one.message for one in mixed.tap.select("up", "prototypes")]

@@ -142,7 +142,7 @@ def test_keys_that_do_not_go_together_are_refused() -> None:
         tiny(privacy=CLIENT, aggregate="median")
 
 
-def test_who_has_no_accountant_is_told_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_accountant_is_reported_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refprotofl.privacy.accounting.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"refprotofl\[privacy\]"):
         prepare(tiny(privacy=SAMPLE))

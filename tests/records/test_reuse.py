@@ -1,4 +1,4 @@
-"""A run is gone on with, and read again, only on the data and the code that it began with."""
+"""A run is resumed, and read again, only on the data and the code that it began with."""
 
 import sys
 from collections.abc import Callable

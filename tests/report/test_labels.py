@@ -27,7 +27,7 @@ def test_names_of_points_side_by_side_do_not_meet() -> None:
     assert [name for name, text in texts.items() if text.get_fontweight() == "bold"] == [next(iter(texts))]  # to choose
 
 
-def test_a_name_that_finds_room_only_farther_away_is_led_to_its_point() -> None:
+def test_a_name_that_fits_only_farther_away_is_led_to_its_point() -> None:
     points = [Named(9, 5 + 0.05 * number, 3, 7, f"a method with a long name, {number}") for number in range(6)]
     figure, texts = drawn(points)
     figure.draw_without_rendering()
