@@ -48,7 +48,7 @@ def _same_draws() -> None:
 
 @pytest.fixture
 def tried(record_property: Callable[[str, object], None]) -> Tried:
-    """Called with what a test tried, and how often: the end of the run tells the sums."""
+    """Called with what a test tried, and how often: the end of the run reports the sums."""
     return lambda what, count: record_property(f"{TRIED}{what}", count)
 
 
@@ -70,7 +70,7 @@ def patient() -> OpenEngine:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_digest_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing is left in the cache of whoever runs the tests."""
+    """Leave nothing in the cache of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         file = tmp_path_factory.mktemp("cache") / "digests.json"
         patch.setattr(digests, "_cache_file", lambda: file)
@@ -79,7 +79,7 @@ def _own_digest_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(autouse=True)
 def _own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a test wrote and imported is not there in the next, under the same name."""
+    """Forget modules that a test wrote and imported, so that the next may use the same name."""
     before = {*sys.modules}
     yield
     written = str(tmp_path_factory.getbasetemp())

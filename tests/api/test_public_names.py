@@ -80,7 +80,7 @@ def test_progress_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_watcher_is_told_that_the_run_is_over(tmp_path: Path, fails: bool) -> None:
+def test_a_callback_is_closed_when_the_run_is_over(tmp_path: Path, fails: bool) -> None:
     class Watching(refprotofl.Callback):
         closed = 0
 

@@ -47,10 +47,10 @@ def test_a_table_comes_with_the_machine(bench: Bench, monkeypatch: pytest.Monkey
 
 
 def test_json_comes_with_the_machine(bench: Bench) -> None:
-    told = json.loads(bench(*TINY_ADAPTER, "--json").stdout)
-    assert {"title", "machine", "rows", "notes"} == told.keys()
-    assert told["machine"]["torch"]
-    assert told["rows"][0]["work"] == "server's round"
+    report = json.loads(bench(*TINY_ADAPTER, "--json").stdout)
+    assert {"title", "machine", "rows", "notes"} == report.keys()
+    assert report["machine"]["torch"]
+    assert report["rows"][0]["work"] == "server's round"
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_scale_draws_its_points(bench: Bench, monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr(scale, "measure_in_process", measure)
     drawn = tmp_path / "scale.png"
-    told = bench("scale", "--clients", "5,20", "--in-a-round", 10, "--json", "--out", drawn)
+    report = bench("scale", "--clients", "5,20", "--in-a-round", 10, "--json", "--out", drawn)
     assert [(point.clients, point.participants) for point in asked] == [(5, 5), (20, 10)]
-    assert [row["clients"] for row in json.loads(told.stdout)["rows"]] == [5, 20]
+    assert [row["clients"] for row in json.loads(report.stdout)["rows"]] == [5, 20]
     assert drawn.read_bytes().startswith(b"\x89PNG")
 
 
@@ -134,8 +134,8 @@ def test_kernels_are_measured_for_the_models_that_were_asked_for(
 
 def test_codes_are_measured_on_the_changes_of_real_clients(bench: Bench) -> None:
     """More bits leave less; what is left is owed, so later changes are harder; and the default is the best of three."""
-    told = json.loads(bench("codes", "--preset", "quick", "--rounds", 2, "--json").stdout)
-    rows = {(row["bits"], row["round"]): row for row in told["rows"]}
+    report = json.loads(bench("codes", "--preset", "quick", "--rounds", 2, "--json").stdout)
+    rows = {(row["bits"], row["round"]): row for row in report["rows"]}
     assert sorted(rows) == [(bits, number) for bits in BITS for number in (1, 2)]
     for name in CODES:
         assert all(0 < row[name] < 1 for row in rows.values())
@@ -147,8 +147,8 @@ def test_codes_are_measured_on_the_changes_of_real_clients(bench: Bench) -> None
 def test_numerics_are_measured_in_processes_of_their_own(bench: Bench) -> None:
     """All three kinds in one table, over native; portable ones end in the same state on every x86-64 CPU with AVX2."""
     settings = ("--set", "rounds=1", "--set", "clients=2", "--set", "train-limit=150")
-    told = json.loads(bench("numerics", "--preset", "quick", *settings, "--repeats", 1, "--json").stdout)
-    native, portable, mkl = told["rows"]
+    report = json.loads(bench("numerics", "--preset", "quick", *settings, "--repeats", 1, "--json").stdout)
+    native, portable, mkl = report["rows"]
     assert (native["numerics"], native["ratio"]) == ("native", 1)
     assert portable["ratio"] > 0
     assert mkl["numerics"].endswith("MKL_CBWR=COMPATIBLE")

@@ -32,10 +32,10 @@ def test_measurements_take_turns_and_the_first_pass_is_thrown_away() -> None:
     assert found == {"a": [3.0, 6.0, 7.0], "b": [4.0, 5.0, 8.0]}
 
 
-def test_every_pass_is_told() -> None:
-    told: list[str] = []
-    alternate({"a": lambda: 0.0}, 2, told.append)
-    assert told == ["a pass to warm up", "pass 1 of 2", "pass 2 of 2"]
+def test_every_pass_is_reported() -> None:
+    lines: list[str] = []
+    alternate({"a": lambda: 0.0}, 2, lines.append)
+    assert lines == ["a pass to warm up", "pass 1 of 2", "pass 2 of 2"]
 
 
 def test_a_time_is_the_difference_of_two_looks_at_the_clock() -> None:

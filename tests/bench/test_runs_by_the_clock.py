@@ -82,9 +82,9 @@ def test_points_become_rows_and_a_picture(tmp_path: Path, monkeypatch: pytest.Mo
         return {"clients": point.clients, "round_s": 0.1 * point.clients, "round_cpu_s": 0.1, "memory_mb": memory}
 
     monkeypatch.setattr(scale, "measure_in_process", measured)
-    told: list[str] = []
-    report = scale.measure_scale(points("mlp", [1, 2, 3], None, 5, 1), told.append)
-    assert told[-1] == "mlp: 3 clients, 3 in a round"
+    lines: list[str] = []
+    report = scale.measure_scale(points("mlp", [1, 2, 3], None, 5, 1), lines.append)
+    assert lines[-1] == "mlp: 3 clients, 3 in a round"
     assert "memory is unknown" in report.notes[-1]
     assert draw_scale(report.rows, tmp_path / "new" / "scale.svg", "mlp").endswith("scale.svg: 3 points.")
     with pytest.raises(InputError, match=r"\.png, \.pdf, \.svg"):

@@ -19,7 +19,7 @@ HONEST = [client for client in range(5) if client not in draw_hostile(0, 5, 2)]
 
 
 def success(folder: str, target: int) -> float:
-    """How often honest clients take a triggered image of another class for the target."""
+    """Return how often honest clients take a triggered image of another class for the target."""
     experiment = Experiment.parse(json.loads((Path(folder) / "summary.json").read_text())["experiment"])
     federation = load_federation(experiment, None)
     others = stamped(federation.test_images[federation.test_labels != target])
@@ -38,11 +38,11 @@ def test_two_attacks_against_two_defences(refprotofl: Any, tmp_path: Path) -> No
     command = ("attack", "--kind", attacks, "--defence", "mean,median", "--seeds", "0", "--out", out, *TINY)
     outcome = refprotofl(*command, "--format", "json")
     assert outcome.code == 0, outcome.err
-    told = json.loads(outcome.out)
-    assert [(row["attack"], row["defence"]) for row in told["rows"]] == [
+    output = json.loads(outcome.out)
+    assert [(row["attack"], row["defence"]) for row in output["rows"]] == [
         (attack, defence) for attack in ("none", *attacks.split(",")) for defence in ("mean", "median")
     ]
-    for row, runs in zip(told["rows"], told["by_seed"], strict=True):
+    for row, runs in zip(output["rows"], output["by_seed"], strict=True):
         folder = runs["seeds"]["0"]["run"]
         summary = json.loads((Path(folder) / "summary.json").read_text())
         personal = summary["accuracy_per_client"]["personal"]
@@ -62,7 +62,7 @@ def test_two_attacks_against_two_defences(refprotofl: Any, tmp_path: Path) -> No
     assert "40 % hostile" in again.out
 
 
-def test_what_cannot_be_asked_for_is_told(refprotofl: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_for_is_reported(refprotofl: Any, tmp_path: Path) -> None:
     for options, sentence in (
         (("--kind", "magic"), "--kind magic: allowed are signflip"),
         (("--kind", "signflip,signflip"), "--kind is empty or has something twice"),

@@ -148,7 +148,7 @@ def test_the_installed_command(tiny: Path, undisturbed: RunResult) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_partition_shows_and_draws_who_has_what(refprotofl: "Command", tiny: Path) -> None:
+def test_partition_shows_and_draws_the_classes_of_each_client(refprotofl: "Command", tiny: Path) -> None:
     outcome = refprotofl("partition", tiny, "--out", "new/picture.svg")
     assert outcome.code == 0, outcome.err
     table = [line.strip("│ ").split("│") for line in outcome.out.splitlines() if line.startswith("│")]

@@ -88,8 +88,8 @@ def test_rows_are_set_against_the_one_that_is_named(
     asked = "local,fedavg:share=full,lg-fedavg"
     options = ("--seeds", "0,1", "--set", "evaluate.every=1", "--out", tmp_path / "runs", *TINY)
     command = ("compare", "--methods", asked, *options)
-    told = json.loads(refprotofl(*command, "--against", "fedavg:share=full", "--json").out)
-    rows = {row["name"]: row for row in told}
+    reported = json.loads(refprotofl(*command, "--against", "fedavg:share=full", "--json").out)
+    rows = {row["name"]: row for row in reported}
     assert rows["fedavg:share=full"]["against"] is None
     found = rows["local"]["against"]
     values = [rows[name]["accuracy"]["personal"]["values"] for name in ("local", "fedavg:share=full")]
@@ -111,8 +111,8 @@ def test_rows_are_set_against_the_one_that_is_named(
     assert called[0]["against"] == {**found, "baseline": "whole"}  # of the same runs
     assert refprotofl("compare", "--methods", "one = local,one = lg-fedavg", *options).code == 2
 
-    nobody = json.loads(refprotofl(*command, "--against", "none", "--json").out)
-    assert [row["against"] for row in nobody] == [None] * 3
+    unpaired = json.loads(refprotofl(*command, "--against", "none", "--json").out)
+    assert [row["against"] for row in unpaired] == [None] * 3
     monkeypatch.setattr("refprotofl.cli.output.out.width", 200)
     shown = refprotofl(*command).out
     for heading in ("difference", "last 2", "worst client", "spread"):
@@ -141,10 +141,10 @@ def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
     options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=1"]
     outcome = refprotofl("compare", "--methods", "local,fedproto", "--seeds", "0", "--out", tmp_path / "runs", *options)
     assert outcome.code == 2
-    assert "do not go into one table: they differ in their data." in outcome.err
+    assert "are not comparable: they differ in their data." in outcome.err
 
 
-def test_what_was_really_run_is_told(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_really_run_is_shown(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = "fedavg,fedavg:share=full,fedproto,fast,fedrep,fednova"
     command = ("compare", "--methods", asked, "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
     rows = {row["name"]: row for row in json.loads(refprotofl(*command, "--format", "json").out)}
@@ -177,7 +177,7 @@ def test_folders_are_named_by_method_data_and_seed(refprotofl: Any, tmp_path: Pa
     assert Base(settings=tuple(TINY[1:10:2])).trial(Row("local", "local"), 0, out).folder == folder
 
 
-def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
+def test_interrupted_it_says_what_is_kept_and_how_to_resume(
     refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, begun = simulation.run, []
@@ -208,7 +208,7 @@ def test_interrupted_it_tells_what_is_kept_and_how_to_go_on(
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),
         (["--methods", "local,fedavg", "--against", "fedprox"], "allowed are none and the rows: local, fedavg"),
-        (["--methods", "local,local:dataset=mnist"], "do not go into one table: they differ in dataset"),
+        (["--methods", "local,local:dataset=mnist"], "are not comparable: they differ in dataset"),
         (["--methods", "local", "--last", "1"], "1 is not in the range x>=2"),
     ],
 )
@@ -260,7 +260,7 @@ def test_an_edited_method_is_another_run(refprotofl: Any, tmp_path: Path, monkey
     monkeypatch.syspath_prepend(str(Path.cwd()))
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     command = ("compare", "--methods", "edited:Own", "--seeds", "0", "--out", tmp_path / "runs", "--json", *TINY)
-    told = []
+    reported = []
     code = """
 from refprotofl.methods import find_method
 
@@ -272,7 +272,38 @@ class Own:
         Path("edited.py").write_text(f"{code}('{shared}',)\n")
         sys.modules.pop("edited", None)
         outcome = refprotofl(*command)
-        told.append((personal(outcome), "Reused 1 of 1 runs" in outcome.err))
+        reported.append((personal(outcome), "Reused 1 of 1 runs" in outcome.err))
     sys.modules.pop("edited", None)
-    assert [reused for _, reused in told] == [False, True, False, True]
-    assert told[0][0] == told[1][0] == told[3][0] != told[2][0]
+    assert [reused for _, reused in reported] == [False, True, False, True]
+    assert reported[0][0] == reported[1][0] == reported[3][0] != reported[2][0]
+
+
+def test_a_margin_is_a_share_of_1_and_gives_each_row_a_verdict(refprotofl: Any, tmp_path: Path) -> None:
+    command = ("compare", "--methods", "local,lg-fedavg", "--seeds", "0,1", "--out", tmp_path / "runs", *TINY)
+    plain = refprotofl(*command, "--json")
+    assert plain.code == 0, plain.err
+    assert [json.loads(plain.out)[1]["against"][key] for key in ("margin", "verdict")] == [None, None]
+    judged = json.loads(refprotofl(*command, "--json", "--margin", "0.9").out)
+    assert judged[1]["against"]["verdict"] == judged[1]["against"]["by_protocol"]["personal"]["verdict"] is not None
+    assert "margin of 90 points" in re.sub(r"\s+", " ", refprotofl(*command, "--margin", "0.9").out)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--margin", "1"), "--margin 1: expected a share of 1, such as 0.01 for one point of accuracy."),
+        (("--margin", "nan"), "--margin nan: expected a share of 1"),
+        (("--margin", "a point"), "--margin a point: expected a share of 1"),
+        (
+            ("--margin", "0.01", "--against", "none"),
+            "--margin 0.01: there is no difference to judge with --against none.",
+        ),
+    ],
+)
+def test_a_margin_that_cannot_be_is_refused(
+    refprotofl: Any, tmp_path: Path, options: tuple[str, ...], sentence: str
+) -> None:
+    outcome = refprotofl("compare", "--methods", "local,fedavg", "--out", tmp_path / "runs", *options, *TINY)
+    assert outcome.code == 2
+    assert sentence in re.sub(r"\s+", " ", outcome.err)
+    assert not (tmp_path / "runs").exists()

@@ -63,7 +63,7 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
     assert not (tmp_path / "none").exists()
 
 
-def test_nothing_within_the_deadline_is_told(refprotofl: Any, tmp_path: Path) -> None:
+def test_nothing_within_the_deadline_is_reported(refprotofl: Any, tmp_path: Path) -> None:
     limit = ("--link", "lora", "--deadline", "0.5")
     outcome = refprotofl("frontier", "--methods", "thin,fedavg", *limit, "--out", tmp_path / "frontier", *TINY)
     assert outcome.code == 0

@@ -83,7 +83,7 @@ def test_a_run_and_its_models_by_name(
     assert Path("model/README.md").read_text().startswith("# Image classifier of client 1, ben")
 
 
-def test_a_comparison_reports_once_who_is_left_out(refprotofl: "Command", photos: str) -> None:
+def test_a_comparison_reports_once_which_clients_are_left_out(refprotofl: "Command", photos: str) -> None:
     grid = ("--methods", "local,fedavg", "--seeds", "0", "--workers", 1, "--out", "grid")
     outcome = refprotofl("compare", *grid, "--set", f"dataset={photos}", *SETTINGS)
     assert outcome.code == 0, outcome.err

@@ -1,4 +1,4 @@
-"""What a person sees of a grid of runs as it goes on."""
+"""The progress of a grid of runs on the terminal."""
 
 import io
 import re
@@ -32,7 +32,7 @@ def shown(cells: list[Trial], kept: KeptResults | None = None, terminal: bool = 
 
 @pytest.fixture
 def first_is_busy(cells: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another process that is at the first run for three looks."""
+    """Hold the first run for three polls, like another process."""
     cells[0].folder.mkdir(parents=True)
     lock, looks = filelock.FileLock(cells[0].folder / ".lock"), []
     lock.acquire()
@@ -46,7 +46,7 @@ def first_is_busy(cells: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("first_is_busy")
-def test_a_run_is_told_when_it_begins_and_when_it_ends_and_not_while_it_is_waited_for(cells: list[Trial]) -> None:
+def test_a_run_is_shown_when_it_begins_and_when_it_ends_and_not_while_it_is_waited_for(cells: list[Trial]) -> None:
     lines = shown(cells).splitlines()
     assert lines[::2] == ["fedavg:share=full, seed 0 (2/2)", "local, seed 0 (1/2)"]
     for begun, ended, protocol in zip(lines[::2], lines[1::2], ("global", "personal"), strict=True):

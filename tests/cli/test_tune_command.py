@@ -54,7 +54,7 @@ def test_one_method_from_the_search_to_a_run_of_its_own(refprotofl: Any, tmp_pat
     assert (out / "cells.jsonl").stat().st_mtime_ns == stamp
 
 
-def test_several_methods_get_a_table_each_and_ends_are_told(refprotofl: Any, tmp_path: Path) -> None:
+def test_several_methods_get_a_table_each_and_ends_are_reported(refprotofl: Any, tmp_path: Path) -> None:
     written = tmp_path / "best.toml"
     asked = "local,fedavg:share=full"
     command = ("tune", "--methods", asked, "--search", "train.lr=0.001..0.1:log", "--strategy", "random", "--trials", 2)
@@ -70,7 +70,7 @@ def test_several_methods_get_a_table_each_and_ends_are_told(refprotofl: Any, tmp
         assert 0.001 <= float(best["settings"]["train.lr"]) <= 0.1
 
 
-def test_an_interrupt_keeps_what_was_tried_and_the_same_command_goes_on(
+def test_an_interrupt_keeps_finished_trials_and_the_same_command_resumes(
     refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, begun = simulation.run, []
@@ -130,7 +130,7 @@ def test_what_cannot_be_searched_is_said_before_anything_runs(
     assert Path("there.toml").read_text() == "rounds = 3"
 
 
-def test_if_nothing_comes_to_a_result_the_reason_is_told(refprotofl: Any, tmp_path: Path) -> None:
+def test_without_any_result_the_reason_is_reported(refprotofl: Any, tmp_path: Path) -> None:
     outcome = refprotofl("tune", "--methods", "local", "--search", "train.lr=1e30", "--out", tmp_path / "tune", *TINY)
     assert outcome.code == 4
     assert "local: none of 1 trial finished: Round 1: no client is left" in " ".join(outcome.err.split())

@@ -24,5 +24,5 @@ def test_digits_are_a_number(text: str, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1.0", " 1", "1e3", "٣", "²", "9" * 19, "9" * 5000])
 def test_anything_else_is_none(text: str) -> None:
-    """Digits of other scripts, and so many that Python refuses to read them, among them."""
+    """Digits of other scripts, and more digits than Python reads, among them."""
     assert read_whole(text) is None

@@ -1,4 +1,4 @@
-"""The user's code by digest: its own file, what it imports from beside it, and never by running it."""
+"""The user's code by digest: its own file, what it imports from its folder, and never by running it."""
 
 from pathlib import Path
 

@@ -44,7 +44,7 @@ def test_digits_split_is_fixed_and_stratified():
     assert np.bincount(data.test_labels).tolist() == [round(0.2 * count) for count in whole]
 
 
-def test_importing_the_room_imports_nothing_heavy():
+def test_importing_the_package_imports_nothing_heavy():
     heavy = {"torch", "sklearn", "matplotlib", "PIL", "requests"}
     code = f"import sys, refprotofl.data; print({heavy} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,7 +17,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_FRESH", -1e9)
 
 
-def test_a_file_is_told_by_its_bytes(tmp_path: Path) -> None:
+def test_a_file_is_identified_by_its_bytes(tmp_path: Path) -> None:
     one, other = tmp_path / "one.npz", tmp_path / "other.npz"
     one.write_bytes(b"data")
     other.write_bytes(b"data")
@@ -26,7 +26,7 @@ def test_a_file_is_told_by_its_bytes(tmp_path: Path) -> None:
     assert digest_data(str(one), None) != digest_data(str(other), None)
 
 
-def test_a_folder_is_told_by_names_and_bytes(tmp_path: Path) -> None:
+def test_a_folder_is_identified_by_names_and_bytes(tmp_path: Path) -> None:
     folder = tmp_path / "images"
     (folder / "train" / "cat").mkdir(parents=True)
     (folder / "train" / "dog").mkdir()
@@ -41,7 +41,7 @@ def test_a_folder_is_told_by_names_and_bytes(tmp_path: Path) -> None:
     assert len(set(seen)) == 3
 
 
-def test_a_standard_set_is_told_by_what_its_files_hold(tmp_path: Path) -> None:
+def test_a_standard_set_is_identified_by_what_its_files_hold(tmp_path: Path) -> None:
     for root, pack in ((tmp_path / "plain", False), (tmp_path / "packed", True)):
         (root / "mnist").mkdir(parents=True)
         for name in STANDARD["mnist"].contents:

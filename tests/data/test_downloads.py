@@ -1,4 +1,4 @@
-"""Against a server on 127.0.0.1 that can send ranges, and can be told to misbehave."""
+"""Against a server on 127.0.0.1 that can send ranges, and can be made to misbehave."""
 
 import dataclasses
 import gzip
@@ -76,8 +76,8 @@ def server():
 
 
 @pytest.fixture
-def nobody():
-    """The URL of a port on which nobody listens."""
+def dead_url():
+    """The URL of a port on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/"
@@ -117,9 +117,9 @@ def test_a_server_that_gives_up_leaves_the_part_for_the_next_time(server, tmp_pa
     assert server.asked[-1] == ("/file.bin", "bytes=50000-")
 
 
-def test_the_next_mirror_continues(server, nobody, tmp_path):
+def test_the_next_mirror_continues(server, dead_url, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
-    urls = [nobody + "file.bin", server.url("missing.bin"), server.url("file.bin")]
+    urls = [dead_url + "file.bin", server.url("missing.bin"), server.url("file.bin")]
     assert download(urls, CHECKSUM, tmp_path, "hint").read_bytes() == CONTENT
     assert server.asked[-1] == ("/file.bin", "bytes=1000-")
 
@@ -147,12 +147,12 @@ def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path):
     assert visible(tmp_path) == []
 
 
-def test_offline_every_url_is_named_with_what_to_do(server, nobody, tmp_path):
-    offline = dataclasses.replace(MNIST, mirrors=(nobody, server.url("mirror/")))
+def test_offline_every_url_is_named_with_what_to_do(server, dead_url, tmp_path):
+    offline = dataclasses.replace(MNIST, mirrors=(dead_url, server.url("mirror/")))
     with pytest.raises(DataError) as raised:
         download_set(offline, tmp_path)
     said = str(raised.value)
-    assert f"{nobody}train-images-idx3-ubyte.gz: no connection" in said
+    assert f"{dead_url}train-images-idx3-ubyte.gz: no connection" in said
     assert f"{server.url('mirror/train-images-idx3-ubyte.gz')}: the server answered 404" in said
     assert "into DIR/mnist and pass --data DIR, or set REFPROTOFL_DATA=DIR" in said
 

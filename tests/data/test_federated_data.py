@@ -149,7 +149,7 @@ def test_coverage_outside_its_range():
 
 
 def test_largest_remainder_by_hand():
-    # Quotas of 10 seats are 4.7, 1.6, 3.7: the two left over go to the .7s.
+    # Quotas of 10 samples are 4.7, 1.6, 3.7: the two left over go to the .7s.
     assert largest_remainder(np.array([47, 16, 37]), 10).tolist() == [5, 1, 4]
     assert largest_remainder(np.array([1, 1, 1]), 2).tolist() == [1, 1, 0]  # ties: lower index first
     assert largest_remainder(np.array([0, 5]), 3).tolist() == [0, 3]
@@ -157,7 +157,7 @@ def test_largest_remainder_by_hand():
 
 def test_own_tests_follow_the_training_mix():
     test_labels = np.repeat(np.arange(3), [10, 20, 30])
-    counts = np.array([[30, 0, 0], [10, 50, 0]])  # nobody trains class 2
+    counts = np.array([[30, 0, 0], [10, 50, 0]])  # no client trains class 2
     own = split_like_training(test_labels, counts, 0)
     mixes = [np.bincount(test_labels[share], minlength=3).tolist() for share in own]
     assert mixes == [[8, 0, 0], [2, 20, 0]]  # 7.5 and 2.5: the tie goes to client 0

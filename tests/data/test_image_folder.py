@@ -154,13 +154,13 @@ def test_folders_that_do_not_do(tmp_path, prepare, complaint):
         load_dataset(str(tmp_path))
 
 
-def test_a_folder_beside_train_and_test_is_told(tmp_path):
+def test_a_folder_next_to_train_and_test_is_reported(tmp_path):
     for split in ("train", "test", "val"):
         fill(tmp_path / split)
     assert load_dataset(str(tmp_path)).notes == (f"{tmp_path / 'val'} is not used: only train and test are read.",)
 
 
-def test_images_that_no_memory_holds_are_told_by_the_first(tmp_path, monkeypatch):
+def test_images_that_no_memory_holds_are_reported_by_the_first(tmp_path, monkeypatch):
     fill(tmp_path)
     monkeypatch.setattr(image_files, "machine_memory", lambda: 200)
     with pytest.raises(DataError, match=r"10 images as large as .* \(4 x 3\) take 240 B, .* set resize"):

@@ -4,7 +4,7 @@ from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import check, fetch, list_datasets
 
 
-def test_the_list_tells_what_is_here(tmp_path, write_idx_set):
+def test_the_list_shows_what_is_here(tmp_path, write_idx_set):
     write_idx_set(tmp_path / "mnist")
     rows = {row.name: row for row in list_datasets(tmp_path)}
     assert list(rows) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"]
@@ -16,7 +16,7 @@ def test_the_list_tells_what_is_here(tmp_path, write_idx_set):
     assert rows["digits"].images == 1797
 
 
-def test_a_check_counts_and_tells_what_is_not_as_published(tmp_path, write_idx_set):
+def test_a_check_counts_and_reports_what_is_not_as_published(tmp_path, write_idx_set):
     write_idx_set(tmp_path / "mnist")
     found = check("mnist", tmp_path)
     assert (found.train_images, found.test_images, found.shape) == (20, 10, (1, 4, 3))

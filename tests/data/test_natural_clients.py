@@ -47,7 +47,7 @@ def test_client_folders_with_a_split(tmp_path: Path) -> None:
     assert data.train_images[:, 0, 0, 0].tolist() == [5, 6, 7, 8, 0, 1, 2, 3, 4]
 
 
-def test_a_common_test_set_beside_client_folders(tmp_path: Path) -> None:
+def test_a_common_test_set_next_to_client_folders(tmp_path: Path) -> None:
     fill(tmp_path / "train", ben={"cat": 3}, anna={"dog": 4})
     fill(tmp_path, test={"cat": 2, "dog": 2})
     data = load(tmp_path)
@@ -166,7 +166,7 @@ def test_each_keeps_its_own_but_the_public_images() -> None:
     assert data.notes == ()
 
 
-def test_who_has_too_little_is_left_out_and_told() -> None:
+def test_a_client_with_too_few_samples_is_left_out_and_reported() -> None:
     data = dealt(crowd(test=True), **{"min-size": 20})
     assert data.client_names == ("big", "mid")
     assert len(data.client_indices) == len(data.own_test_indices) == 2
@@ -179,11 +179,11 @@ def test_who_has_too_little_is_left_out_and_told() -> None:
         dealt(crowd(), **{"min-size": 64})
 
 
-def test_own_tests_are_the_clients_where_the_data_tell_and_like_training_else() -> None:
-    told, drawn = dealt(crowd(test=True)), dealt(crowd())
-    assert [len(share) for share in told.own_test_indices] == [30, 15, 5]
-    assert told.dataset.test_owners is not None
-    assert [set(told.dataset.test_owners[share]) for share in told.own_test_indices] == [{0}, {1}, {2}]
+def test_own_tests_are_the_clients_if_the_data_name_them_and_like_training_else() -> None:
+    by_owner, drawn = dealt(crowd(test=True)), dealt(crowd())
+    assert [len(share) for share in by_owner.own_test_indices] == [30, 15, 5]
+    assert by_owner.dataset.test_owners is not None
+    assert [set(by_owner.dataset.test_owners[share]) for share in by_owner.own_test_indices] == [{0}, {1}, {2}]
     assert sorted(np.concatenate(drawn.own_test_indices)) == list(range(50))
 
 

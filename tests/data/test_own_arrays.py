@@ -67,7 +67,7 @@ def test_all_256_levels_as_floats_come_back_exactly_and_without_a_word(kind):
     assert data.notes == ()
 
 
-def test_floats_that_8_bits_do_not_hold_are_rounded_and_told():
+def test_floats_that_8_bits_do_not_hold_are_rounded_and_reported():
     fine = np.linspace(0, 1, 6 * 20).reshape(6, 5, 4)
     data = dataset_from_arrays(arrays(x_train=fine, x_test=fine[:3]), "own")
     assert np.array_equal(data.train_images[:, 0], np.rint(fine * 255))

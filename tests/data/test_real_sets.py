@@ -1,4 +1,4 @@
-"""The real sets, where $REFPROTOFL_DATA says they are: facts that everybody can look up."""
+"""The real sets, where $REFPROTOFL_DATA says they are: facts that anyone can look up."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A public set and a test set of the user's own, beside the clients' data."""
+"""A public set and a test set of the user's own, next to the clients' data."""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def test_one_class_is_enough_for_a_node(tmp_path: Path) -> None:
         ({"x": pictures(2), "y": ["a", "z"], "class_names": ["a"]}, "the label 'z' is not among its class_names"),
     ],
 )
-def test_what_is_no_set_is_told(arrays: dict[str, Any], sentence: str) -> None:
+def test_what_is_no_set_is_reported(arrays: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         labelled_from_arrays(arrays, "here")
 
@@ -104,7 +104,7 @@ def test_a_test_set_apart_is_what_is_scored(tmp_path: Path) -> None:
     assert all(len(own) <= 40 for own in data.own_test_indices)
 
 
-def test_images_that_two_sets_have_in_common_are_told(tmp_path: Path) -> None:
+def test_images_that_two_sets_have_in_common_are_reported(tmp_path: Path) -> None:
     known = federated().dataset
     seen = saved(tmp_path / "seen.npz", x=known.train_images[:20], y=known.train_labels[:20])
     notes = federated(public={"dataset": seen}).notes
@@ -138,7 +138,7 @@ def test_what_the_data_decide_is_known_again_without_them(tmp_path: Path) -> Non
     assert resolve_alike(asked, stored) == stored
 
 
-def test_a_run_with_its_own_sets_repeats_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_with_its_own_sets_repeats_and_resumes(tmp_path: Path) -> None:
     name = saved(tmp_path / "public.npz", x=pictures(30), y=np.repeat(np.arange(10), 3))
     asked = Experiment(**{**SMALL, "public": {"dataset": name}, "rounds": 2, "model": {"name": "mlp"}})
     one, other = run(asked, out=tmp_path / "one"), run(asked, out=tmp_path / "other", workers=2)

@@ -58,7 +58,7 @@ def as_module(name: str) -> str | None:
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if name != "__init__"])
-def test_a_module_imports_from_its_own_room_or_from_above(module: str) -> None:
+def test_a_module_imports_from_its_own_package_or_from_above(module: str) -> None:
     own = row_of(module)
     assert own is not None, f"{module} is in no room of docs/architecture.md"
     below = []
@@ -70,7 +70,7 @@ def test_a_module_imports_from_its_own_room_or_from_above(module: str) -> None:
     assert below == []
 
 
-def test_every_room_in_the_table_exists() -> None:
+def test_every_package_in_the_table_exists() -> None:
     known = modules()
     missing = [
         name

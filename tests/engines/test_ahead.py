@@ -1,4 +1,4 @@
-"""How many requests are under way at a time: as many as the engine takes, and few of those that differ."""
+"""Requests under way at a time: as many as the engine takes, and few of those that differ."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -65,7 +65,7 @@ def test_requests_that_differ_are_few_at_a_time_whatever_the_engine_takes() -> N
     assert [client for client, _ in answers] == list(range(CLIENTS))
 
 
-def test_one_that_differs_holds_nobody_up() -> None:
+def test_one_that_differs_delays_no_other() -> None:
     whole: Message = {"shared": torch.zeros(3)}
     step: Message = {"step": torch.zeros(1)}
     engine = Counting(None)

@@ -87,7 +87,7 @@ def test_no_error_of_one_client_stops_the_others(
 
 
 @pytest.mark.parametrize("kind", [InputError, DataError, RunError, GuardError])
-def test_what_all_clients_tell_ends_the_run_with_its_own_exit_code(
+def test_what_all_clients_report_ends_the_run_with_its_own_exit_code(
     fail: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path, kind: type[RunError]
 ) -> None:
     fail("train", kind("The sky fell."), (0, 1, 2))

@@ -85,7 +85,7 @@ def test_several_gpus_are_assigned_in_turn(machine: Callable[..., None]) -> None
     assert devices.describe(devices.CPU, 2) == "cpu"
 
 
-def test_each_worker_is_told_its_own_gpu(
+def test_each_worker_gets_its_own_gpu(
     machine: Callable[..., None], uneven: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     machine(cuda=2)
@@ -134,7 +134,7 @@ def test_a_run_may_resume_on_another_device_and_each_start_records_it(
     assert devices_used == [("start", "cpu"), ("resume", "elsewhere, for 1")]
 
 
-def test_a_watching_person_is_told_of_a_gpu(uneven: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_progress_names_the_gpu(uneven: Callable[..., Experiment], tmp_path: Path) -> None:
     def line(device: str, workers: int) -> str:
         console = Console(file=io.StringIO(), width=200)
         callback = ProgressCallback(console)

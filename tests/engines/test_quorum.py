@@ -1,4 +1,4 @@
-"""`min-replies`: a round in which too few clients are left is no round, and the run can be gone on with."""
+"""`min-replies`: a round in which too few clients are left is no round, and the run can be resumed."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from refprotofl.records.folder import read_events
 TINY = tiny_keys()
 
 
-def test_below_it_the_run_stops_and_goes_on_when_it_may(tmp_path: Path) -> None:
+def test_below_it_the_run_stops_and_resumes_when_it_may(tmp_path: Path) -> None:
     losing = {**TINY, "dropout": 0.6}
     with pytest.raises(RunError, match=r"clients are left, fewer than min-replies = 4 \(client"):
         run(Experiment.parse({**losing, "min-replies": 4}), out=tmp_path / "run")

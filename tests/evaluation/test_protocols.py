@@ -1,4 +1,4 @@
-"""The protocols are declared in one place; whatever tells of them copes with one more."""
+"""The protocols are declared in one place; all output copes with one more."""
 
 import io
 import subprocess
@@ -46,7 +46,7 @@ def test_accuracies_by_hand() -> None:
         "own_prototype": 0.25,
     }
     assert accuracies({**counts, "own_tested": 0}) == {"personal": 0.75, "personal_before": 0.5}
-    assert "global" not in accuracies({**counts, "global": 20})  # no client's to tell
+    assert "global" not in accuracies({**counts, "global": 20})  # no client's
 
 
 def test_the_order_is_that_of_the_files() -> None:
@@ -75,7 +75,7 @@ def halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunResult:
     return run(Experiment.parse({**values, "public": {"per-class": 2}, "model": {"name": "mlp"}}), out=tmp_path / "run")
 
 
-def test_one_more_protocol_is_recorded_shown_compared_and_told_in_the_card(halved: RunResult, tmp_path: Path) -> None:
+def test_one_more_protocol_is_recorded_shown_compared_and_in_the_card(halved: RunResult, tmp_path: Path) -> None:
     accuracy, own = halved.summary["accuracy"]["halved"], halved.summary["accuracy"]["own"]
     assert accuracy is not None
     assert own is not None

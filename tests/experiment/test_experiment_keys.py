@@ -1,4 +1,4 @@
-"""The experiment's keys: what is wrong with them is told in a sentence, and every one of them is in the hash."""
+"""The experiment's keys: every fault is reported in a sentence, and every key is in the hash."""
 
 import copy
 import json
@@ -69,7 +69,7 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ),
     ],
 )
-def test_what_is_wrong_with_a_key_is_told_with_the_key_and_what_would_be_right(
+def test_what_is_wrong_with_a_key_is_reported_with_the_key_and_what_would_be_right(
     values: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError) as refusal:
@@ -108,13 +108,13 @@ def test_what_is_wrong_with_a_key_is_told_with_the_key_and_what_would_be_right(
         ({"evaluate": {"clients": 20}}, "The experiment has evaluate.clients = 20, but there are only clients = 10."),
     ],
 )
-def test_values_that_do_not_go_together_are_told(values: dict[str, Any], sentence: str) -> None:
+def test_values_that_do_not_go_together_are_reported(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as refusal:
         Experiment.parse(values)
     assert str(refusal.value).startswith(sentence)
 
 
-def test_every_wrong_key_is_told_at_once_a_line_each() -> None:
+def test_every_wrong_key_is_reported_at_once_a_line_each() -> None:
     with pytest.raises(InputError) as refusal:
         Experiment.parse({"rounds": "x", "model": {"norm": "layer"}, "speed": 9})
     lines = str(refusal.value).splitlines()
@@ -169,7 +169,7 @@ def test_an_experiment_cannot_be_changed() -> None:
 
 # The hash
 
-# Values that are valid only beside others.
+# Values that are valid only together with others.
 COMPANY: dict[str, dict[str, Any]] = {
     "share": {"method": "fedavg"},
     "refprotofl.uplink-budget": {"refprotofl.keep": None},
@@ -301,7 +301,7 @@ def test_natural_clients_are_counted_once_the_data_are_known() -> None:
     assert "client-names" not in Experiment.parse({"input": INPUT}).plain()["input"]
 
 
-def test_differences_are_told_by_dotted_key() -> None:
+def test_differences_are_named_by_dotted_key() -> None:
     one, other = Experiment().plain(), Experiment.parse({"seed": 1, "train": {"lr": 0.5}}).plain()
     assert differences(one, other) == ["seed", "train.lr"]
     assert differences(one, one) == []

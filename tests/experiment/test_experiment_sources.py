@@ -1,4 +1,4 @@
-"""Where an experiment comes from: defaults < preset < file < --set; and the package's two public names."""
+"""Sources of an experiment: defaults < preset < file < --set; and the package's two public names."""
 
 import subprocess
 import sys
@@ -86,12 +86,12 @@ def test_settings_reach_lists_and_switches() -> None:
 
 
 @pytest.mark.parametrize("setting", ["seed", "=3", " = 3"])
-def test_a_setting_without_key_or_value_is_told(setting: str) -> None:
+def test_a_setting_without_key_or_value_is_reported(setting: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form key=value, such as --set train\.lr=0\.05"):
         load_experiment(settings=[setting])
 
 
-def test_an_unknown_preset_a_missing_file_and_bad_toml_are_told(tmp_path: Path) -> None:
+def test_an_unknown_preset_a_missing_file_and_bad_toml_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="There is no preset 'fast'; presets: quick, small, full, paper"):
         load_experiment(preset="fast")
     with pytest.raises(InputError, match=r"Cannot read the experiment file .*nowhere.toml"):

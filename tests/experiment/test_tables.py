@@ -38,7 +38,7 @@ def test_a_key_that_came_later_enters_when_it_is_changed_and_one_on_how_never(
     assert Outer.model_validate(values).plain() == {"old": 1, "kind": "one", "on": True} | plain
 
 
-def test_what_a_key_takes_is_told_from_its_type() -> None:
+def test_what_a_key_takes_follows_from_its_type() -> None:
     known = keys_of(Outer)
     assert allowed(known["kind"]) == "one, two or three"
     assert allowed(known["on"]) == "on or off: whether it is"

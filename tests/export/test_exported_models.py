@@ -68,7 +68,7 @@ def test_onnx_computes_the_same_for_any_batch_and_says_its_classes(trained, out,
         assert np.abs(probabilities - expected.softmax(dim=1).numpy()).max() <= 1e-5
 
 
-def test_onnx_files_tell_nothing_of_this_machine(trained, out):
+def test_onnx_files_contain_nothing_of_this_machine(trained, out):
     export(trained, out, "onnx")
     content = (out / "model.onnx").read_bytes()
     assert b"refprotofl/" not in content

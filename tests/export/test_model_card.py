@@ -19,7 +19,7 @@ def snippets(card):
     return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
 
 
-def test_it_tells_what_the_summary_tells(card, mlp_run):
+def test_it_has_what_the_summary_has(card, mlp_run):
     summary = json.loads((mlp_run / "summary.json").read_text())
     for protocol in ("personal", "own", "personal_prototype"):
         own, mean = summary["accuracy_per_client"][protocol][2], summary["accuracy"][protocol]
@@ -32,7 +32,7 @@ def test_it_tells_what_the_summary_tells(card, mlp_run):
     assert "Apache License 2.0" in card
 
 
-def test_it_does_not_tell_what_the_client_holds(card, mlp_run):
+def test_it_does_not_reveal_what_the_client_holds(card, mlp_run):
     trained = load_trained(mlp_run, 2)
     counts = federate(trained.experiment, load_dataset("digits")).class_counts()[2]
     numbers = [int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.]| %)", card)]
@@ -75,7 +75,7 @@ def test_a_client_that_was_not_evaluated_states_no_accuracy(make_run, tmp_path):
         assert ("a class-balanced draw of 50 test images" in card) == (client in evaluated)
 
 
-def test_where_data_lie_is_not_told(mlp_run, tmp_path):
+def test_the_path_of_the_data_is_left_out(mlp_run, tmp_path):
     trained = load_trained(mlp_run, 0)
     private = trained.experiment.model_copy(update={"dataset": "/home/ann/hospital/scans.npz"})
     export(replace(trained, experiment=private), tmp_path / "out")

@@ -41,24 +41,24 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class Notes(Callback):
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.sentences: list[str] = []
 
     def on_note(self, sentence: str) -> None:
-        self.told.append(sentence)
+        self.sentences.append(sentence)
 
 
 @pytest.fixture(scope="module")
-def told() -> Notes:
+def notes() -> Notes:
     return Notes()
 
 
 @pytest.fixture(scope="module")
-def natural_run(photos: Path, told: Notes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def natural_run(photos: Path, notes: Notes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "it"
-    return run(Experiment.parse({**KEYS, "dataset": str(photos)}), out=out, callback=told).folder
+    return run(Experiment.parse({**KEYS, "dataset": str(photos)}), out=out, callback=notes).folder
 
 
-def test_the_stored_run_knows_its_clients(natural_run: Path, told: Notes) -> None:
+def test_the_stored_run_knows_its_clients(natural_run: Path, notes: Notes) -> None:
     experiment = read_experiment(natural_run)
     assert experiment.known_input.client_names == ("anna", "ben")
     assert experiment.clients == 2
@@ -68,10 +68,10 @@ def test_the_stored_run_knows_its_clients(natural_run: Path, told: Notes) -> Non
     assert len(summary["accuracy_per_client"]["own"]) == 2
     start = read_events(natural_run)[0]
     assert list(start["partition"]["left_out"]) == ["eve"]
-    assert [sentence for sentence in told.told if "left out" in sentence and "eve" in sentence]
+    assert [sentence for sentence in notes.sentences if "left out" in sentence and "eve" in sentence]
 
 
-def test_it_goes_on_with_the_same_words_and_gives_the_same_with_workers(
+def test_it_resumes_with_the_same_names_and_gives_the_same_with_workers(
     natural_run: Path, photos: Path, tmp_path: Path, patient: object
 ) -> None:
     experiment = Experiment.parse({**KEYS, "dataset": str(photos)})
@@ -92,7 +92,7 @@ def test_a_run_with_drawn_clients_is_another_experiment(mlp_run: Path, tmp_path:
         run(Experiment.parse(keys), out=copy, resume=True)
 
 
-def test_too_many_evaluated_clients_are_told_once_the_clients_are_known(photos: Path, tmp_path: Path) -> None:
+def test_too_many_evaluated_clients_are_reported_once_the_clients_are_known(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has evaluate\.clients = 3, but there are only clients = 2"):
         run(Experiment.parse({**KEYS, "dataset": str(photos), "evaluate": {"clients": 3}}), out=tmp_path / "run")
 

@@ -161,7 +161,7 @@ def test_a_round_that_fails_is_repeated_without_the_client_that_stands_out_most(
     assert (failed["round"], failed["client"], failed["code"]) == (2, CULPRIT, "outlier")
 
 
-def test_a_round_that_fails_where_nobody_stands_out_stops_the_run_with_its_own_reason(
+def test_a_round_that_fails_without_an_outlier_stops_the_run_with_its_own_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     Trouble(monkeypatch, ClientsFailed("Round 2: no client is left"))
@@ -198,9 +198,7 @@ def test_with_max_step_0_only_what_is_not_finite_is_stopped(attack: Callable[...
     ]
 
 
-def test_where_nobody_stands_out_the_run_stops_and_can_be_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_outlier_the_run_stops_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment, honest = Experiment.parse(TINY), RefProtoServer.round
 
     def broken(self: RefProtoServer, cohort: Any) -> None:
@@ -228,7 +226,7 @@ def test_what_is_usual_is_the_median_of_what_moved() -> None:
     assert check_divergence(before, after, {"shared": [1.0] * 9}, {}, 30.0).moves == {"shared": [1.0] * 8 + [40.0]}
 
 
-def test_who_stands_out_is_told_by_the_median_of_the_others() -> None:
+def test_an_outlier_is_found_by_the_median_of_the_others() -> None:
     norms = {("train", "shared"): {0: 1.0, 1: 2.0, 2: 3.0, 3: 700.0}}  # the median is 2.5
     state: State = {"shared": torch.zeros(1)}
     assert check_divergence(state, state, {}, norms, 200.0).clients == (3,)

@@ -85,7 +85,9 @@ def test_under_a_robust_rule_one_hostile_client_costs_little_and_ends_nothing(
 
 
 @pytest.mark.parametrize("variant", [variant for variant, aggregator in CASES if aggregator == "mean"])
-def test_under_the_mean_a_run_goes_on_or_stops_with_the_right_name(variant: str, tmp_path: Path, tried: Tried) -> None:
+def test_under_the_mean_a_run_continues_or_stops_with_the_right_name(
+    variant: str, tmp_path: Path, tried: Tried
+) -> None:
     for attack in CASES[variant, "mean"]:
         change, start = ATTACKS[attack]
         found = play(experiment_of(variant, "mean"), tmp_path / attack, hostile(change, start))

@@ -394,7 +394,7 @@ def test_a_node_that_was_left_out_and_starts_again_is_asked_at_once(
     assert participants(there.folder) == [[0, 2], [0, 2], [0, 1, 2]]
 
 
-def test_a_request_is_valid_as_long_as_somebody_waits_for_its_answer(
+def test_a_request_is_valid_as_long_as_its_answer_is_awaited(
     grid: MemoryGrid, settings: Configs, tmp_path: Path
 ) -> None:
     deployed(grid, settings(deadline=20, rounds=1), tmp_path / "hurried")

@@ -230,7 +230,7 @@ def test_without_an_experiment_it_says_what_is_needed(kit: Kit) -> None:
     assert findings["training"] == Finding("training", None, f"not timed: {needed}")
 
 
-def test_a_disk_without_room_is_found_with_advice_for_a_node(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_found_with_advice_for_a_node(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refprotofl.deploy.doctor.shutil.disk_usage", lambda path: SimpleNamespace(free=5_000_000))
     disk = found(kit())["disk"]
     assert disk.fine is False

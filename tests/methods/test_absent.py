@@ -39,7 +39,7 @@ def test_a_refused_client_is_as_good_as_silent(simulate: Any, play: Any, garblin
 
 
 def test_what_a_refused_upload_held_is_sent_later(simulate: Any, garbling: Any) -> None:
-    """The memory after round 2 is that of round 1, not the rest of an upload that nobody took."""
+    """The memory after round 2 is that of round 1, not the rest of an upload that was not taken."""
     once = simulate({"rounds": 1}, **EF)
     refused = simulate({"rounds": 2}, engine=garbling(UNLUCKY, 2, "train", lambda _: encode({"adapter": 1})), **EF)
     before, after = (tensor_of(run.client_state(UNLUCKY), "memory") for run in (once, refused))

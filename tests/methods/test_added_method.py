@@ -129,7 +129,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     place = tmp_path_factory.mktemp("added")
     folder = place / "builtin" / "timid"
     folder.mkdir(parents=True)
@@ -144,44 +144,44 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return found
 
 
-def test_it_is_listed(told: dict[str, str]) -> None:
-    assert "timid-avg" in told["methods"]
-    assert "FedAvg that takes smaller steps" in told["methods"]
+def test_it_is_listed(outputs: dict[str, str]) -> None:
+    assert "timid-avg" in outputs["methods"]
+    assert "FedAvg that takes smaller steps" in outputs["methods"]
 
 
-def test_its_keys_and_notes_are_told(told: dict[str, str]) -> None:
-    lines = [" ".join(line.split()) for line in told["timid"].splitlines()]
+def test_its_keys_and_notes_are_reported(outputs: dict[str, str]) -> None:
+    lines = [" ".join(line.split()) for line in outputs["timid"].splitlines()]
     assert "timid-avg.pace 0.5 how far of its way a client goes, above 0 and up to 1" in lines
     assert "timid-avg.kind even even or odd" in lines
     assert "note: nobody published this" in lines
 
 
-def test_its_page_is_held_to_its_keys(told: dict[str, list[list[str]]]) -> None:
-    without_page, half_a_page, whole_page = told["undocumented"]
+def test_its_page_is_held_to_its_keys(outputs: dict[str, list[list[str]]]) -> None:
+    without_page, half_a_page, whole_page = outputs["undocumented"]
     assert "docs/methods/timid.md on timid-avg" in without_page
     assert half_a_page == ["timid-avg.newer"]
     assert whole_page == []
 
 
-def test_no_other_hash_changes(told: dict[str, dict[str, str]]) -> None:
+def test_no_other_hash_changes(outputs: dict[str, dict[str, str]]) -> None:
     pinned = json.loads((ROOT / "tests" / "pins" / "pins.json").read_text())["hashes"]
-    assert {name: told["hashes"][name] for name in pinned} == pinned
-    assert set(told["hashes"]) == {*pinned, "timid-avg"}
+    assert {name: outputs["hashes"][name] for name in pinned} == pinned
+    assert set(outputs["hashes"]) == {*pinned, "timid-avg"}
 
 
-def test_its_own_table_counts_for_itself_alone(told: dict[str, object]) -> None:
-    assert told["other"] is True
-    assert told["own"] is False
-    assert told["plain"] == {"pace": 0.5, "kind": "even"}
-    assert told["stored"] == {"pace": 0.25, "kind": "even"}
+def test_its_own_table_counts_for_itself_alone(outputs: dict[str, object]) -> None:
+    assert outputs["other"] is True
+    assert outputs["own"] is False
+    assert outputs["plain"] == {"pace": 0.5, "kind": "even"}
+    assert outputs["stored"] == {"pace": 0.25, "kind": "even"}
 
 
-def test_a_key_that_came_later_counts_where_it_is_changed(told: dict[str, object]) -> None:
-    assert told["changed"] == {"pace": 0.5, "kind": "even", "newer": 4}
+def test_a_key_that_came_later_counts_where_it_is_changed(outputs: dict[str, object]) -> None:
+    assert outputs["changed"] == {"pace": 0.5, "kind": "even", "newer": 4}
 
 
-def test_what_is_wrong_with_its_keys_is_told_as_with_any(told: dict[str, list[str]]) -> None:
-    assert told["complaints"] == [
+def test_what_is_wrong_with_its_keys_is_reported_as_with_any(outputs: dict[str, list[str]]) -> None:
+    assert outputs["complaints"] == [
         "timid-avg.pace = 2 is too large; allowed: how far of its way a client goes, above 0 and up to 1.",
         "timid-avg.kind = 'wild' is not known; allowed: even or odd.",
         "The experiment has clients = 7, which timid-avg is afraid of.",

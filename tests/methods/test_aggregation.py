@@ -39,7 +39,7 @@ def test_of_whole_changes_it_is_the_mean_weighted_by_data(normalise: Normalise) 
 @pytest.mark.parametrize(
     ("normalise", "expected"), [("senders", [2.5, -4, 0, -2]), ("participants", [2.5, -1, 0, -1.5])]
 )
-def test_of_some_coordinates_it_is_over_who_sent_them_or_over_everyone(
+def test_of_some_coordinates_it_is_over_their_senders_or_over_everyone(
     normalise: Normalise, expected: list[float]
 ) -> None:
     uploads = [upload([3, -2], 30, [0, 3]), upload([1, -4], 10, [0, 1])]
@@ -47,7 +47,7 @@ def test_of_some_coordinates_it_is_over_who_sent_them_or_over_everyone(
 
 
 @pytest.mark.parametrize(("normalise", "expected"), [("senders", [1, 4, 3]), ("participants", [0.75, 4, 2.25])])
-def test_who_sent_everything_is_among_the_senders_of_each_coordinate(
+def test_a_client_that_sent_everything_is_among_the_senders_of_each_coordinate(
     normalise: Normalise, expected: list[float]
 ) -> None:
     whole, some = upload([1, 2, 3], 3), upload([10], 1, [1])
@@ -81,14 +81,14 @@ def test_one_client_alone_moves_the_vector_by_its_change_whatever_its_progress()
     assert aggregate_uploads(Mean(), 2, [upload([3, -5], 17, progress=4)]).tolist() == [3, -5]
 
 
-def test_small_changes_count_beside_large_ones_that_cancel() -> None:
+def test_small_changes_count_next_to_large_ones_that_cancel() -> None:
     uploads = [upload([1e8], 1), upload([1], 1), upload([-1e8], 1)]
     assert aggregate_uploads(Mean(), 1, uploads).item() == pytest.approx(
         1 / 3, rel=1e-6
     )  # in float32 the 1 would be lost
 
 
-# What nobody sent
+# Coordinates without senders
 
 AWKWARD = torch.tensor([-0.0, 1e-45, 0.1, float("inf")])
 
@@ -103,7 +103,7 @@ def test_without_any_value_every_bit_stays(normalise: Normalise, uploads: list[U
 
 
 @pytest.mark.parametrize("normalise", BOTH)
-def test_a_coordinate_that_nobody_sent_keeps_its_bits_beside_others_that_moved(normalise: Normalise) -> None:
+def test_a_coordinate_that_no_client_sent_keeps_its_bits_next_to_others_that_moved(normalise: Normalise) -> None:
     reference = torch.tensor([-0.0, 1.0, 1e-45, -0.0])
     after = apply_update(reference, aggregate_uploads(Mean(normalise), 4, [upload([2], 3, [1]), upload([4], 3, [1])]))
     assert same_bits(after, torch.tensor([-0.0, 4.0, 1e-45, -0.0]))
@@ -140,7 +140,7 @@ def rounds(draw: st.DrawFn) -> tuple[int, list[Upload]]:
 
 
 def slowly(size: int, uploads: Sequence[Upload], normalise: Normalise) -> list[float | None]:
-    """A coordinate at a time, in fractions; None where nobody sent anything."""
+    """A coordinate at a time, in fractions; None where no client sent anything."""
     total = sum(Fraction(one.weight) for one in uploads)
     scale = sum(Fraction(one.weight) * Fraction(one.progress) for one in uploads) / total if uploads else Fraction(1)
     result: list[float | None] = []
@@ -224,7 +224,7 @@ def test_a_median_gets_all_uploads_at_once_in_their_order_and_shrugs_off_an_outl
     assert aggregate_uploads(Median(), 2, iter(whole)).tolist() == [2, 2]
 
 
-def test_a_median_of_nobody_moves_nothing() -> None:
+def test_a_median_of_no_client_moves_nothing() -> None:
     assert same_bits(apply_update(AWKWARD, aggregate_uploads(Median(), 4, iter([]))), AWKWARD)
 
 

@@ -266,7 +266,7 @@ def test_touching_only_what_was_sent_gives_the_bits_of_whole_vectors_added_up(
     assert same_bits(apply_update(reference, aggregate_uploads(Mean(normalise), len(reference), sent)), expected)
 
 
-def test_a_coordinate_that_nobody_sent_keeps_even_the_sign_of_its_zero() -> None:
+def test_a_coordinate_that_no_client_sent_keeps_even_the_sign_of_its_zero() -> None:
     reference = torch.tensor([-0.0, 1e-45, 0.1])
     nothing = (torch.ones(3), torch.zeros(3, dtype=torch.bool), 5.0)
     assert same_bits(apud.aggregate(reference, [nothing]), reference)

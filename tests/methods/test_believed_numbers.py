@@ -1,4 +1,4 @@
-"""What a client says of itself is believed once, within bounds, and where the server cannot know it better."""
+"""Numbers that a client reports of itself are accepted once, within bounds, and if the server cannot compute them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from refprotofl.wire import Message
 CULPRIT = 1
 
 
-def test_nobody_has_more_samples_than_the_largest(simulate: Any, play: Any, simulated: Any) -> None:
+def test_no_client_has_more_samples_than_the_largest(simulate: Any, play: Any, simulated: Any) -> None:
     class Boaster(RefProtoClient):
         def join(self, round: int, message: ValidatedMessage) -> Message:
             answer = super().join(round, message)
@@ -34,7 +34,7 @@ def test_max_samples_is_the_users_to_set(simulate: Any, tiny: Any) -> None:
     assert tiny({"max-samples": 30}).hash == tiny().hash  # not part of the experiment
 
 
-def test_who_joins_again_has_as_many_samples_as_before(simulate: Any, play: Any) -> None:
+def test_a_client_that_joins_again_has_as_many_samples_as_before(simulate: Any, play: Any) -> None:
     class Changing(RefProtoClient):
         def answer(self, verb: str, round: int, message: Message) -> Message:
             answer = super().answer(verb, round, message)
@@ -52,14 +52,14 @@ def test_who_joins_again_has_as_many_samples_as_before(simulate: Any, play: Any)
     assert int(changed.server_state()["samples"][CULPRIT]) == before
 
 
-@pytest.mark.parametrize("told", [1e-300, 1e300, 1.0])
-def test_fednovas_progress_follows_from_the_samples(simulate: Any, monkeypatch: Any, told: float) -> None:
+@pytest.mark.parametrize("progress", [1e-300, 1e300, 1.0])
+def test_fednovas_progress_follows_from_the_samples(simulate: Any, monkeypatch: Any, progress: float) -> None:
     usual = find_method("fednova")
 
     class Lying(usual.client):  # type: ignore[misc, name-defined]
         def train(self, round: int, message: ValidatedMessage) -> Message:
             answer: Message = super().train(round, message)
-            return {**answer, "progress": told} if self.context.client_id == CULPRIT else answer
+            return {**answer, "progress": progress} if self.context.client_id == CULPRIT else answer
 
     monkeypatch.setattr(type(usual), "client", Lying)
     lied = simulate({"method": "fednova", "rounds": 1})

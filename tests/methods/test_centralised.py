@@ -1,4 +1,4 @@
-"""One model on everybody's data: nothing crosses, and it is trained as often as it says."""
+"""One model on the data of all clients: nothing crosses, and it is trained as often as it says."""
 
 import math
 
@@ -43,8 +43,8 @@ def test_it_learns_from_what_all_clients_have(tiny, simulated):
     rows = pooled(federation).rows.tolist()
     assert sorted(rows) == sorted(np.concatenate(data.client_indices).tolist())
     assert not set(rows) & set(data.public_indices.tolist())
-    told = simulation.load_federation(tiny(CENTRAL | {"public": {"train-on": True}}), None)
-    assert len(pooled(told)) == len(rows) + len(data.public_indices)
+    trained_on = simulation.load_federation(tiny(CENTRAL | {"public": {"train-on": True}}), None)
+    assert len(pooled(trained_on)) == len(rows) + len(data.public_indices)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

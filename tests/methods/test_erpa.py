@@ -41,7 +41,7 @@ def test_external_prototypes_are_a_uniform_mean_and_global_ones_are_weighted_by_
     assert defined.tolist() == [True]
 
 
-def test_a_class_that_nobody_holds_is_undefined_and_rows_without_samples_are_not_read() -> None:
+def test_a_class_that_no_client_holds_is_undefined_and_rows_without_samples_are_not_read() -> None:
     prototypes = torch.tensor([[[1.0, 1], [NAN, NAN]], [[NAN, NAN], [NAN, NAN]]])
     means, defined = erpa.global_prototypes(prototypes, torch.tensor([[2, 0], [0, 0]]))
     assert defined.tolist() == [True, False]

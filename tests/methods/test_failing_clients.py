@@ -1,4 +1,4 @@
-"""Clients that fail, lie or babble: out of the round, on record with the reason, and the others go on."""
+"""Clients that fail, lie or babble: dropped from the round, recorded with the reason; the others continue."""
 
 import importlib
 import struct
@@ -98,7 +98,7 @@ def test_a_failing_client_is_out_of_its_round_and_back_in_the_next(
     went_on = simulate()
     (failure,) = went_on.events("client-failed")
     assert (failure["round"], failure["client"]) == (ROUND, CULPRIT)
-    assert reason in failure["reason"] + went_on.log(CULPRIT)  # what happened at the client is told only there
+    assert reason in failure["reason"] + went_on.log(CULPRIT)  # what happened at the client is recorded only there
     assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]]
     assert went_on.events("round")[1]["asked"] == [0, 1, 2, 3]
     asked_to_train = [one.client for one in went_on.tap.select("down", "train") if one.round == ROUND]
@@ -117,7 +117,9 @@ def of_everything(_: Message) -> Message:
 
 
 @pytest.mark.parametrize(("verb", "spoil"), [("prototypes", of_many_classes), ("train", of_everything)])
-def test_who_sends_more_than_the_budget_allows_is_dropped(simulate: Any, play: Any, verb: str, spoil: Spoil) -> None:
+def test_a_client_that_sends_more_than_the_budget_allows_is_dropped(
+    simulate: Any, play: Any, verb: str, spoil: Spoil
+) -> None:
     play(client=spoiling(verb, spoil))
     went_on = simulate(uplink_budget="1 kB")
     (failure,) = went_on.events("client-failed")
@@ -201,7 +203,7 @@ def test_a_client_that_always_fails_leaves_the_result_of_a_federation_without_it
     assert failing.communication["uplink"] == without.communication["uplink"]
 
 
-def test_who_fails_to_train_still_counted_in_the_anchors(simulate: Any, simulated: Any, play: Any) -> None:
+def test_a_client_that_fails_to_train_still_counted_in_the_anchors(simulate: Any, simulated: Any, play: Any) -> None:
     """Its prototypes came in time: the others train towards the same anchors as if it had not failed."""
     whole = simulated({"rounds": 2})
     play(client=spoiling("train", raises))
@@ -231,7 +233,7 @@ def test_a_client_that_fails_to_evaluate_is_missing_from_the_mean_and_nothing_el
 
 
 @pytest.mark.parametrize("verb", ["join", "prototypes", "train"])
-def test_when_all_fail_the_run_ends_and_tells_why(simulate: Any, play: Any, verb: str) -> None:
+def test_when_all_fail_the_run_ends_with_the_reason(simulate: Any, play: Any, verb: str) -> None:
     class Mutiny(RefProtoClient):
         def answer(self, asked: str, round: int, message: Message) -> Message:
             if asked == verb:
@@ -244,7 +246,7 @@ def test_when_all_fail_the_run_ends_and_tells_why(simulate: Any, play: Any, verb
     assert simulate.last.events("round") == []
 
 
-def test_training_that_diverges_everywhere_is_told_with_a_way_out(simulate: Any) -> None:
+def test_training_that_diverges_everywhere_is_reported_with_advice(simulate: Any) -> None:
     with pytest.raises(
         RunError, match=r"no client is left .*training diverged; a smaller train.lr than 1e\+30 may help"
     ):

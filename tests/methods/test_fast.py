@@ -1,4 +1,4 @@
-"""FAST in real runs: who is told what, that the weak labels are what is trained on, and what is put on record."""
+"""FAST in real runs: its messages, the weak labels that clients train on, and the recorded facts."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_with_every_label_asked_for_it_is_fedavg_to_the_last_bit(simulated, knn)
 
 
 @pytest.mark.parametrize("knn", ["pooled", "per-client"])
-def test_weak_labels_are_what_is_trained_on_and_what_is_told_of_them_is_true(simulated, knn):
+def test_weak_labels_are_trained_on_and_their_facts_are_true(simulated, knn):
     done = fast(simulated, knn=knn, query_share=0.1)
     assert not same_bits(shared(done), shared(simulated({"method": "fedavg"})))
     kept, true = labels_kept(done), true_labels(done)
@@ -53,12 +53,12 @@ def test_weak_labels_are_what_is_trained_on_and_what_is_told_of_them_is_true(sim
     facts = done.finished.summary["facts"]
     assert facts["training_label_accuracy"] == right / 130 < 1
     assert facts["embedder"] == "pca"
-    told = [one.message for one in done.tap.select("up", "label")]
+    answers = [one.message for one in done.tap.select("up", "label")]
     for one in done.tap.select("up", "label"):
         assert one.message["seeds"] + one.message["weak"] == len(true[one.client])
         assert one.message["queried"] == round(0.1 * one.message["weak"])
-    assert facts["oracle_labels"] == sum(message["seeds"] + message["queried"] for message in told)
-    assert facts["weak_label_accuracy"] == sum(m["weak_right"] for m in told) / sum(m["weak"] for m in told) > 0.4
+    assert facts["oracle_labels"] == sum(message["seeds"] + message["queried"] for message in answers)
+    assert facts["weak_label_accuracy"] == sum(m["weak_right"] for m in answers) / sum(m["weak"] for m in answers) > 0.4
     assert facts["note"].startswith("seed labels were raised from 1 to ")
 
 
@@ -91,7 +91,7 @@ def test_pooled_neighbours_cost_the_seeds_once_up_and_the_pool_once_down(simulat
     assert done.communication["uplink"]["other_values"] == 0
 
 
-def test_alone_a_client_gets_the_public_directions_and_tells_nothing_of_its_data(simulated):
+def test_alone_a_client_gets_the_public_directions_and_reveals_nothing_of_its_data(simulated):
     done = fast(simulated, knn="per-client")
     assert {one.phase for one in done.tap.crossings} == {"join", "label", "train", "evaluate"}
     assert all(set(one.message) == {"centre", "components"} for one in done.tap.select("down", "label"))
@@ -114,7 +114,7 @@ def test_without_a_public_set_each_fits_its_own_and_pooling_is_refused(simulated
 @pytest.mark.parametrize(
     "switch", [{"uncertainty": "entropy"}, {"uncertainty": "margin"}, {"class-aware": "off"}, {"neighbours": 1}]
 )
-def test_switches_change_who_is_asked_for(simulated, switch):
+def test_switches_change_the_queries(simulated, switch):
     over = {"train-limit": 800, "rounds": 1}
     usual, other = fast(simulated, over, query_share=0.2), fast(simulated, over, query_share=0.2, **switch)
     assert any(not labels_kept(usual)[client].equal(labels_kept(other)[client]) for client in range(4))
@@ -122,7 +122,7 @@ def test_switches_change_who_is_asked_for(simulated, switch):
 
 
 @pytest.mark.parametrize("knn", ["pooled", "per-client"])
-def test_who_lost_its_labels_gets_the_same_seeds_again(simulate, simulated, stored_by, knn):
+def test_a_client_that_lost_its_labels_gets_the_same_seeds_again(simulate, simulated, stored_by, knn):
     usual = fast(simulated, knn=knn)
 
     class Forgetful(ClientStore):
@@ -157,7 +157,7 @@ def test_late_clients_add_to_the_pool_and_a_break_changes_nothing(simulated, tmp
     assert resumed["facts"] == whole.finished.summary["facts"]
 
 
-def test_a_bad_embedder_is_told_before_the_run_begins(simulate, tmp_path):
+def test_a_bad_embedder_is_refused_before_the_run_begins(simulate, tmp_path):
     with pytest.raises(InputError, match=r"fast\.embedder = 'siglip'"):
         fast(simulate, embedder="siglip")
     assert list(simulate.last.folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""FedGH: the server's header learns from prototypes, and is nobody else's."""
+"""FedGH: the server's header learns from prototypes, and is no client's."""
 
 import itertools
 from typing import Any
@@ -89,7 +89,7 @@ def test_by_count_a_prototype_of_three_samples_weighs_three_times_one_of_one(tin
     assert bias[1].item() == pytest.approx(0.01 * (1.5 * 0.9 - 0.5 * 0.1) / 2)
 
 
-def test_the_official_pass_goes_one_prototype_at_a_time_in_client_order(tiny: Any) -> None:
+def test_the_official_pass_takes_one_prototype_at_a_time_in_client_order(tiny: Any) -> None:
     one, other = held({0: torch.ones(8)}), held({1: torch.full((8,), 2.0)})
     built = server(tiny, server="official")
     forth, back = built.trained_header(1, [one, other]), built.trained_header(1, [other, one])

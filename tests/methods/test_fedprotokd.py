@@ -1,4 +1,4 @@
-"""FedProtoKD: logits and embeddings of public images up, a server model's teaching down."""
+"""FedProtoKD: logits and embeddings of public images up, a server model's logits down."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from refprotofl.core.errors import InputError, RunError
 from refprotofl.methods.builtin.fedprotokd import fedprotokd
 
 
-def test_who_is_surer_of_an_image_says_more_about_it() -> None:
+def test_a_more_confident_client_weighs_more_for_an_image() -> None:
     sure, unsure = torch.tensor([[4.0, -4.0], [0.0, 0.0]]), torch.tensor([[-2.0, 2.0], [0.0, 0.0]])
     merged = fedprotokd.merge_logits([sure, unsure])  # variances 16 and 4; both 0
     assert merged[0].tolist() == pytest.approx([(16 * 4 - 4 * 2) / 20, -(16 * 4 - 4 * 2) / 20])

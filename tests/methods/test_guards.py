@@ -1,4 +1,4 @@
-"""What silently does nothing stops the run: each guard against the thing broken on purpose, in a real run."""
+"""Silent no-ops stop the run: each guard against the part broken on purpose, in a real run."""
 
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def test_dropped_global_anchors_stop_the_run(simulate: Any, monkeypatch: pytest.
         simulate({"public": {"classes": [0, 2, 3, 4, 5, 6, 8, 9]}})
 
 
-def test_anchors_may_lack_classes_that_nobody_holds() -> None:
+def test_anchors_may_lack_classes_that_no_client_holds() -> None:
     anchors = torch.full((3, 2), float("nan"))
     anchors[0] = 1
     guards.anchors_cover(anchors, torch.tensor([True, False, False]), [0], torch.tensor([[0, 0, 0]]))

@@ -19,7 +19,7 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.wire import Message, Sparse, decode, encode
 
-RUN = 8  # so many consecutive values of a backbone are a leak
+RUN = 8  # this many consecutive values of a backbone are a leak
 FACTORS = np.random.default_rng(0).integers(0, 2**63, RUN, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 # Types that a leak may be cast to, and the words that hold their bits.
 WORDS = {torch.float32: np.uint32, torch.float16: np.uint16, torch.bfloat16: np.uint16}

@@ -1,4 +1,4 @@
-"""The one training loop beside torch's own optimiser, and what it promises about batches and state."""
+"""The one training loop compared with torch's own optimiser, and its guarantees on batches and state."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_training_agrees_with_torchs_sgd_on_all_batches_the_last_included(
 
 
 def test_momentum_does_not_outlive_a_round() -> None:
-    """Two rounds in a row are two rounds from where the first one ended, by whoever."""
+    """Two rounds in a row are two rounds from where the first one ended, in any process."""
     table, data = Train(batch_size=4, lr=0.05), samples()
     once = model()
     train(once, data, table, np.random.default_rng(2))

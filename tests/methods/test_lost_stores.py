@@ -1,4 +1,4 @@
-"""Clients that come late, or come back with empty hands: they get what they lack once more, and the run goes on."""
+"""Clients that join late, or return without their state: they get what they lack again, and the run continues."""
 
 from collections import Counter
 from typing import Any
@@ -50,7 +50,7 @@ def forgetful(stored_by: Any) -> OpenEngine:
     ],
     ids=lambda switches: "-".join(map(str, switches.values())) or "default",
 )
-def test_a_client_that_lost_its_private_state_is_greeted_again_and_goes_on(
+def test_a_client_that_lost_its_private_state_is_greeted_again_and_continues(
     simulate: Any, forgetful: OpenEngine, switches: dict[str, Any]
 ) -> None:
     went_on = simulate(engine=forgetful, **switches)
@@ -63,7 +63,7 @@ def test_a_client_that_lost_its_private_state_is_greeted_again_and_goes_on(
     }  # fmt: skip
 
 
-def test_who_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: OpenEngine) -> None:
+def test_a_client_that_lost_its_state_is_sent_the_dense_adapter(simulate: Any, forgetful: OpenEngine) -> None:
     went_on = simulate(engine=forgetful, downlink="sparse")
     asked = [one for one in went_on.tap.select("down", "prototypes") if one.client == UNLUCKY and one.round > 1]
     assert [type(one.message["adapter"]) for one in asked] == [Sparse, torch.Tensor, Sparse]
@@ -147,7 +147,7 @@ def test_a_client_that_loses_its_state_between_the_two_phases_is_greeted_and_tra
 
 
 @pytest.mark.parametrize("verb", ["join", "prototypes", "train"])
-def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
+def test_a_client_that_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
     simulate: Any, forgetful: OpenEngine, play: Any, verb: str
 ) -> None:
     class Broken(RefProtoClient):
@@ -167,7 +167,7 @@ def test_who_lost_its_state_and_then_fails_is_dropped_once_with_the_reason(
     assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 2, 3]]
 
 
-def test_who_always_comes_with_empty_hands_is_dropped_not_asked_forever(simulate: Any, play: Any) -> None:
+def test_a_client_that_always_lost_its_state_is_dropped_not_asked_forever(simulate: Any, play: Any) -> None:
     class Amnesiac(RefProtoClient):
         def public_set(self) -> Any:
             if self.context.client_id == UNLUCKY:

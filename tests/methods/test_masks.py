@@ -1,4 +1,4 @@
-"""What the server tells of the masks that it was sent."""
+"""Statistics of the masks that the server received."""
 
 import json
 
@@ -19,10 +19,10 @@ def test_shares_overlap_and_ages_of_two_rounds_by_hand() -> None:
     masks.begin(2)
     masks.take(places(0, 4))
     masks.take(places(4, 5))
-    told = masks.summary()
-    assert told["clients"] == 2
-    assert told["overlap"] == 0.5  # one of the two coordinates that each sent was sent by the other, too
-    feature, head = told["parts"]["feature"], told["parts"]["head"]
+    statistics = masks.summary()
+    assert statistics["clients"] == 2
+    assert statistics["overlap"] == 0.5  # one of the two coordinates that each sent was sent by the other, too
+    feature, head = statistics["parts"]["feature"], statistics["parts"]["head"]
     assert (feature["size"], feature["sent"], feature["by_anyone"]) == (4, 1, 1)
     assert (head["size"], head["sent"], head["by_anyone"]) == (2, 3, 2)
     assert feature["unsent"] == [1, 1, 0, 0, 0, 0, 0, 0]  # 0 was sent now, 1 a round ago
@@ -37,23 +37,23 @@ def test_an_age_belongs_to_the_class_that_begins_at_or_below_it() -> None:
         masks.take(places(number))
     masks.begin(65)
     masks.take(places(7))
-    told = masks.summary()
+    statistics = masks.summary()
     # Ages 64, 28, 4, 2, 1, 0 and 0; number 6 was never sent.
-    assert dict(zip(told["ages"], told["parts"]["head"]["unsent"], strict=True)) == {
+    assert dict(zip(statistics["ages"], statistics["parts"]["head"]["unsent"], strict=True)) == {
         **{0: 2, 1: 1, 2: 1, 4: 1, 8: 0},
         **{16: 1, 32: 0, 64: 1},
     }
-    assert told["parts"]["head"]["never"] == 1
+    assert statistics["parts"]["head"]["never"] == 1
 
 
-def test_a_round_without_masks_tells_nothing_and_one_client_has_no_overlap() -> None:
+def test_a_round_without_masks_has_no_statistics_and_one_client_has_no_overlap() -> None:
     masks = Masks({"head": 3})
     masks.begin(5)
     assert masks.summary() == {}
     masks.take(places(2))
-    told = masks.summary()
-    assert told["overlap"] is None
-    assert told["since"] == 5  # what was sent before is not known
+    statistics = masks.summary()
+    assert statistics["overlap"] is None
+    assert statistics["since"] == 5  # what was sent before is not known
 
 
 def test_a_round_takes_less_than_a_kilobyte() -> None:

@@ -32,7 +32,7 @@ def named(name, **changes):
         ({"mlp": 3, "cnn": 1}, "mlp mlp mlp cnn"),
     ],
 )
-def test_who_has_which(name, expected):
+def test_which_client_has_which_backbone(name, expected):
     experiment = named(name)
     assert experiment.backbones == tuple(expected.split())
     again = Experiment.parse(json.loads(json.dumps(experiment.plain())))
@@ -58,7 +58,7 @@ def test_the_order_of_a_table_is_part_of_the_experiment():
         (3, "model.name = 3 is neither a name, nor a list of names, nor a table of counts; allowed: resnet18, cnn"),
     ],
 )
-def test_what_cannot_be_dealt_is_told(name, problem):
+def test_what_cannot_be_assigned_is_reported(name, problem):
     with pytest.raises(InputError, match=problem):
         named(name)
 
@@ -132,7 +132,7 @@ class CutOff(Callback):
         raise KeyboardInterrupt
 
 
-def test_a_run_that_was_cut_off_goes_on(simulated, tiny, tmp_path):
+def test_a_run_that_was_cut_off_resumes(simulated, tiny, tmp_path):
     experiment = tiny({"model": {"name": MIX}})
     with pytest.raises(KeyboardInterrupt):
         run(experiment, out=tmp_path / "run", callback=CutOff())

@@ -33,7 +33,7 @@ def test_an_answer_that_outweighs_all_others_together_is_one_above_30_percent_of
     assert outliers({client: 1.0 for client in range(30)} | {0: 28.9}) == set()  # all others together are 29
 
 
-def test_two_answers_do_not_tell_which_of_them_is_usual_nor_do_zeros() -> None:
+def test_two_answers_do_not_show_which_of_them_is_usual_nor_do_zeros() -> None:
     assert outliers({0: 1.0, 1: 1e30}) == set()
     assert outliers({0: 0.0, 1: 0.0, 2: 1.0, 3: 1e30}) == set()
 
@@ -56,9 +56,7 @@ def test_what_is_usual_beyond_the_phase_bounds_from_below() -> None:
     honest=st.lists(st.floats(0.2, 5.0), min_size=3, max_size=20),
     hostile=st.lists(st.floats(1e4, 1e38), min_size=1, max_size=9),
 )
-def test_fewer_than_half_are_found_whatever_they_send_and_nobody_else(
-    honest: list[float], hostile: list[float]
-) -> None:
+def test_fewer_than_half_are_found_whatever_they_send_and_no_other(honest: list[float], hostile: list[float]) -> None:
     hostile = hostile[: len(honest) - 1]
     everyone = dict(enumerate([*honest, *hostile]))
     assert outliers(everyone) == set(range(len(honest), len(everyone)))
@@ -69,10 +67,10 @@ def test_sizes_are_those_of_decoded_numbers() -> None:
     class Content:
         change: Tensor
         places: Tensor
-        told: tuple[Any, ...]
+        values: tuple[Any, ...]
 
     content = Content(torch.tensor([3.0, 4.0]), torch.tensor([7, 9]), (Sparse(torch.tensor([1]), torch.ones(1), 3), 5))
-    assert sizes(content) == {"change": 5.0, "told.0": 1.0}
+    assert sizes(content) == {"change": 5.0, "values.0": 1.0}
     assert sizes(torch.full((4,), 3e38)) == {"": pytest.approx(6e38)}
     assert sizes({"a": torch.full((1,), torch.inf)}) == {"a": torch.inf}
 
@@ -103,7 +101,7 @@ def test_held_answers_come_back_in_order_from_memory_and_from_the_file() -> None
     taken = list(held.take([0, 1, 3, 5]))
     assert [client for client, _ in taken] == [0, 1, 3, 5]
     assert [float(content[0]) for _, content in taken] == [0.0, 2.0, 6.0, 10.0]
-    assert reads == [3, 5]  # the first two were in memory, and nobody asked for 2 and 4
+    assert reads == [3, 5]  # the first two were in memory, and 2 and 4 were not read
 
 
 def test_a_tensor_that_all_contents_share_is_counted_once() -> None:

@@ -247,7 +247,7 @@ def test_different_backbones_under_a_method_of_ones_own(module, simulate):
         (GOOD + "    options = {'a': [1]}", "is not a dict of names and their default values"),
     ],
 )
-def test_what_does_not_fit_is_told(module, request, text, problem):
+def test_what_does_not_fit_is_reported(module, request, text, problem):
     name = module(f"bad{request.node.callspec.indices['text']}", text)
     with pytest.raises(InputError, match=problem) as found:
         find_method(name)
@@ -321,7 +321,7 @@ def test_typed_options_a_cost_and_extra_outputs(module, simulate):
         ({"kind": "odd"}, 'The experiment has own.kind = "odd", but an even number of clients.'),
     ],
 )
-def test_what_is_wrong_with_typed_options_is_told(module, simulate, own, sentence):
+def test_what_is_wrong_with_typed_options_is_reported(module, simulate, own, sentence):
     name = module("typed", TYPED)
     with pytest.raises(InputError) as refusal:
         simulate({"method": name, "own": own})

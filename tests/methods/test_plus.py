@@ -21,8 +21,8 @@ def test_an_example_goes_with_any_preset(name, preset):
 
 
 def test_plus_sends_prototypes_in_two_bytes_with_the_update(simulate):
-    told = load_experiment(EXAMPLES / "refprotofl-plus.toml").plain()
-    switches = {key: told["refprotofl"][key] for key in ("value-type", "downlink", "prototype-type", "timing")}
+    stored = load_experiment(EXAMPLES / "refprotofl-plus.toml").plain()
+    switches = {key: stored["refprotofl"][key] for key in ("value-type", "downlink", "prototype-type", "timing")}
     done = simulate({"refprotofl": switches, "public": {"per-class": 2, "train-on": True}})
     assert done.events("client-failed") == []
     assert {one.phase for one in done.tap.select("up")} >= {"join", "train"}

@@ -26,7 +26,7 @@ def test_changes_are_shortened_and_divided_by_the_expected_number_whatever_their
     torch.testing.assert_close(aggregator(1.0, 0.0, 4).aggregate(2, uploads), vector(0.175, 0.2))
 
 
-def test_where_nobody_was_to_send_nothing_moves_and_there_is_no_noise() -> None:
+def test_where_no_client_was_to_send_nothing_moves_and_there_is_no_noise() -> None:
     places = torch.tensor([0, 2])
     move = aggregator(1.0, 5.0, 1).aggregate(4, [Upload(vector(0.5, 0.5), 1.0, places)])
     assert move[1] == move[3] == 0

@@ -1,4 +1,4 @@
-"""DP-SGD beside a plain loop over single samples, and beside training without noise."""
+"""DP-SGD compared with a plain loop over single samples, and with training without noise."""
 
 import math
 
@@ -44,7 +44,7 @@ def mechanism(clip: float, noise: float, seed: int) -> SampleNoise:
 
 
 def aligned(one: SplitModel) -> Loss:
-    """As RefProtoFL has it: the pull to anchors is a mean over the batch's samples."""
+    """RefProtoFL's alignment to anchors: a mean over the batch's samples."""
     anchors, defined = torch.ones(CLASSES, 5), torch.tensor([True, False, True])
     return cross_entropy(one, lambda found, labels: 0.3 * erpa.alignment_loss(found, labels, anchors, defined))
 
@@ -104,7 +104,7 @@ def test_noise_has_the_scale_that_it_says() -> None:
     assert abs(float(values.mean())) < 5 * 2.0 / math.sqrt(len(values))
 
 
-def test_batches_are_poisson_samples_that_hold_everybody_once_a_pass_on_average() -> None:
+def test_batches_are_poisson_samples_that_hold_every_sample_once_a_pass_on_average() -> None:
     data, passes = samples(10), 400
     noise = mechanism(1.0, 1.0, 0)
     table = Train(batch_size=4, local_epochs=passes)

@@ -1,4 +1,4 @@
-"""What the prototype methods share: averages, pulls, contrasts and the server's training, by hand; six methods run."""
+"""The common parts of prototype methods: averages, alignment, contrasts, the server's training; six methods run."""
 
 import math
 from pathlib import Path
@@ -138,7 +138,7 @@ def test_two_clients_average_to_2_uniformly_and_to_3_by_count() -> None:
     assert learning.average(Experiment(), uploads, "count", anchors, defined)[0].tolist() == [[3.0], [7.0]]
 
 
-def test_a_class_that_nobody_holds_keeps_its_prototype_only_if_retained() -> None:
+def test_a_class_that_no_client_holds_keeps_its_prototype_only_if_retained() -> None:
     uploads, anchors = [means([[4.0], [0.0]], [3, 0])], torch.tensor([[9.0], [7.0]])
     for retain in (True, False):
         known = learning.average(Experiment(), uploads, "uniform", anchors, torch.tensor([True, True]), retain)[1]

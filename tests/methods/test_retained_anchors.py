@@ -1,4 +1,4 @@
-"""Anchors of classes that nobody of a round can serve; prototypes of few samples; a backbone that stands still."""
+"""Anchors of classes that no client of a round serves; prototypes of few samples; a frozen backbone."""
 
 from itertools import pairwise
 from typing import Any
@@ -22,10 +22,10 @@ def served(done: Any) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("retain", [True, False])
-def test_a_class_that_nobody_can_serve_keeps_its_anchor_or_loses_it(simulated: Any, retain: bool) -> None:
+def test_a_class_that_no_client_serves_keeps_its_anchor_or_loses_it(simulated: Any, retain: bool) -> None:
     done = simulated(FEW, retain=retain)
     classes = served(done)
-    assert any(not earlier <= later for earlier, later in pairwise(classes)), "nobody left"
+    assert any(not earlier <= later for earlier, later in pairwise(classes)), "no client left"
     defined = tensor_of(done.server_state(), "defined").nonzero().squeeze(1).tolist()
     assert set(defined) == (set().union(*classes) if retain else classes[-1])
 

@@ -48,7 +48,7 @@ def dense(rows: np.ndarray) -> list[Upload]:
 
 # By hand
 
-# Coordinate 0 of all four, 1 of three, 2 of two, 3 of one, 4 of nobody; the last one's data weigh most.
+# Coordinate 0 of all four, 1 of three, 2 of two, 3 of one, 4 of none; the last one's data weigh most.
 MASKED = [
     upload([1, 2, 3, 4], [0, 1, 2, 3]),
     upload([5, 4, 8], [0, 1, 2]),
@@ -62,13 +62,13 @@ MASKED = [
     [
         (Median(), [2, 4, 5.5, 4, 0]),
         (Median("participants"), [2, 3, 2.75, 1, 0]),  # times 4, 3, 2 and 1 of 4
-        (Trimmed(0.2), [2, 4, 5.5, 4, 0]),  # of four and three senders one at each end, of fewer nobody
+        (Trimmed(0.2), [2, 4, 5.5, 4, 0]),  # of four and three senders one at each end, of fewer none
         (Trimmed(0.4, "participants"), [2, 3, 2.75, 1, 0]),
         (Quorum(Median(), 3), [2, 4, 0, 0, 0]),
         (Quorum(Mean(), 2), [(1 + 5 + 3 - 99900) / 1002, 5, 5.5, 0, 0]),
     ],
 )
-def test_each_coordinate_is_decided_by_who_sent_it(aggregator: Aggregator, expected: list[float]) -> None:
+def test_each_coordinate_is_decided_by_its_senders(aggregator: Aggregator, expected: list[float]) -> None:
     move = aggregate_uploads(aggregator, 5, iter(MASKED))
     assert move.dtype == torch.float64
     assert move.tolist() == pytest.approx(expected, rel=1e-15)
@@ -107,7 +107,7 @@ def test_of_a_majority_in_one_place_the_geometric_median_is_that_place() -> None
 
 @pytest.mark.parametrize("far", [1e8, 1e15, 1e30, 1e38])
 def test_where_all_others_are_equal_no_distance_moves_an_anchor(far: float) -> None:
-    """As in a first round, in which all clients have the same weights: distances from their median are all 0."""
+    """Equal weights of all clients, as in a first round: distances from their median are all 0."""
     experiment = Experiment.parse({"aggregate": "geometric-median", "min-senders": 3})
     prototypes = torch.tensor([[[0.5, -2.0]], [[far, far]], [[0.5, -2.0]], [[0.5, -2.0]]])  # (clients, C, m)
     assert create_aggregator(experiment).merge_public(prototypes).tolist() == [[0.5, -2.0]]
@@ -118,7 +118,7 @@ def test_what_is_not_sent_is_0_to_the_geometric_median() -> None:
     whole = [upload([1, 0, 0]), upload([0, 5, 0]), upload([2, 2, 2])]
     move, expected = aggregate_uploads(GeometricMedian(), 4, masked), aggregate_uploads(GeometricMedian(), 3, whole)
     assert torch.allclose(move[:3], expected, rtol=1e-12)
-    assert same_bits(move[3], torch.tensor(-0.0, dtype=torch.float64))  # nobody sent it
+    assert same_bits(move[3], torch.tensor(-0.0, dtype=torch.float64))  # no client sent it
 
 
 @pytest.mark.parametrize("name", ROBUST)
@@ -137,16 +137,16 @@ def test_one_client_alone_moves_the_vector_by_its_change_whatever_its_progress(n
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_changes_are_brought_to_the_median_progress(name: str) -> None:
-    told = [upload([2, 4], progress=1), upload([8, 2], progress=2), upload([6, 9], progress=3)]
+    arrived = [upload([2, 4], progress=1), upload([8, 2], progress=2), upload([6, 9], progress=3)]
     even = [upload([4, 8]), upload([8, 2]), upload([4, 6])]
-    assert aggregate_uploads(ROBUST[name](), 2, told).tolist() == pytest.approx(
+    assert aggregate_uploads(ROBUST[name](), 2, arrived).tolist() == pytest.approx(
         aggregate_uploads(ROBUST[name](), 2, even).tolist(), rel=1e-12
     )
 
 
 @pytest.mark.parametrize("name", ROBUST)
 @pytest.mark.parametrize("progress", [1e-300, 5e-324, 3e38, 1e300])
-def test_a_progress_of_nonsense_moves_nobody_out_of_bounds(name: str, progress: float) -> None:
+def test_a_progress_of_nonsense_moves_no_client_out_of_bounds(name: str, progress: float) -> None:
     honest = [upload([1.0 + 0.1 * place], progress=20) for place in range(4)]
     move = aggregate_uploads(ROBUST[name](), 1, [*honest, upload([3e38], weight=1, progress=progress)])
     assert 0.5 <= move.item() <= 2
@@ -260,7 +260,7 @@ def test_large_vectors_are_worked_through_in_blocks(monkeypatch: pytest.MonkeyPa
 
 @st.composite
 def attacked(draw: st.DrawFn) -> tuple[list[float], list[float]]:
-    """What a coordinate's honest senders send, and fewer hostile ones."""
+    """Draw the values of a coordinate's honest senders, and of fewer hostile ones."""
     honest = draw(st.lists(st.floats(-1, 1), min_size=1, max_size=9))
     hostile = draw(st.lists(st.sampled_from([1e6, -1e6, 1e30, -1e30]), max_size=len(honest) - 1))
     return honest, hostile
@@ -312,7 +312,7 @@ def test_a_hundred_masked_clients_take_two_seconds_at_most(name: str) -> None:
         begin = time.process_time()  # of this process alone, however busy the machine is
         aggregate_uploads(ROBUST[name](), 100_000, uploads)
         times.append(time.process_time() - begin)
-    assert min(times) < 2  # a few tenths, on a machine that nobody else uses
+    assert min(times) < 2  # a few tenths, on an idle machine
 
 
 # Anchors
@@ -330,7 +330,9 @@ COUNTS = torch.tensor([[1, 1], [1, 3], [2, 0], [900, 0]])  # class 1 is held by 
     ("aggregate", "expected"),
     [("median", [[2.5, 0], [6, 6]]), ("trimmed", [[2.5, 0], [6, 6]])],
 )
-def test_anchors_follow_the_rule_over_who_sent_the_class(aggregate: str, expected: list[list[float]]) -> None:
+def test_anchors_follow_the_aggregator_over_the_senders_of_the_class(
+    aggregate: str, expected: list[list[float]]
+) -> None:
     merged, defined = create_aggregator(named(aggregate)).merge(PROTOTYPES, COUNTS)
     assert merged.tolist() == expected
     assert defined.tolist() == [True, True]

@@ -268,7 +268,9 @@ def test_a_sparse_downlink_gives_the_same_bits_for_fewer_bytes(simulated: Any) -
 
 
 @pytest.mark.parametrize("erpa", [True, False])
-def test_who_missed_a_round_gets_the_dense_adapter_and_who_did_not_gets_the_changes(simulated: Any, erpa: bool) -> None:
+def test_a_client_that_missed_a_round_gets_the_dense_adapter_and_others_get_the_changes(
+    simulated: Any, erpa: bool
+) -> None:
     over = {"fraction": 0.5, "rounds": 6}
     dense, sparse = simulated(over, erpa=erpa), simulated(over, downlink="sparse", erpa=erpa)
     assert same_bits(dense.adapter(), sparse.adapter())

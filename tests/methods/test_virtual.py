@@ -1,4 +1,4 @@
-"""The virtual set: the same from the same seed, with classes that can be told apart."""
+"""The virtual set: the same from the same seed, with classes that can be distinguished."""
 
 import itertools
 
@@ -77,7 +77,7 @@ def test_a_shifted_image_is_a_crop_of_the_bordered_one():
     assert len(seen) > 12  # of 18 ways
 
 
-def test_batches_go_on_after_the_set_is_through():
+def test_batches_continue_after_the_set_is_through():
     images, labels = torch.zeros(10, 1, 8, 8, dtype=torch.uint8), torch.arange(10)
     batches = list(itertools.islice(virtual_batches(images, labels, 4, np.random.default_rng(0)), 6))
     assert [len(classes) for _, classes in batches] == [4, 4, 2, 4, 4, 2]

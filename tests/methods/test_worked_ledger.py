@@ -61,8 +61,8 @@ def counted(rows: list[dict[str, Any]], direction: str) -> dict[str, int]:
     return {kind: sum(row[kind] for row in rows if row["direction"] == direction) for kind in kinds}
 
 
-def test_values_that_are_no_parameters_are_counted_beside_them(simulated: Any) -> None:
-    """With half of the classes uncovered: class ids, counts, and the classes that the anchors are of."""
+def test_values_that_are_no_parameters_are_counted_separately(simulated: Any) -> None:
+    """Half of the classes are uncovered: class ids, counts, and the classes of the anchors are sent."""
     mixed = simulated({"public": {"coverage": 0.5}})
     messages = [one.message for one in mixed.tap.select("up", "prototypes")]
     held = sum(len(message["classes"]) for message in messages)

@@ -70,10 +70,10 @@ def test_batch_norm_adds_9600_statistics_and_20_counters_to_the_same_parameters(
     [((1, 28, 28), 512), ((3, 32, 32), 512), ((1, 9, 9), 512), ((1, 8, 8), 128), ((1, 28, 8), 256), ((1, 1, 1), 128)],
 )
 @pytest.mark.parametrize("norm", ["group", "batch-local", "none"])
-def test_the_cnn_tells_its_width(shape: tuple[int, int, int], width: int, norm: Any) -> None:
-    backbone, told = cnn(shape, norm)
-    assert backbone.eval()(torch.zeros(3, *shape)).shape == (3, told)
-    assert told == width
+def test_the_cnn_reports_its_width(shape: tuple[int, int, int], width: int, norm: Any) -> None:
+    backbone, reported = cnn(shape, norm)
+    assert backbone.eval()(torch.zeros(3, *shape)).shape == (3, reported)
+    assert reported == width
 
 
 def test_the_mlp_by_hand() -> None:
@@ -262,13 +262,15 @@ def test_a_backbone_of_ones_own_is_used_as_it_is(own: str) -> None:
         ("missing", r"the module 'own_backbones' has no 'missing'"),
     ],
 )
-def test_what_is_wrong_with_a_backbone_is_told_before_anything_is_trained(own: str, name: str, sentence: str) -> None:
+def test_what_is_wrong_with_a_backbone_is_reported_before_anything_is_trained(
+    own: str, name: str, sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence) as refusal:
         build_model(experiment(name=f"{own}:{name}"))
     assert str(refusal.value).startswith(f"model.name = '{own}:{name}'")
 
 
-def test_a_module_that_is_missing_or_broken_is_told(own: str) -> None:
+def test_a_module_that_is_missing_or_broken_is_reported(own: str) -> None:
     with pytest.raises(InputError, match="module 'own_nowhere' not found"):
         build_model(experiment(name="own_nowhere:net"))
     with pytest.raises(InputError, match="importing it failed with ZeroDivisionError: division by zero"):
@@ -278,7 +280,7 @@ def test_a_module_that_is_missing_or_broken_is_told(own: str) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"), [("resnet-18", "did you mean 'resnet18'?"), ("vit", "known: resnet18, cnn, mlp.")]
 )
-def test_an_unknown_model_is_told_with_the_nearest(name: str, hint: str) -> None:
+def test_an_unknown_model_is_refused_with_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(InputError, match="is neither a known model nor module:function") as refusal:
         build_model(experiment(name=name))
     assert str(refusal.value).endswith(hint)

@@ -1,4 +1,4 @@
-"""What others rely on and nobody may change by accident: hashes, names of states and message fields, digests.
+"""Things that others rely on and that must not change by accident: hashes, names of states and message fields, digests.
 
 `REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
 digest changed, `RESULTS` in federation/provenance.py must be raised, so that no finished run is taken for a new one.

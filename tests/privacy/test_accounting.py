@@ -60,7 +60,7 @@ def test_poisson_samples_amplify_as_the_sum_over_orders_says() -> None:
     assert found["epsilon"] == pytest.approx(best, rel=1e-6)
 
 
-def test_the_worst_client_is_told_and_the_median_beside_it() -> None:
+def test_the_worst_client_is_reported_and_the_median_with_it() -> None:
     sizes, asked = [70, 1000, 1000], [4, 4, 0]
     found = cost(4, sizes, asked, method="local", clients=3, privacy=privacy("sample", 1.0))
     alone = cost(4, [70], [4], method="local", clients=1, privacy=privacy("sample", 1.0))
@@ -81,7 +81,7 @@ def test_prototypes_and_adapter_are_two_sums_of_a_round() -> None:
     assert cost(5, **keys)["epsilon"] == pytest.approx(by_hand(2 * 5 / (2 * 4.0**2)), rel=1e-9)
 
 
-def test_who_keeps_a_state_is_not_hidden_by_the_draw_but_counts_its_own_rounds_alone() -> None:
+def test_a_client_that_keeps_a_state_is_not_hidden_by_the_draw_but_counts_its_own_rounds_alone() -> None:
     keys: dict[str, Any] = {"clients": 4, "fraction": 0.5, "method": "fedavg", "privacy": privacy("client", 8.0)}
     found = cost(6, None, [2, 4, 3, 3], **keys)  # the backbone is private
     assert found["epsilon"] == pytest.approx(by_hand(4 / (2 * 4.0**2)), rel=1e-9)

@@ -262,7 +262,7 @@ def test_hostile_clients_train_with_noise_as_well(kind: str, tmp_path: Path) -> 
     run(tiny(privacy=SAMPLE, rounds=1, **keys), out=tmp_path / "run")
 
 
-def test_sealed_samples_tell_how_many_they_are_and_nothing_else() -> None:
+def test_sealed_samples_reveal_their_number_and_nothing_else() -> None:
     plain = Samples(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4), torch.arange(3))
     sealed = PrivateSamples(plain, None)  # type: ignore[arg-type]
     assert len(sealed) == 3

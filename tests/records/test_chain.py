@@ -1,4 +1,4 @@
-"""The events are a chain and the summary is sealed: what was changed afterwards is told by verify."""
+"""The events are a chain and the summary is sealed: verify finds later changes."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_every_line_follows_from_those_before_it(finished_copy: Path) -> None:
         assert chain == head
 
 
-def test_the_chain_goes_on_through_interruptions(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
+def test_the_chain_continues_through_interruptions(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
     run(tiny(), out=cut_off, resume=True)
     events = read_events(cut_off)
     assert [event["event"] for event in events][3] == "resume"
@@ -92,7 +92,7 @@ def test_an_accuracy_that_was_edited_with_its_chain_is_found_by_the_manifest(fin
         verify(finished_copy)
 
 
-def test_another_experiment_beside_the_manifest_is_found(finished_copy: Path, tiny: Callable[..., Experiment]) -> None:
+def test_another_experiment_next_to_the_manifest_is_found(finished_copy: Path, tiny: Callable[..., Experiment]) -> None:
     stored = read_experiment(finished_copy)
     other = stored.model_copy(update={"seed": 5})
     (finished_copy / "experiment.json").write_text(json.dumps({"hash": other.hash, **other.plain()}))

@@ -20,7 +20,8 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.records.state_files import _TYPES, load_state, map_state, save_state
 from refprotofl.wire import Message, encode
 
-SEAT = SimpleNamespace(experiment=SimpleNamespace(value_code="plain"), model=None, parts=(), samples=None, options=None)
+EXPERIMENT = SimpleNamespace(value_code="plain", compress=SimpleNamespace(name="none"))
+CONTEXT = SimpleNamespace(experiment=EXPERIMENT, model=None, parts=(), samples=None, options=None)
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
 
 
@@ -180,7 +181,7 @@ class Fixed(Client):
 
 
 def engine(folder: Path, records: dict[int, Record] | None = None) -> LocalEngine:
-    host = ClientHost(Fixed, lambda number: SEAT, store(folder))  # type: ignore[arg-type, return-value]
+    host = ClientHost(Fixed, lambda number: CONTEXT, store(folder))  # type: ignore[arg-type, return-value]
     return LocalEngine(lambda: InProcess(host), folder, records or {})
 
 
@@ -189,7 +190,7 @@ def ask(place: LocalEngine, client: int, verb: str, round: int, keeps: bool = Tr
     assert (result.code, result.trouble) == (None, None)
 
 
-def test_what_moved_is_settled_into_one_file_each_and_told_with_its_digest(tmp_path: Path) -> None:
+def test_what_moved_is_settled_into_one_file_each_and_reported_with_its_digest(tmp_path: Path) -> None:
     place = engine(tmp_path)
     ask(place, 0, "greet", 1)
     ask(place, 1, "train", 1)
@@ -222,7 +223,7 @@ def test_the_last_committed_round_stays_until_the_next_one_is(tmp_path: Path) ->
     assert names(tmp_path) == ["000000-2.safetensors"]
 
 
-def test_a_state_that_is_not_to_be_kept_or_whose_answer_nobody_took_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_state_that_is_not_to_be_kept_or_whose_answer_was_not_taken_leaves_no_trace(tmp_path: Path) -> None:
     place = engine(tmp_path)
     asked = (Request(client, "train", 1, encode({}), keeps=client > 0) for client in range(2))
     results = place.map(asked, None)
@@ -275,8 +276,8 @@ def test_what_safetensors_wrote_is_mapped_as_it_was(
     state: State = {
         name: torch.randint(0, 2, shape, generator=generator).to(dtype) for name, (dtype, shape) in entries.items()
     }
-    save_state(tmp_path / "state", state, {"note": "beside"})
+    save_state(tmp_path / "state", state, {"note": "extra"})
     mapped, notes = map_state(tmp_path / "state")
-    assert notes == {"note": "beside"}
+    assert notes == {"note": "extra"}
     assert digest_state(mapped) == digest_state(state)
     assert mapped.keys() == state.keys()

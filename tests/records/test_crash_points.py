@@ -46,7 +46,7 @@ class Mortal:
         return deed(*arguments, **options)
 
     def find(self, folder: Path) -> None:
-        """What lies there when it begins is on the disk."""
+        """Take the files that exist at the start as being on the disk."""
         found = [path.stat() for path in folder.rglob("*") if path.is_file()]
         self._synced |= {one.st_ino: one.st_size for one in found}
 
@@ -55,7 +55,7 @@ class Mortal:
         self._synced[found.st_ino] = found.st_size
 
     def tear(self, descriptor: int) -> None:
-        """Of what was written since the last sync, half is lost."""
+        """Lose half of what was written since the last sync."""
         found = os.fstat(descriptor)
         if stat.S_ISREG(found.st_mode):
             before = self._synced.get(found.st_ino, 0)
@@ -94,7 +94,7 @@ def lasting(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key not in TIMES}
 
 
-def rounds_told(folder: Path) -> list[dict[str, Any]]:
+def rounds_reported(folder: Path) -> list[dict[str, Any]]:
     path = folder / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     events = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -113,8 +113,8 @@ def files(folder: Path) -> set[str]:
 def assert_the_same(found: Path, expected: Path) -> None:
     here, there = (json.loads((folder / "summary.json").read_text()) for folder in (found, expected))
     assert lasting(here) == lasting(there)  # the state digest and the ledger's totals among it
-    assert [event["round"] for event in rounds_told(found)] == [1, 2]
-    assert rounds_told(found) == rounds_told(expected)
+    assert [event["round"] for event in rounds_reported(found)] == [1, 2]
+    assert rounds_reported(found) == rounds_reported(expected)
     assert files(found) == files(expected)
 
 
@@ -133,7 +133,7 @@ def test_death_at_any_deed_changes_nothing(
     for last in range(1, deeds + 1):
         out = tmp_path / str(last)
         assert live(Mortal(last, completes_it), tiny(), out) is None
-        assert len(rounds_told(out)) <= rounds_committed(out)  # a round is told when it is safe, not before
+        assert len(rounds_reported(out)) <= rounds_committed(out)  # a round is reported when it is safe, not before
         run(tiny(), out=out, resume=True)
         try:
             assert_the_same(out, undisturbed.folder)
@@ -146,7 +146,7 @@ def test_death_at_any_deed_changes_nothing(
 def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
     tiny: Callable[..., Experiment], undisturbed: RunResult, tmp_path: Path, tried: Tried
 ) -> None:
-    """Of the process that they work for."""
+    """Death of the process that the workers belong to."""
     deeds = count_deeds(tiny(), tmp_path / "counted", workers=2)
     for last in range(1, deeds + 1):
         out = tmp_path / str(last)
@@ -166,7 +166,7 @@ def test_a_run_may_die_again_and_again(tiny: Callable[..., Experiment], undistur
 
 
 def test_a_committed_round_is_not_trained_again(cut_off: Path, tiny: Callable[..., Experiment]) -> None:
-    first = rounds_told(cut_off)
+    first = rounds_reported(cut_off)
     manifest = json.loads((cut_off / "checkpoint" / "manifest.json").read_text())
     seen: list[int] = []
 
@@ -177,5 +177,5 @@ def test_a_committed_round_is_not_trained_again(cut_off: Path, tiny: Callable[..
     finished = run(tiny(), out=cut_off, resume=True, callback=Listener())
     assert manifest["progress"]["round"] == 1
     assert set(seen) == {2}
-    assert rounds_told(cut_off)[:1] == first
+    assert rounds_reported(cut_off)[:1] == first
     assert finished.summary["seconds"]["total"] > manifest["progress"]["seconds"]["total"]

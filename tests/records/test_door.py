@@ -1,4 +1,4 @@
-"""Who may not run in a folder, or need not, is told before data are loaded; who fails before a run leaves nothing."""
+"""A run that its folder refuses, or already has, ends before data are loaded; a failure before a run leaves nothing."""
 
 import shutil
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_a_folder_that_cannot_be_used_is_told_first(
+def test_a_folder_that_cannot_be_used_is_refused_first(
     tiny: Callable[..., Experiment], finished_copy: Path, cut_off: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -60,7 +60,7 @@ def test_a_finished_run_is_read_and_no_more(
         ({"dataset": "elsewhere.npz"}, "dataset"),
     ],
 )
-def test_another_experiment_is_told_by_its_keys(
+def test_another_experiment_is_refused_by_its_keys(
     tiny: Callable[..., Experiment], cut_off: Path, finished_copy: Path, changes: dict[str, Any], keys: str
 ) -> None:
     for folder in (cut_off, finished_copy):
@@ -68,7 +68,9 @@ def test_another_experiment_is_told_by_its_keys(
             run(tiny(**changes), out=folder, resume=True)
 
 
-def test_data_that_became_others_are_told_when_they_are_loaded(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_data_that_became_others_are_reported_when_they_are_loaded(
+    tiny: Callable[..., Experiment], tmp_path: Path
+) -> None:
     class Stop(Exception):
         pass
 
@@ -100,7 +102,7 @@ def test_a_run_that_fails_before_it_begins_leaves_everything_as_it_was(
         assert run(tiny(), out=out, resume=resume).summary["state_digest"] == undisturbed.summary["state_digest"]
 
 
-def test_a_process_that_was_killed_while_it_loaded_data_is_in_nobodys_way(
+def test_a_process_that_was_killed_while_it_loaded_data_blocks_no_other(
     tiny: Callable[..., Experiment], tmp_path: Path, undisturbed: RunResult
 ) -> None:
     out = tmp_path / "run"

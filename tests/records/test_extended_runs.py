@@ -24,7 +24,7 @@ def planned(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFa
     return run(tiny(rounds=4, evaluate=USUAL), out=tmp_path_factory.mktemp("planned") / "run")
 
 
-def told(folder: Path) -> list[str]:
+def events_of(folder: Path) -> list[str]:
     return [event["event"] for event in read_events(folder)]
 
 
@@ -46,7 +46,7 @@ def test_it_ends_as_if_it_had_been_planned(tiny: Callable[..., Experiment], tmp_
     assert longer.summary["communication"]["uplink"] == planned.summary["communication"]["uplink"]
     check(out, planned)
     first, then = ["start", "round", "evaluation", "round"], ["evaluation", "round", "evaluation", "round", "end"]
-    assert told(out) == [*first, "resume", "extend", *then]
+    assert events_of(out) == [*first, "resume", "extend", *then]
     assert run(tiny(rounds=4, evaluate=USUAL), out=out, resume=True).reused
 
 
@@ -58,7 +58,7 @@ def test_death_at_any_deed_changes_nothing(
         out = tmp_path / str(last)
         run(tiny(evaluate=USUAL), out=out)
         assert live(Mortal(last, completes_it), tiny(rounds=4, evaluate=USUAL), out) is None
-        run(read_experiment(out), out=out, resume=True)  # whatever it is by now, it goes on
+        run(read_experiment(out), out=out, resume=True)  # whatever it is by now, it resumes
         run(tiny(rounds=4, evaluate=USUAL), out=out, resume=True)
         check(out, planned)
 

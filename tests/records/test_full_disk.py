@@ -1,4 +1,4 @@
-"""A disk that is full stops the run with a sentence, spoils nothing, and once there is space the run goes on."""
+"""A full disk stops the run with a message and damages nothing; once there is space the run resumes."""
 
 import errno
 import os

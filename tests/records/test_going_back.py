@@ -25,10 +25,10 @@ ROUNDS = 5
 
 class Notes(Callback):
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.sentences: list[str] = []
 
     def on_note(self, note: str) -> None:
-        self.told.append(note)
+        self.sentences.append(note)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def rounds(folder: Path, name: str = "events.jsonl") -> list[int]:
 
 
 def check(folder: Path, long: RunResult) -> None:
-    """It is whole, tells each round once, and is what it would have been."""
+    """Assert that the run is whole, has each round once, and is what it would have been."""
     experiment = Experiment.parse(long.summary["experiment"])
     assert verify_run(folder, known_digests(experiment, None), read_state).round == ROUNDS
     assert rounds(folder) == list(range(1, ROUNDS + 1))
@@ -66,7 +66,7 @@ def test_ages_of_unsent_coordinates_are_counted_on(
 ) -> None:
     run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=3)
     assert masks(copy) == masks(long.folder)
-    assert {told["since"] for told in masks(copy)} == {1}
+    assert {mask["since"] for mask in masks(copy)} == {1}
 
 
 def test_a_checkpoint_without_ages_says_since_when_they_are_counted(
@@ -77,7 +77,7 @@ def test_a_checkpoint_without_ages_says_since_when_they_are_counted(
     del older["sha256"], older["observed"]
     kept.write_bytes(signed(older))
     run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=3)
-    assert [told["since"] for told in masks(copy)] == [1, 1, 1, 4, 4]
+    assert [mask["since"] for mask in masks(copy)] == [1, 1, 1, 4, 4]
 
 
 def test_ages_of_another_model_are_refused(copy: Path, tiny: Callable[..., Experiment]) -> None:
@@ -100,9 +100,9 @@ def test_a_run_goes_back_and_comes_to_the_same_end(
     run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=to, callback=notes)
     check(copy, long)
     assert rounds(copy, "events.1.jsonl") == list(range(to + 1, ROUNDS + 1))
-    told = [event for event in read_events(copy) if event["event"] == "rollback"]
-    assert [(event["round"], event["before"], event["events"]) for event in told] == [(to, ROUNDS, "events.1.jsonl")]
-    assert f"after round {to}, not {ROUNDS}" in notes.told[-1]
+    found = [event for event in read_events(copy) if event["event"] == "rollback"]
+    assert [(event["round"], event["before"], event["events"]) for event in found] == [(to, ROUNDS, "events.1.jsonl")]
+    assert f"after round {to}, not {ROUNDS}" in notes.sentences[-1]
 
 
 def test_going_back_twice_leaves_both_pasts(copy: Path, long: RunResult, tiny: Callable[..., Experiment]) -> None:
@@ -119,7 +119,7 @@ def test_the_newest_round_is_nothing_to_go_back_to(
     run(tiny(rounds=ROUNDS), out=copy, resume=True, from_round=ROUNDS, callback=notes)
     check(copy, long)
     assert not (copy / "events.1.jsonl").exists()
-    assert notes.told == []
+    assert notes.sentences == []
 
 
 @pytest.mark.parametrize("to", [1, 2, 6])
@@ -197,10 +197,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     run(tiny(rounds=ROUNDS), out=copy, resume=True, callback=notes)
     check(copy, long)
     assert rounds(copy, "events.1.jsonl") == [5]
-    (told,) = [event for event in read_events(copy) if event["event"] == "rollback"]
-    assert (told["round"], told["before"]) == (4, 5)
-    assert "safetensors" in told["reason"]
-    assert "after round 4, not 5" in notes.told[-1]
+    (going_back,) = [event for event in read_events(copy) if event["event"] == "rollback"]
+    assert (going_back["round"], going_back["before"]) == (4, 5)
+    assert "safetensors" in going_back["reason"]
+    assert "after round 4, not 5" in notes.sentences[-1]
 
 
 def test_two_damaged_checkpoints_fall_back_to_the_third(
@@ -225,10 +225,10 @@ def test_a_damaged_manifest_is_replaced_by_its_copy(
     run(tiny(rounds=ROUNDS), out=copy, resume=True, callback=notes)
     check(copy, long)
     assert not (copy / "events.1.jsonl").exists()
-    assert "manifest-5.json, is whole and was put in its place" in notes.told[-1]
+    assert "manifest-5.json, is whole and was put in its place" in notes.sentences[-1]
 
 
-def test_without_any_whole_checkpoint_the_newest_ones_damage_is_told(
+def test_without_any_whole_checkpoint_the_newest_ones_damage_is_reported(
     copy: Path, tiny: Callable[..., Experiment]
 ) -> None:
     for round in (3, 4, 5):

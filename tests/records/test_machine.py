@@ -1,4 +1,4 @@
-"""Where a run's numbers come from."""
+"""The origin of a run's numbers."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def git(repository: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_commit_is_that_of_the_package_and_tells_of_changes(repository: Path) -> None:
+def test_the_commit_is_that_of_the_package_and_marks_changes(repository: Path) -> None:
     asked = source_commit.__wrapped__  # it is asked once a process
     (repository / "other").write_text("")
     git(repository, "add", "other")
@@ -48,7 +48,7 @@ def test_the_commit_is_that_of_the_package_and_tells_of_changes(repository: Path
     assert asked() == f"{head}+"
 
 
-def test_a_commit_is_told_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_recorded_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "source_commit", lambda: "abc+")
     assert describe_machine()["commit"] == "abc+"
     monkeypatch.setattr(machine, "source_commit", lambda: None)

@@ -1,4 +1,4 @@
-"""A power cut at any moment: what was not synced is gone or torn, and the run goes on to the same end.
+"""A power cut at any moment: what was not synced is gone or torn, and the run resumes to the same end.
 
 Two disks, as far apart as the rules allow. The strict one forgets every name whose folder was not synced; the other one
 keeps all names, and of contents that were not synced the first half. Every fifth moment by default; each one with
@@ -27,9 +27,9 @@ Tree = dict[str, bytes | None]  # by path below the root; None is a folder
 
 @dataclass
 class Moment:
-    """What a power cut would leave, and how many rounds the user was told of by then."""
+    """The disk after a power cut, and the number of rounds reported to the user by then."""
 
-    told: int
+    reported: int
     strict: Tree
     lazy: Tree
 
@@ -40,12 +40,12 @@ class Disk(Callback):
 
     root: Path
     moments: list[Moment] = field(default_factory=list)
-    told: int = 0
+    reported: int = 0
     _contents: dict[int, bytes] = field(default_factory=dict)  # synced, by inode
     _names: dict[str, dict[str, int | bytes | None]] = field(default_factory=dict)  # synced, by folder
 
     def on_round(self, event: dict[str, Any], accuracy: dict[str, Any] | None) -> None:
-        self.told += 1
+        self.reported += 1
 
     def sync(self, descriptor: int) -> None:
         found, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
@@ -67,7 +67,7 @@ class Disk(Callback):
                     names[name] = content
 
     def note(self) -> None:
-        self.moments.append(Moment(self.told, self._strict(), self._lazy()))
+        self.moments.append(Moment(self.reported, self._strict(), self._lazy()))
 
     def _strict(self) -> Tree:
         tree: Tree = {}
@@ -134,7 +134,7 @@ def moments(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFa
     with disk.watched():
         run(tiny(), out=disk.root / "run", callback=disk)
     assert len(disk.moments) > 40
-    assert disk.moments[-1].told == 2
+    assert disk.moments[-1].reported == 2
     return disk.moments
 
 
@@ -155,7 +155,7 @@ def test_a_power_cut_at_any_moment_changes_nothing(
     chosen = list(enumerate(moments))[::EVERY]
     for number, moment in chosen:
         left = build(getattr(moment, kind), tmp_path / str(number))
-        assert rounds_committed(left / "run") >= moment.told, f"moment {number}: a round that was told is lost"
+        assert rounds_committed(left / "run") >= moment.reported, f"moment {number}: a round that was reported is lost"
         finished = run(tiny(), out=left / "run", resume=True)
         assert finished.summary["state_digest"] == undisturbed.summary["state_digest"], f"moment {number}"
         assert finished.summary["communication"] == undisturbed.summary["communication"], f"moment {number}"

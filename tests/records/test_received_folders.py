@@ -1,4 +1,4 @@
-"""A run folder that somebody sent: nothing in it leads elsewhere, and whatever is wrong with it is a sentence."""
+"""A received run folder: nothing in it leads elsewhere, and every fault in it is reported in a sentence."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A run whose data were named by a relative path goes on, and is asked, from any folder; its hash stays the same."""
+"""A run whose data were named by a relative path resumes and predicts from any folder; its hash stays the same."""
 
 import json
 import shutil
@@ -46,7 +46,7 @@ class CutOff(Callback):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_it_goes_on_from_another_folder(begun: Path, workers: int, patient: Any, monkeypatch: Any) -> None:
+def test_it_continues_from_another_folder(begun: Path, workers: int, patient: Any, monkeypatch: Any) -> None:
     stored = Experiment.parse(read_experiment(begun / "it").plain())
     resumed = run(stored, out=begun / "it", resume=True, workers=workers, engine=patient).summary
     monkeypatch.chdir(begun)
@@ -68,7 +68,7 @@ def test_the_place_is_no_part_of_the_experiment(begun: Path) -> None:
     assert "seen-from" not in read_experiment(begun / "it").plain()
 
 
-def test_data_that_moved_with_the_user_are_found_and_lost_ones_told(begun: Path) -> None:
+def test_data_that_moved_with_the_user_are_found_and_lost_ones_reported(begun: Path) -> None:
     stored = Experiment.parse(read_experiment(begun / "it").plain())
     kept = shutil.move(begun / "own.npz", begun / "moved")
     with pytest.raises(InputError, match=r"path not found in .*elsewhere nor in .*home, where the run"):

@@ -124,7 +124,7 @@ def test_only_files_of_the_last_rounds_are_kept(tiny: Callable[..., Experiment],
     assert sorted(path.name for path in checkpoint.glob("manifest*")) == [*kept, "manifest.json"]
 
 
-def test_a_client_that_nobody_asked_has_no_file(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_a_client_that_was_not_asked_has_no_file(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
     experiment = tiny(clients=6, fraction=0.34, rounds=2, min_size=2, evaluate={"every": 1, "clients": 6})
     run(experiment, out=tmp_path / "run")
     asked = {client for round in (1, 2) for client in draw_cohort(experiment, round)}
@@ -200,7 +200,7 @@ def test_a_refused_folder_is_free_again(finished_copy: Path, tiny: Callable[...,
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no umask")
-def test_nobody_else_can_write_to_a_run_whatever_the_umask(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
+def test_no_other_user_can_write_to_a_run_whatever_the_umask(tiny: Callable[..., Experiment], tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         folder = run(tiny(), out=tmp_path / "run").folder

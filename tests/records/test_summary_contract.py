@@ -137,7 +137,7 @@ def test_without_prototypes_there_is_no_prototype_accuracy(tiny: Callable[..., E
     assert summary["communication"]["uplink"]["parameters"] == 0
 
 
-def test_the_summary_is_the_same_whoever_asks(undisturbed: RunResult, tiny: Callable[..., Experiment]) -> None:
+def test_a_finished_run_returns_the_same_summary_again(undisturbed: RunResult, tiny: Callable[..., Experiment]) -> None:
     before = (undisturbed.folder / "events.jsonl").read_bytes()
     again = run(tiny(), out=undisturbed.folder, resume=True)
     assert again.summary == undisturbed.summary  # seconds too: nothing was done

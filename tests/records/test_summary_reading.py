@@ -1,4 +1,4 @@
-"""A summary.json that somebody damaged is told as such; one of another version is read."""
+"""A damaged summary.json is reported as such; one of another version is read."""
 
 import json
 from collections.abc import Callable
@@ -63,18 +63,18 @@ DAMAGES: dict[str, Callable[[Plain], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_one_is_told_with_what_to_do(
+def test_a_damaged_one_is_reported_with_what_to_do(
     finished_copy: Path, tiny: Callable[..., Experiment], damage: str
 ) -> None:
     path = finished_copy / "summary.json"
     change(path, DAMAGES[damage])
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as refused:
         run(tiny(), out=finished_copy, resume=True)
-    assert str(told.value) == f"{path} is damaged; delete it and run again with --resume."
+    assert str(refused.value) == f"{path} is damaged; delete it and run again with --resume."
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"\xff"'])
-def test_what_is_not_even_an_object_is_told_alike(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_even_an_object_is_reported_alike(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "summary.json").write_bytes(content)
     with pytest.raises(DataError, match="is damaged; delete it"):
         RunFolder(tmp_path).read_summary()

@@ -19,7 +19,7 @@ ROUNDS = 4
 
 @pytest.fixture(scope="module")
 def folder(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half of the clients in each round, so that rounds share files; observations and given messages beside states."""
+    """Half of the clients in each round, so that rounds share files; observations and given messages next to states."""
     keys = {"clients": 3, "fraction": 0.67, "rounds": ROUNDS, "keep_checkpoints": 3, "method": "refprotofl"}
     return run(tiny(**keys), out=tmp_path_factory.mktemp("kept") / "run").folder
 

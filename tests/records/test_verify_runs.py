@@ -87,7 +87,7 @@ def test_a_digest_that_was_changed_in_the_events_is_found(finished_copy: Path, i
         verify_run(finished_copy, initial, read_state)
 
 
-def test_a_round_that_was_committed_but_not_told_needs_a_resume(cut_off: Path, initial: list[str]) -> None:
+def test_a_round_that_was_committed_but_not_reported_needs_a_resume(cut_off: Path, initial: list[str]) -> None:
     (cut_off / "events.jsonl").write_text("")
     with pytest.raises(DataError, match=r"lacks round 1.*--resume"):
         verify_run(cut_off, initial, read_state)
@@ -105,7 +105,7 @@ def test_equal_runs_agree(undisturbed: RunResult, tiny: Callable[..., Experiment
     assert first_difference(undisturbed.folder, again.folder) is None
 
 
-def test_agreement_is_told_as_far_as_it_goes(undisturbed: RunResult, cut_off: Path) -> None:
+def test_agreement_is_reported_up_to_the_first_difference(undisturbed: RunResult, cut_off: Path) -> None:
     assert first_difference(undisturbed.folder, cut_off) == "They agree for 1 round; one has 2, the other 1."
 
 
@@ -157,7 +157,7 @@ def test_a_private_state_that_differs_is_named_though_no_message_does(
     assert difference.startswith("Round 2, state of client: 0: ")
 
 
-def test_runs_of_different_experiments_are_told_apart_by_their_keys(
+def test_runs_of_different_experiments_differ_by_their_keys(
     undisturbed: RunResult, tiny: Callable[..., Experiment], tmp_path: Path
 ) -> None:
     other = run(tiny(seed=1, rounds=1, train={"lr": 0.5}), out=tmp_path / "other")

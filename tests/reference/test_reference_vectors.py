@@ -45,7 +45,7 @@ def test_two_clients_send_two_of_four_coordinates() -> None:
     assert adapter.dtype == np.float32
 
 
-def test_a_coordinate_that_nobody_sends_keeps_its_value() -> None:
+def test_a_coordinate_that_no_client_sends_keeps_its_value() -> None:
     broadcast = floats(7, 8, 9)
     adapter = plain.apud_server(broadcast, [(floats(0, 5, 0), np.array([False, True, False]), 4)])
     assert adapter.tolist() == [7, 5, 9]
@@ -109,8 +109,8 @@ def test_alignment_loss_counts_samples_without_anchor_in_the_mean() -> None:
     assert loss.item() == (5 + 25 + 0) / 4
     (gradient,) = torch.autograd.grad(loss, embeddings)
     assert gradient.tolist() == [[0.5, 1], [1.5, 2], [0, 0], [0, 0]]  # 2 (z - anchor) / 4
-    nobody = plain.alignment_loss(embeddings, torch.tensor([2, 2, 2, 2]), anchors, torch.tensor([True, True, False]))
-    assert nobody.item() == 0
+    none = plain.alignment_loss(embeddings, torch.tensor([2, 2, 2, 2]), anchors, torch.tensor([True, True, False]))
+    assert none.item() == 0
 
 
 def test_client_prototypes_are_means_after_the_relu_and_public_data_comes_first() -> None:
@@ -308,7 +308,7 @@ def whole(state: Any, client: int) -> Vector:
     return np.concatenate(parts).astype(np.float64)
 
 
-def test_a_client_goes_on_from_its_own_backbone() -> None:
+def test_a_client_continues_from_its_own_backbone() -> None:
     # A single client's state is its backbone and the adapter: two rounds are one round, twice.
     data = floats([1, 2, 0], [0, -1, 3]), np.array([0, 2])
     start = np.random.default_rng(3).normal(size=SIZE) * 0.6

@@ -19,7 +19,7 @@ def result(origin: dict[str, Any] | None = None, **values: Any) -> Result:
 
 
 def differing(*results: Result, allowed: tuple[str, ...] = ()) -> str:
-    with pytest.raises(InputError, match="do not go into one table: they differ in ") as refused:
+    with pytest.raises(InputError, match="are not comparable: they differ in ") as refused:
         check_comparable(results, allowed)
     return str(refused.value).partition("differ in ")[2]
 
@@ -62,22 +62,22 @@ def test_a_key_that_is_allowed_does_not_open_its_table() -> None:
 )
 def test_what_runs_are_paired_by_and_scored_on_never_differs(key: str, values: tuple[object, ...]) -> None:
     table, _, last = key.rpartition(".")
-    told = [{table: {last: value}} if table else {key: value} for value in values]
-    settings = [Experiment.parse(one).plain() for one in told]
+    experiments = [{table: {last: value}} if table else {key: value} for value in values]
+    settings = [Experiment.parse(one).plain() for one in experiments]
     with pytest.raises(InputError, match=rf"differ in {table or key}"):
         check_settings(settings, {key})
 
 
 @pytest.mark.parametrize(
-    ("origin", "told"),
+    ("origin", "message"),
     [
         ({"data": "c" * 64}, "their data."),
         ({"results": 2}, "their version of refprotofl, which computes other numbers."),
         ({"code": {"mine:Own": "c" * 64}}, "the code of mine:Own."),
     ],
 )
-def test_what_they_come_from_must_be_the_same(origin: dict[str, Any], told: str) -> None:
-    assert differing(result({}), result(origin, method="local")) == told
+def test_what_they_come_from_must_be_the_same(origin: dict[str, Any], message: str) -> None:
+    assert differing(result({}), result(origin, method="local")) == message
 
 
 def test_what_is_not_on_record_does_not_count() -> None:

@@ -80,7 +80,7 @@ def test_all_test_images_if_there_are_fewer_as_client_0_embeds_them(folder_of):
 
 
 def test_the_global_model_is_shown_where_there_is_one(folder_of):
-    """FedAvg's is everybody's; FedProtoKD's server has one that is no client's."""
+    """FedAvg's model is that of all clients; FedProtoKD's server has one that is no client's."""
     for name, is_the_clients in (("fedavg", True), ("fedprotokd", False)):
         found = embed_run(folder_of(name), images=60)
         images = load_dataset("digits").test_images

@@ -27,7 +27,7 @@ def test_names_of_points_side_by_side_do_not_meet() -> None:
     assert [name for name, text in texts.items() if text.get_fontweight() == "bold"] == [next(iter(texts))]  # to choose
 
 
-def test_a_name_that_finds_room_only_farther_away_is_led_to_its_point() -> None:
+def test_a_name_that_fits_only_farther_away_is_led_to_its_point() -> None:
     points = [Named(9, 5 + 0.05 * number, 3, 7, f"a method with a long name, {number}") for number in range(6)]
     figure, texts = drawn(points)
     figure.draw_without_rendering()
@@ -50,6 +50,6 @@ def test_a_name_at_the_edge_is_inside() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=30))
 def test_every_point_has_its_name(places: list[tuple[float, float]]) -> None:
-    """Where there is no room as well."""
+    """Also in a crowded picture."""
     points = [Named(x, y, y, y, f"point {number}") for number, (x, y) in enumerate(places)]
     assert drawn(points)[1].keys() == {one.name for one in points}

@@ -30,8 +30,8 @@ def finished(outcomes: Iterator[TrialResult | TrialFailure]) -> list[TrialResult
     return [one for one in outcomes if isinstance(one, TrialResult)]
 
 
-def told(folder: Path) -> list[str]:
-    """What happened in a run, but for evaluations."""
+def events_of(folder: Path) -> list[str]:
+    """Return the kinds of a run's events, without evaluations."""
     events = [json.loads(line)["event"] for line in (folder / "events.jsonl").read_text().splitlines()]
     return [event for event in events if event != "evaluation"]
 
@@ -59,7 +59,7 @@ def test_a_run_that_was_finished_and_not_kept_is_kept(tiny: MakeTrial, unwatched
     found = kept.find(cell, None)
     assert found is not None
     assert found["curve"] == done.result["curve"]
-    assert told(cell.folder) == ["start", "round", "round", "end"]
+    assert events_of(cell.folder) == ["start", "round", "round", "end"]
 
 
 def test_a_failure_is_an_outcome_unless_the_study_stops_at_it(tiny: MakeTrial) -> None:
@@ -93,7 +93,7 @@ def test_what_the_machine_does_to_a_run_ends_the_grid(
 
 
 def hold(cell: Trial) -> filelock.FileLock:
-    """As another process that runs in the folder."""
+    """Hold the folder like another process that runs in it."""
     cell.folder.mkdir(parents=True)
     lock = filelock.FileLock(cell.folder / ".lock")
     lock.acquire()
@@ -114,7 +114,7 @@ def test_what_another_process_is_at_comes_last(
     monkeypatch.setattr("refprotofl.studies.pool.time.sleep", sleep)
     done = [one.trial.experiment.seed for one in run_trials(cells, None, 1, unwatched)]
     assert done == [2, 1, 0]
-    assert slept == [pool.POLL] * 2  # only when all that was left was somebody else's
+    assert slept == [pool.POLL] * 2  # only when all that was left belonged to another process
 
 
 WORK = """
@@ -155,11 +155,11 @@ def test_two_processes_do_every_run_once_and_both_have_all_results(tmp_path: Pat
     folders = sorted((tmp_path / "runs").iterdir())
     assert len(folders) == 6
     for folder in folders:
-        assert told(folder) == ["start", "round", "round", "end"]
+        assert events_of(folder) == ["start", "round", "round", "end"]
         assert one[folder.name][1] == other[folder.name][1]
         assert sorted((one[folder.name][0], other[folder.name][0])) == [False, True]  # exactly one of them ran it
     kept = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
-    assert [result["commit"] for result in kept] == [source_commit()] * 6  # whoever was the last to keep it
+    assert [result["commit"] for result in kept] == [source_commit()] * 6  # whichever process kept it last
 
 
 KILLED = """
@@ -186,7 +186,7 @@ def test_a_run_whose_holder_was_killed_is_taken_over(tiny: MakeTrial, unwatched:
     assert not (cell.folder / "summary.json").exists()
     (done,) = finished(run_trials([cell], None, 1, unwatched))
     assert not done.reused
-    assert told(cell.folder) == ["start", "round", "resume", "round", "end"]
+    assert events_of(cell.folder) == ["start", "round", "resume", "round", "end"]
     undisturbed = run(cell.experiment, out=tmp_path / "undisturbed")
     assert done.result["summary"]["state_digest"] == undisturbed.summary["state_digest"]
 
@@ -197,7 +197,7 @@ def test_the_same_experiment_under_two_names_is_run_once(tiny: MakeTrial) -> Non
     outcomes = planner.run([one, other])
     assert len(planner.planned) == len(outcomes.results) == 1
     assert [trial.name for trial, _ in outcomes.of([one, other])] == ["local", "training alone"]
-    assert told(one.folder) == ["start", "round", "round", "end"]
+    assert events_of(one.folder) == ["start", "round", "round", "end"]
 
 
 def test_a_study_may_ask_again_and_longer_trials_resume_shorter_ones(tiny: MakeTrial) -> None:
@@ -209,7 +209,7 @@ def test_a_study_may_ask_again_and_longer_trials_resume_shorter_ones(tiny: MakeT
         return [one.result["summary"]["rounds_done"] for out in (first, second) for one in out.results.values()]
 
     assert Planner(None).conduct(study()) == [1, 3]
-    assert [event for event in told(whole.folder) if event in ("round", "extend")] == [
+    assert [event for event in events_of(whole.folder) if event in ("round", "extend")] == [
         "round",
         "extend",
         "round",

@@ -42,7 +42,7 @@ def test_a_hand_does_the_last_runs_and_this_process_reads_them(
         assert events.count("start") == events.count("end") == 1
 
 
-def test_what_fails_in_a_hand_is_told_by_this_process(tiny: MakeTrial, unwatched: Watch) -> None:
+def test_a_failure_in_a_worker_is_reported_by_this_process(tiny: MakeTrial, unwatched: Watch) -> None:
     cells = [tiny("local", 0), tiny("local", 1, "train.lr=1e30")]
     with WorkerPool(1, cells, None, None):
         wait_for(cells[1].folder / "experiment.json")

@@ -205,7 +205,7 @@ def test_events_without_what_a_curve_needs_are_refused(ran: tuple[Trial, RunResu
         result_of(folder, cell.experiment)
 
 
-def test_a_run_that_goes_on_meanwhile_is_told_as_it_was(ran: tuple[Trial, RunResult], tmp_path: Path) -> None:
+def test_a_run_that_continues_meanwhile_is_recorded_as_it_was(ran: tuple[Trial, RunResult], tmp_path: Path) -> None:
     cell, finished = ran
     longer = Path(shutil.copytree(finished.folder, tmp_path / "longer"))
     run(cell.experiment.model_copy(update={"rounds": 3}), out=longer, resume=True)
@@ -226,8 +226,8 @@ def test_version_and_commit_are_those_of_the_run(ran: tuple[Trial, RunResult], t
     cell, finished = ran
     copied = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     folder = rewritten(copied, lambda first: first["machine"].update(refprotofl="0.0.9", commit="abc+"))
-    told = result_of(folder, cell.experiment)
-    assert (told["version"], told["commit"]) == ("0.0.9", "abc+")
+    reported = result_of(folder, cell.experiment)
+    assert (reported["version"], reported["commit"]) == ("0.0.9", "abc+")
     here = result_of(finished.folder, cell.experiment)
     assert (here["version"], here["commit"]) == (version("refprotofl"), source_commit())
 
@@ -240,7 +240,7 @@ def test_of_an_older_run_no_commit_is_known(ran: tuple[Trial, RunResult], tmp_pa
     assert result_of(folder, cell.experiment)["commit"] is None
 
 
-def test_who_makes_a_run_longer_has_no_say_in_what_its_first_rounds_come_from(
+def test_extending_a_run_does_not_change_the_origin_of_its_first_rounds(
     ran: tuple[Trial, RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, finished = ran

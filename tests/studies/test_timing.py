@@ -1,4 +1,4 @@
-"""How long a grid takes, from what is finished or from a warm-up."""
+"""The time of a grid, predicted from finished runs or from a warm-up."""
 
 import json
 import tempfile
@@ -92,7 +92,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_finished_runs_of_the_same_kind_tell_how_long_the_others_take(ran: Made, measured: list[str]) -> None:
+def test_finished_runs_of_the_same_kind_predict_how_long_the_others_take(ran: Made, measured: list[str]) -> None:
     done, also, left, longer = cell(10, 0, ran("a")), cell(10, 1, ran("b")), cell(10, 2), cell(40, 3)
     other = cell(10, 4, dataset="mnist")
     finished = {
@@ -152,7 +152,7 @@ def test_what_fails_when_it_is_measured_does_not_end_the_grid(measured: list[str
     assert measured == ["refprotofl on digits", "local on digits", "local on digits"]
 
 
-def test_a_run_tells_whether_it_was_alone_here(tiny: MakeTrial) -> None:
+def test_a_run_records_whether_it_ran_alone(tiny: MakeTrial) -> None:
     one, two = tiny("local", 0), tiny("local", 1)
     run(one.experiment, out=one.folder)
     run(two.experiment, out=two.folder, workers=2)

@@ -1,4 +1,4 @@
-"""The entropy code of symbols: what comes out is what went in, near the entropy, and damage is told."""
+"""The entropy code of symbols: what comes out is what went in, near the entropy, and damage is found."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Values in an entropy code: every bit comes back, real ones are shorter, damage is told."""
+"""Values in an entropy code: every bit comes back, real ones are shorter, damage is found."""
 
 from contextlib import suppress
 

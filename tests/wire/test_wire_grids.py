@@ -50,7 +50,7 @@ def accepted(code: bytes, size: int, marked: np.ndarray) -> bool:
 
 @st.composite
 def grids(draw: st.DrawFn, size: int, total: int) -> Grid | None:
-    """Any grid that the decoder would read for so many indices."""
+    """Any grid that the decoder would read for this many indices."""
     width = draw(
         st.sampled_from([width for width in (8, 32, 33, 64, 100, 128, 256) if allows_grid(size, width, total)])
     )

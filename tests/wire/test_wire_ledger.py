@@ -129,7 +129,7 @@ def test_totals_are_the_sum_of_all_rows(records: list[dict[str, Any]]) -> None:
 
 
 @given(traffic, traffic)
-def test_a_restored_ledger_goes_on_where_it_was(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+def test_a_restored_ledger_continues_where_it_was(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
     whole, first = Ledger(), Ledger()
     for about in before:
         first.record(kinds=KINDS, **about)

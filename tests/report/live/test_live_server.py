@@ -73,7 +73,7 @@ def test_the_data_are_the_page_s(server: LiveServer) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/t0ken", "/t0ken/other", "/wrong/", "/t0ken/../t0ken/", "/t0ken/%2e%2e/", "/x" * 5000]
 )
-def test_who_does_not_know_the_address_gets_nothing(server: LiveServer, path: str) -> None:
+def test_a_request_without_the_address_gets_nothing(server: LiveServer, path: str) -> None:
     status, _, body = ask(server, path)
     assert status in (404, 414)
     assert b"digits" not in body
@@ -210,7 +210,7 @@ def test_a_connection_that_stays_open_is_served_again_and_closed_when_idle(
     connection.close()
 
 
-def test_who_does_not_know_the_token_takes_no_place(server: LiveServer) -> None:
+def test_a_request_without_the_token_takes_no_connection(server: LiveServer) -> None:
     held = [socket.create_connection(("127.0.0.1", port(server)), timeout=10) for _ in range(3 * MOST_CONNECTIONS)]
     for one in held:
         one.sendall(f"GET /guess/events HTTP/1.1\r\nHost: 127.0.0.1:{port(server)}\r\n\r\n".encode())

@@ -245,7 +245,7 @@ def sent(name: str, accuracy: float, total: float) -> OverSeeds:
     return OverSeeds(name=name, method=name, share="", accuracy=found, bytes={"total": total}, **empty, **taken)
 
 
-def test_who_is_not_drawn_still_beats_who_sends_more_for_less() -> None:
+def test_a_method_outside_the_axis_still_dominates_others() -> None:
     rows = [sent("alone", 0.5, 10.0), sent("poor", 0.4, 1e6), sent("good", 0.9, 2e6)]
     (found,) = frontier_figure(rows, "personal")
     assert {one["method"]: one["front"] for one in found.records()} == {"poor": "no", "good": "yes"}

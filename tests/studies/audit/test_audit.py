@@ -46,11 +46,11 @@ def test_calibration_measures_by_what_others_make_of_a_sample() -> None:
 
 
 def test_the_interval_is_over_clients_and_repeats() -> None:
-    told = [MembershipScores(scores(1, 2), scores(0, 1)), MembershipScores(scores(0, 0), scores(1, 1))]
-    area, _ = over_clients(told, seed=3)
+    clients = [MembershipScores(scores(1, 2), scores(0, 1)), MembershipScores(scores(0, 0), scores(1, 1))]
+    area, _ = over_clients(clients, seed=3)
     assert area.low == 0.0
     assert area.high == pytest.approx(0.875)
-    assert over_clients(told, seed=3) == over_clients(told, seed=3)
+    assert over_clients(clients, seed=3) == over_clients(clients, seed=3)
 
 
 class Flat(torch.nn.Module):

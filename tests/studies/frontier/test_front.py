@@ -1,4 +1,4 @@
-"""The front of accuracy against bytes, limits by hand, and who goes on."""
+"""The front of accuracy against bytes, limits by hand, and the candidates that continue."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ def tried(name: str, accuracy: float, total: float) -> CandidateResult:
     return CandidateResult(Candidate(name, name, Schedule(10, 1)), 10, {0: accuracy}, sent, 0.5)
 
 
-def test_the_front_is_who_nobody_beats_both_ways() -> None:
+def test_the_front_is_what_no_other_dominates() -> None:
     good, cheap = tried("good", 0.9, 900), tried("cheap", 0.5, 10)
     middle, beaten = tried("middle", 0.8, 300), tried("beaten", 0.7, 400)
     twin = tried("twin", 0.8, 300)
@@ -52,7 +52,7 @@ def test_what_fits_is_counted_by_hand() -> None:
     assert message_within(EachRound(1000), 3, 2, 5, free=True) == 330  # the last round has three
     # 22 messages of 0.5 s for 6 participations in 3 rounds: 5.5 s of 99. A byte takes 24 / 1600 s up, 36 / 2400 s down.
     assert message_within(Deadline(Link(up=1600, down=2400, latency=0.5), "slow", 100), 3, 2, 5, free=True) == 3116
-    assert message_within(Total(1), 3, 2, 5, free=True) == 1  # too little for anything, which its run will tell
+    assert message_within(Total(1), 3, 2, 5, free=True) == 1  # too little for anything, which its run will show
 
 
 def test_a_round_with_joining_in_it_fits_too() -> None:
@@ -68,7 +68,7 @@ def test_where_waiting_alone_takes_all_the_time_nothing_fits() -> None:
 
 
 def test_what_a_client_is_sent_when_it_joins_counts_for_its_largest_round(tmp_path: Path) -> None:
-    """Whoever has events tells by them; else it is a usual round in which it joins."""
+    """The traffic comes from the events, if there are any; else from a usual round plus joining."""
     experiment = Experiment.parse(
         {
             **{"method": "local", "dataset": "digits", "train-limit": 150, "clients": 4, "min-size": 10, "rounds": 2},
@@ -77,13 +77,13 @@ def test_what_a_client_is_sent_when_it_joins_counts_for_its_largest_round(tmp_pa
         }
     )
     finished = run(experiment, out=tmp_path / "run")
-    told = sent_by(finished.summary, finished.folder)
-    assert told.busiest >= told.once / 4 > 20 * 64  # 20 public images of 8 x 8 pixels
-    assert sent_by(finished.summary, tmp_path / "gone").busiest == pytest.approx(told.busiest, rel=0.05)
+    traffic = sent_by(finished.summary, finished.folder)
+    assert traffic.busiest >= traffic.once / 4 > 20 * 64  # 20 public images of 8 x 8 pixels
+    assert sent_by(finished.summary, tmp_path / "gone").busiest == pytest.approx(traffic.busiest, rel=0.05)
 
 
 def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
-    """With a last message to who tunes for itself there are as many down as up, else fewer by those of one round."""
+    """Clients that fine-tune get a last message: as many go down as up, else fewer by those of one round."""
     fitted = "thin.uplink-budget=fit:thin.downlink-budget=fit"
     asked = request(methods=(f"thin:{fitted}", f"thin:thin.tune-epochs=0:{fitted}"), limit=Total(1_000_000))
     clients, epochs = asked.experiment.clients, asked.experiment.train.local_epochs
@@ -122,7 +122,7 @@ def test_more_rounds_are_like_the_last_one() -> None:
     assert SENT.longer(30, last, joined=1).once == 500
 
 
-def test_a_run_that_was_cut_short_is_taken_to_go_on_as_in_a_usual_round(tmp_path: Path) -> None:
+def test_a_run_that_was_cut_short_is_projected_from_a_usual_round(tmp_path: Path) -> None:
     """Thin's first round has nothing down, its last one more bits up and a message to all who close."""
     keys: dict[str, object] = {
         **{"method": "thin", "dataset": "digits", "train-limit": 150, "clients": 4, "min-size": 10},
@@ -159,7 +159,7 @@ def request(**over: object) -> Request:
     return Request(**{**given, **over})  # type: ignore[arg-type]
 
 
-def test_who_sends_nothing_has_one_schedule() -> None:
+def test_a_method_that_sends_nothing_has_one_schedule() -> None:
     found = [one.title for one in request().candidates]
     epochs = request().experiment.train.local_epochs
     assert found == [
@@ -168,7 +168,7 @@ def test_who_sends_nothing_has_one_schedule() -> None:
     ]
 
 
-def test_who_sends_nothing_has_the_first_of_the_schedules_that_were_named() -> None:
+def test_a_method_that_sends_nothing_has_the_first_of_the_named_schedules() -> None:
     named = request(schedules=(Schedule(6, 3), Schedule(20, 1)), methods=("local", "fedavg:rounds=9"))
     assert [one.title for one in named.candidates] == ["local 6x3", "fedavg 9x3"]
 
@@ -256,7 +256,7 @@ def test_a_candidate_is_called_by_its_name_and_the_table_says_what_that_is() -> 
 
 
 def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
-    """Of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
+    """Differences of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
     asked = request(seeds=(0, 1))
     sent = Sent(10, 20, 100, 0, 0, 40, 2, 100)
     best = CandidateResult(Candidate("fedavg", "fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)
@@ -268,7 +268,7 @@ def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
     assert "difference to the best" not in table_of(request(), Frontier((best,), best)).headings
 
 
-def test_a_rung_lets_a_third_go_on_but_never_fewer_than_are_to_end() -> None:
+def test_a_rung_continues_a_third_but_never_fewer_than_are_to_end() -> None:
     schedules = tuple(Schedule(18, one) for one in range(1, 6))
     many = request(schedules=schedules, methods=("thin", "fedavg"))
     assert plan(many) == [(pytest.approx(1 / 9), 3), (pytest.approx(1 / 3), 2), (1.0, 10)]
@@ -299,7 +299,7 @@ def rungs_of(
             return ran, ended.value
 
 
-def test_who_begins_anew_runs_in_rungs_that_decide_and_who_sends_too_much_is_out_early(
+def test_a_method_that_restarts_skips_rungs_and_one_that_sends_too_much_is_out_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = request(methods=("thin", "fedavg", "local"), schedules=(Schedule(18, 1),), ends=3)
@@ -314,7 +314,7 @@ def test_who_begins_anew_runs_in_rungs_that_decide_and_who_sends_too_much_is_out
     assert ran[0] == [("thin", 6), ("fedavg", 6), ("local", 6)]
 
 
-def test_who_keeps_within_what_is_allowed_goes_on_before_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_within_the_limit_continue_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request(methods=("fedavg", "fedproto", "fedgh"), schedules=(Schedule(18, 1),), ends=1)
 
     def score(one: Candidate, rounds: int) -> CandidateResult:
@@ -349,7 +349,7 @@ def test_the_winners_command_scores_the_test_set_whatever_the_file_holds_out(tmp
     assert request().searched.validation == 0.1
 
 
-def test_runs_that_go_on_share_a_folder_unless_the_method_minds() -> None:
+def test_runs_that_continue_share_a_folder_unless_the_method_depends_on_rounds() -> None:
     thin, fedavg = request().candidates[0], request().candidates[2]
     assert request().trial(fedavg, 3, 0).folder == request().trial(fedavg, 20, 0).folder
     assert request().trial(thin, 3, 0).folder != request().trial(thin, 20, 0).folder

@@ -1,4 +1,4 @@
-"""What is said of a number of ours beside the paper's, at the borders."""
+"""Verdicts on our numbers next to the paper's, at the borders."""
 
 import pytest
 
@@ -34,6 +34,6 @@ def test_elsewhere_nothing_is_claimed() -> None:
     assert verdict(Estimate(0.4551, 0.0, 5), 45.51, "changed") == "changed setting"
 
 
-def test_the_rule_is_told_with_its_numbers() -> None:
+def test_the_rule_has_its_numbers() -> None:
     assert "'matches' within 0.5 points" in RULE
     assert "preset paper as it is, with 3 seeds or more" in RULE

@@ -1,4 +1,4 @@
-"""What a search writes can be read again, by whoever it is for."""
+"""The files of a search can be read again by their users."""
 
 import json
 import tomllib
@@ -74,7 +74,7 @@ def test_settings_of_several_methods_give_the_same_experiments(ask: Ask, tmp_pat
 def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
     write_settings(path, ask([one.method for one in CHOSEN], seeds=(7, 8), protocol="own"), CHOSEN)
-    told = {
+    table = {
         "dataset": "digits",
         "partition": "dirichlet",
         "alpha": 0.5,
@@ -82,12 +82,12 @@ def test_settings_of_several_methods_say_what_they_were_chosen_on(ask: Ask, tmp_
         "seeds": [7, 8],
         "protocol": "own",
     }
-    assert tomllib.loads(path.read_text())["search"] == told
+    assert tomllib.loads(path.read_text())["search"] == table
     assert read_searched(path) == Searched("digits", (7, 8))
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.toml")), ids=lambda path: path.stem)
-def test_kept_settings_say_what_the_search_beside_them_was_on(path: Path) -> None:
+def test_kept_settings_say_what_their_search_was_on(path: Path) -> None:
     trials = [json.loads(line) for line in path.with_suffix(".jsonl").read_text().splitlines()]
     search = tomllib.loads(path.read_text())["search"]
     for trial in trials:
@@ -103,7 +103,7 @@ def test_kept_settings_say_what_the_search_beside_them_was_on(path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["search = 3", "[search]", '[search]\ndataset = "mnist"\nseeds = [1.5]'])
-def test_a_table_of_the_search_that_does_not_say_it_is_told(tmp_path: Path, text: str) -> None:
+def test_a_table_of_the_search_that_does_not_say_it_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(InputError, match=r"x\.toml: \[search\] needs dataset"):
         read_searched(tmp_path / "x.toml")
@@ -139,7 +139,7 @@ def test_names_of_data_sets_write_no_keys_of_their_own(ask: Ask, tmp_path: Path)
         ("[fedavg", "is not valid TOML"),
     ],
 )
-def test_what_is_no_result_of_a_search_is_told(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_no_result_of_a_search_is_reported(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(InputError) as refused:
         read_tuned(tmp_path / "x.toml")
@@ -160,7 +160,7 @@ def test_only_files_of_searches_are_written_over(ask: Ask, tmp_path: Path) -> No
         refuse_unwritable(mine / "below.toml")
 
 
-def test_the_search_is_told_in_full(ask: Ask) -> None:
+def test_the_search_is_recorded_in_full(ask: Ask) -> None:
     tried = [
         ConfigurationResult(Configuration((("train.lr", "0.1"),), 3), {7: 0.5, 8: 0.7}),
         ConfigurationResult(Configuration((("train.lr", "9"),), 3), {7: 0.1}, "it diverged"),

@@ -30,7 +30,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def told(folder: Path) -> list[str]:
+def events_of(folder: Path) -> list[str]:
     return [event["event"] for event in events(folder) if event["event"] != "evaluation"]
 
 
@@ -99,7 +99,7 @@ def test_settings_that_only_the_searched_method_takes_are_no_trouble(ask: Ask) -
 
 
 @pytest.mark.parametrize(
-    ("methods", "search", "strategy", "told"),
+    ("methods", "search", "strategy", "message"),
     [
         (["local", "fedprox"], ["train.lr=0.01,0.1", "fedprox.mu=1,2"], "grid", "local 2, fedprox 4"),
         (["local", "fedprox"], ["train.lr=0.02,0.1", "fedprox.mu=1,2"], "each", "local 2, fedprox 4"),
@@ -108,11 +108,11 @@ def test_settings_that_only_the_searched_method_takes_are_no_trouble(ask: Ask) -
         (["local", "fedprox"], ["train.lr=0.1", "fedprox@train.lr=0.1..0.2"], "random", "local 1, fedprox 3"),
     ],
 )
-def test_the_same_budget_for_all(ask: Ask, methods: list[str], search: list[str], strategy: str, told: str) -> None:
+def test_the_same_budget_for_all(ask: Ask, methods: list[str], search: list[str], strategy: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         check(ask(methods, search, strategy=strategy))
     assert "Every method gets the same budget" in str(refused.value)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_trial_of_which_a_run_fails_is_never_chosen(ask: Ask, scored: Any) -> None:
@@ -127,7 +127,7 @@ def test_a_trial_of_which_a_run_fails_is_never_chosen(ask: Ask, scored: Any) -> 
     assert [tried.failed for tried in one.tried] == ["it diverged", "no client could be scored by personal", ""]
 
 
-def test_a_method_of_which_all_runs_fail_is_told(ask: Ask, scored: Any) -> None:
+def test_a_method_of_which_all_runs_fail_is_reported(ask: Ask, scored: Any) -> None:
     scored(lambda cell: RunError("it diverged"))
     with pytest.raises(RunError, match="local: none of 2 trials finished: it diverged"):
         found_by(ask())
@@ -146,10 +146,10 @@ def test_halving_trains_no_round_twice_and_ends_as_an_undisturbed_run(ask: Ask, 
     assert sorted(tried.configuration.rounds for tried in one.tried) == [1, 1, 1, 3]
     folders = sorted((request.out / "runs").iterdir())
     went_on = ["start", "round", "end", "resume", "extend", "round", "round", "end"]
-    assert sorted(told(folder)[:-1] if "extend" not in told(folder) else went_on for folder in folders) == sorted(
-        [["start", "round"], ["start", "round"], went_on]
-    )
-    assert sum(told(folder).count("round") for folder in folders) == 5
+    assert sorted(
+        events_of(folder)[:-1] if "extend" not in events_of(folder) else went_on for folder in folders
+    ) == sorted([["start", "round"], ["start", "round"], went_on])
+    assert sum(events_of(folder).count("round") for folder in folders) == 5
     cell = request.trial("local", one.chosen.configuration, 7)
     assert cell.experiment.rounds == 3
     kept = json.loads((cell.folder / "summary.json").read_text())
@@ -165,8 +165,8 @@ def test_a_method_that_depends_on_the_rounds_starts_anew(ask: Ask) -> None:
     found_by(request)
     folders = sorted((request.out / "runs").iterdir())
     assert len(folders) == 4
-    assert all("extend" not in told(folder) for folder in folders)
-    assert sum(told(folder).count("round") for folder in folders) == 3 * 1 + 3
+    assert all("extend" not in events_of(folder) for folder in folders)
+    assert sum(events_of(folder).count("round") for folder in folders) == 3 * 1 + 3
 
 
 def test_a_search_after_another_with_more_rounds_disturbs_nothing(ask: Ask) -> None:
@@ -178,11 +178,11 @@ def test_a_search_after_another_with_more_rounds_disturbs_nothing(ask: Ask) -> N
     by_settings = {tried.configuration.settings: tried.score for tried in whole.tried}
     assert halved.chosen.score == by_settings[halved.chosen.configuration.settings]
     folders = sorted((request.out / "runs").iterdir())
-    assert sorted(told(folder).count("round") for folder in folders) == [1, 1, 1, 3, 3, 3]
+    assert sorted(events_of(folder).count("round") for folder in folders) == [1, 1, 1, 3, 3, 3]
     assert found_by(request) == [halved]
 
 
-def test_what_was_tried_is_read_when_the_search_goes_on(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_trials_are_read_when_the_search_resumes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed = found_by(ask(search=["train.lr=0.01,0.1", "train.momentum=0.0,0.5"]))
     request = ask(search=["train.lr=0.01,0.1", "train.momentum=0.0,0.5"], out=ask().out.with_name("again"))
     begun: list[str] = []
@@ -206,7 +206,7 @@ def test_what_was_tried_is_read_when_the_search_goes_on(ask: Ask, monkeypatch: p
     assert len(begun) == 5
 
 
-def test_a_protocol_that_a_method_lacks_is_told_by_its_first_run(ask: Ask) -> None:
+def test_a_protocol_that_a_method_lacks_is_reported_by_its_first_run(ask: Ask) -> None:
     request = ask(["fedavg:share=full", "local"], ["train.lr=0.01,0.1,0.2"], protocol="global")
     with pytest.raises(
         InputError, match=r"--protocol global: method = 'local' has no such accuracy here, only personal"

@@ -1,4 +1,4 @@
-"""What may be searched, as it is typed."""
+"""The search space, as it is typed."""
 
 import math
 from typing import Any
@@ -53,7 +53,7 @@ def test_what_is_typed_is_understood(typed: str, method: str | None, key: str, v
         ("train.lr=0.1,0.2..0.5", "a range is low..high"),
     ],
 )
-def test_what_cannot_be_meant_is_told(typed: str, sentence: str) -> None:
+def test_what_cannot_be_meant_is_reported(typed: str, sentence: str) -> None:
     with pytest.raises(InputError) as refused:
         read_dimension(typed)
     assert sentence in str(refused.value)
@@ -81,7 +81,7 @@ def test_places_are_spread_evenly() -> None:
     assert math.isclose(float(Range(1e-9, 1e-3, True, False).at(0.5)), 1e-6)
 
 
-def test_ends_are_told_where_there_is_an_order() -> None:
+def test_ends_are_reported_where_there_is_an_order() -> None:
     numbers = Values(("0.1", "1", "0.01"))
     assert [numbers.is_end(value) for value in numbers.listed] == [False, True, True]
     assert not Values(("0.1",)).is_end("0.1")
@@ -122,7 +122,7 @@ def test_the_closest_word_on_a_method_holds() -> None:
         (["validation=0.1,0.2"], ["fedavg"], "--search validation: validation must be the same"),
     ],
 )
-def test_what_cannot_be_searched_is_told(typed: list[str], methods: list[str], sentence: str) -> None:
+def test_what_cannot_be_searched_is_reported(typed: list[str], methods: list[str], sentence: str) -> None:
     with pytest.raises(InputError) as refused:
         refuse_unusable(dimensions(*typed), methods)
     assert sentence in str(refused.value)

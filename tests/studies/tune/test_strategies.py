@@ -99,13 +99,13 @@ def test_rungs_grow_to_the_whole_run(rounds: int, trials: int) -> None:
     assert all(later == earlier // 3 for earlier, later in pairwise(counts))
 
 
-def test_halving_lets_the_best_third_go_on() -> None:
+def test_halving_continues_the_best_third() -> None:
     drawn = next(halving([read_dimension("a=0.0..1.0")], Budget(27, 9)))
     number = {trial.settings: place for place, trial in enumerate(drawn)}
     assert len(number) == 9
     scores = {
-        3: [0.1, 0.9, 0.3, 0.8, 0.5, 0.6, 0.2, 0.7, 0.4],  # 1, 3, 7 go on
-        9: [0, 0.5, 0, 0.9, 0, 0, 0, 0.6, 0],  # 3 goes on
+        3: [0.1, 0.9, 0.3, 0.8, 0.5, 0.6, 0.2, 0.7, 0.4],  # 1, 3, 7 continue
+        9: [0, 0.5, 0, 0.9, 0, 0, 0, 0.6, 0],  # 3 continues
         27: [0, 0, 0, 0.1, 0, 0, 0, 0, 0],  # whatever it has in the end
     }
 
@@ -142,7 +142,7 @@ def test_draws_follow_from_the_seed_and_lie_in_their_ranges(seed: int, trials: i
 
 def test_draws_cover_a_range_more_evenly_than_chance() -> None:
     found = drawn(SPACE, Budget(5, 12))
-    # Bases 2, 3 and 5 of the sequence: of so many draws each part of a range has its share.
+    # Bases 2, 3 and 5 of the sequence: of this many draws each part of a range has its share.
     assert np.bincount([int(8 * np.log10(float(one["a"]) / 0.001) / 2) for one in found[:8]], minlength=8).max() == 1
     assert np.bincount([int(9 * float(one["b"])) for one in found[:9]], minlength=9).max() == 1
 
@@ -154,7 +154,7 @@ def test_draws_are_the_same_by_either_name_of_scipys_argument(monkeypatch: pytes
     real, names = qmc.Halton, []
 
     def older(d: int, *, scramble: bool = True, optimization: None = None, seed: object = None) -> object:
-        """As scipy has it from 1.12 to 1.14."""
+        """The signature of scipy 1.12 to 1.14."""
         names.append("seed")
         return real(d, scramble=scramble, optimization=optimization, seed=seed)
 
