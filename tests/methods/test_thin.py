@@ -484,7 +484,7 @@ def test_anchors_need_a_public_set(public):
     [
         ({"thin": {"pretrain": 1}, "public": {"per-class": 0}}, "thin.pretrain = 1, which is done with the public set"),
         ({"thin": {"server-epochs": 3}, "public": {"per-class": 0}}, "thin.server-epochs = 3, which is done with"),
-        ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which holds nothing"),
+        ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which has no effect"),
         ({"thin": {"tune-validation": 1}}, "tune-validation"),
     ],
 )
