@@ -86,7 +86,7 @@ def tensors(arrays: Sequence[Floats], trainable: bool = False) -> list[Tensor]:
 def apud_client(local: Floats, broadcast: Floats, keep: float) -> tuple[Floats, Flags]:
     """Algorithm 1: the client's masked adapter (d,) and its mask (d,).
 
-    The paper's budget K is max(1, floor(keep * d)). Exactly so many go; of equal updates the lower index.
+    The paper's budget K is max(1, floor(keep * d)). Exactly K are sent; of equal updates the lower index.
     """
     budget = max(1, math.floor(keep * len(broadcast)))
     magnitude = np.abs(local - broadcast)  # Line 1, Eq. (3): (d,)
@@ -107,7 +107,7 @@ def apud_server(broadcast: Floats, uploads: Sequence[tuple[Floats, Flags, int]])
         weighted_sum[mask] += num_samples * values[mask].astype(np.float64)
         senders_samples[mask] += num_samples  # Line 4: Z, summed over the senders of Eq. (6) only
     sent = senders_samples > 0  # Line 3
-    adapter = broadcast.copy()  # Line 7: what nobody sent stays
+    adapter = broadcast.copy()  # Line 7: coordinates without senders stay
     adapter[sent] = (weighted_sum[sent] / senders_samples[sent]).astype(np.float32)  # Line 5, Eq. (7)
     return adapter
 

@@ -79,7 +79,7 @@ def _own_digest_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(autouse=True)
 def _own_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a test wrote and imported is not there in the next, under the same name."""
+    """Forget modules that a test wrote and imported, so that the next may use the same name."""
     before = {*sys.modules}
     yield
     written = str(tmp_path_factory.getbasetemp())

@@ -19,7 +19,7 @@ HONEST = [client for client in range(5) if client not in draw_hostile(0, 5, 2)]
 
 
 def success(folder: str, target: int) -> float:
-    """How often honest clients take a triggered image of another class for the target."""
+    """Return how often honest clients take a triggered image of another class for the target."""
     experiment = Experiment.parse(json.loads((Path(folder) / "summary.json").read_text())["experiment"])
     federation = load_federation(experiment, None)
     others = stamped(federation.test_images[federation.test_labels != target])

@@ -141,7 +141,7 @@ def test_runs_on_data_that_changed_meanwhile_do_not_go_into_one_table(
     options = ["--set", f"dataset={file}", "--set", "clients=2", "--set", "min-size=5", "--set", "rounds=1"]
     outcome = refprotofl("compare", "--methods", "local,fedproto", "--seeds", "0", "--out", tmp_path / "runs", *options)
     assert outcome.code == 2
-    assert "do not go into one table: they differ in their data." in outcome.err
+    assert "are not comparable: they differ in their data." in outcome.err
 
 
 def test_what_was_really_run_is_shown(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_interrupted_it_says_what_is_kept_and_how_to_resume(
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),
         (["--methods", "local,fedavg", "--against", "fedprox"], "allowed are none and the rows: local, fedavg"),
-        (["--methods", "local,local:dataset=mnist"], "do not go into one table: they differ in dataset"),
+        (["--methods", "local,local:dataset=mnist"], "are not comparable: they differ in dataset"),
         (["--methods", "local", "--last", "1"], "1 is not in the range x>=2"),
     ],
 )

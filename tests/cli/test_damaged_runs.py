@@ -30,7 +30,7 @@ def flip(data: bytes) -> bytes:
 def test_a_damaged_checkpoint_is_reported_by_file(
     refprotofl: "Command", cut_off: Path, name: str, damage: Callable[[bytes], bytes]
 ) -> None:
-    """Where there is none before it to fall back to."""
+    """There is no earlier checkpoint to fall back to."""
     path = cut_off / "checkpoint" / name
     path.write_bytes(damage(path.read_bytes()))
     (cut_off / "checkpoint" / "manifest-1.json").unlink()

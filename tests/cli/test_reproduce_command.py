@@ -18,7 +18,7 @@ GRID = [*TINY, "--methods", "refprotofl,local,fedavg", "--seeds", "0,1", "--alph
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first test of this file that needs a finished grid puts it."""
+    """The folder of the finished grid; the first test that needs it makes it."""
     return tmp_path_factory.mktemp("reproduce") / "out"
 
 
@@ -51,9 +51,9 @@ def test_tables_agree_with_the_runs_that_they_are_made_of(grid: Path) -> None:
         ("standard", "personal", "full"),
         ("reconstruction", "personal_before", "adapter"),
     ):
-        told = json.loads((grid / f"tables/accuracy-{variant}.json").read_text())
-        assert (told["protocol"], told["preset"]) == (protocol, "quick")
-        rows = {row["method"]: row for row in told["rows"]}
+        document = json.loads((grid / f"tables/accuracy-{variant}.json").read_text())
+        assert (document["protocol"], document["preset"]) == (protocol, "quick")
+        rows = {row["method"]: row for row in document["rows"]}
         labels = ("FedAvg", "RefProtoFL", "local training")
         assert {*rows} == {*labels, *(f"{label} + public images" for label in labels)}
         runs = {
@@ -142,7 +142,7 @@ def test_a_map_takes_models_and_runs_again_what_only_results_are_kept_of(refprot
     assert (grid / "figures/tsne.pdf").exists()
 
 
-def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_grid_resumes(refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, begun = simulation.run, []
 
     def run(experiment: Any, **options: Any) -> Any:
@@ -177,7 +177,7 @@ def test_an_interrupted_grid_goes_on(refprotofl: Any, tmp_path: Path, monkeypatc
     assert [(row["method"], row["seeds"]) for row in rows] == [("FedProto", 2), ("local training", 2)]
 
 
-def test_a_run_that_fails_is_told_and_the_others_are_tabled(
+def test_a_run_that_fails_is_reported_and_the_others_are_in_the_table(
     refprotofl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refprotofl.core.errors import RunError
@@ -209,8 +209,8 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["accuracy", "--dataset", "digits,foo"], "dataset = 'foo' is not known"),
-        (["accuracy", "--dataset", "foo", "--no-runs"], "dataset = 'foo' is not known"),
+        (["accuracy", "--dataset", "digits,foo"], "dataset = 'foo' is unknown"),
+        (["accuracy", "--dataset", "foo", "--no-runs"], "dataset = 'foo' is unknown"),
         (["accuracy", "--methods", "fedagv"], "did you mean 'fedavg'?"),
         (["ablation", "--methods", "fedagv"], "did you mean 'fedavg'?"),
         (["ablation", "--methods", "fedavg"], "reproduce ablation has no run of fedavg in the variant"),
@@ -225,14 +225,17 @@ def test_the_figure_of_partitions_takes_no_runs(refprotofl: Any, tmp_path: Path,
         (["accuracy", "--set", "public={train-on=true}"], "--set public.train-on: it is what the tables are made of"),
         (["accuracy", "--set", "validation=0.3"], "they are scored on the test set"),
         (["accuracy", "--set", "public.train-on=true"], "they have rows with it and without"),
-        (["accuracy", "--methods", "refprotofl,local:alpha=100"], "do not go into one table: they differ in alpha."),
+        (["accuracy", "--methods", "refprotofl,local:alpha=100"], "are not comparable: they differ in alpha."),
         (["accuracy", "--methods", "refprotofl,local:seed=7"], "remove the switch seed"),
         (["accuracy", "--against", "FedAwg"], "--against FedAwg: allowed are the rows' names: FedAvg, FedProx,"),
         (["accuracy", "--set", "share=full"], "--variant chooses it"),
         (["accuracy", "--set", "rounds=0"], "rounds = 0"),
         (["accuracy", "--protocol", "owm"], "--protocol owm is unknown; did you mean 'own'?"),
         (["communication", "--protocol", "own"], "it is for accuracy, ablation, sweeps, compressors, curves, thin"),
-        (["thin", "--protocol", "personal"], "--protocol personal: allowed are global, own here."),
+        (
+            ["thin", "--protocol", "personal_before"],
+            "--protocol personal_before: allowed are global, personal, own here.",
+        ),
         (["accuracy", "--protocol", "own", "--variant", "reconstruction"], "no run in the variant reconstruction."),
         (["accuracy", "--tuned", "digits"], "write DATASET=FILE.toml"),
         (["accuracy", "--tuned", "digits=nowhere.toml"], "nowhere.toml"),
@@ -256,7 +259,7 @@ def test_a_method_that_a_search_does_not_know_is_said_too(refprotofl: Any, tmp_p
     assert "did you mean 'fedavg'?" in outcome.err
 
 
-def test_two_searches_may_tell_of_a_data_set_but_not_of_one_method(
+def test_two_searches_may_be_on_a_data_set_but_not_for_one_method(
     refprotofl: Any, tmp_path: Path, nothing_runs: None
 ) -> None:
     for name, methods in {"a": ("fedavg",), "b": ("local", "fedprox"), "c": ("fedprox", "fedavg")}.items():

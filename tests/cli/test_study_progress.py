@@ -32,7 +32,7 @@ def shown(cells: list[Trial], kept: KeptResults | None = None, terminal: bool = 
 
 @pytest.fixture
 def first_is_busy(cells: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another process that is at the first run for three looks."""
+    """Hold the first run for three polls, like another process."""
     cells[0].folder.mkdir(parents=True)
     lock, looks = filelock.FileLock(cells[0].folder / ".lock"), []
     lock.acquire()

@@ -1,4 +1,4 @@
-"""With tables and a repository of parquet files made by the package `datasets` itself; no hub is asked."""
+"""Tables and a repository of parquet files made by the package `datasets` itself; no hub is asked."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the documentation must name: every key, on the configuration's page or on its method's own."""
+"""Checks of the documentation: it names every key, on the configuration's page or on its method's own."""
 
 from pathlib import Path
 

@@ -13,15 +13,7 @@ OPENING = re.compile(r"(What|Who|Whose|Whether|Of|That|Where|How|As|With)\b")
 WORDS = re.compile(
     r"\b(told|tells?|telling|whoever|thereof|beside|somebody|nobody|desk|seat|shelf|courier|stones|lessen\w*)\b"
 )
-
-
-ALLOWED = (
-    ".tell()",
-    "self.told",
-    '"told"',
-    "Set beside the preset",
-    "without its stones",
-)  # the method of files; a state entry of FAST, whose name is in digests
+ALLOWED = (".tell()", "self.told", '"told"')  # the method of files; a state entry of FAST, whose name is in digests
 
 
 def sources() -> list[Path]:

@@ -1,4 +1,4 @@
-"""How many requests are under way at a time: as many as the engine takes, and few of those that differ."""
+"""Requests under way at a time: as many as the engine takes, and few of those that differ."""
 
 from collections.abc import Callable, Iterable, Iterator
 

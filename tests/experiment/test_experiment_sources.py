@@ -1,4 +1,4 @@
-"""Where an experiment comes from: defaults < preset < file < --set; and the package's two public names."""
+"""Sources of an experiment: defaults < preset < file < --set; and the package's two public names."""
 
 import subprocess
 import sys

@@ -191,7 +191,7 @@ def experiment_of(variant: str, aggregator: str, **more: Any) -> Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a run went: why it ended early, who was dropped and why, and the honest clients' mean accuracy."""
+    """The course of a run: why it ended early, dropped clients with reasons, and the honest clients' mean accuracy."""
 
     stopped: str
     failures: tuple[tuple[int, int, str, str], ...]  # round, client, code, reason

@@ -1,4 +1,4 @@
-"""What is read from outside, under a coverage-guided fuzzer: only in `make test-faults`, and where atheris installs."""
+"""Readers of outside data under a coverage-guided fuzzer: only in `make test-faults`, and where atheris installs."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What is read from outside, changed at random: it is read, or refused with the one error that it may be.
+"""Outside data, changed at random: they are read, or refused with the one allowed error.
 
 A few thousand changes by default; many more with REFPROTOFL_FAULTS=full, which `make test-faults` sets.
 """

@@ -21,7 +21,7 @@ def attacked(number: float, tmp_path: Path, **more: Any) -> Outcome:
 
 @pytest.mark.parametrize("number", [1e8, 1e30])
 def test_where_clients_are_protected_what_is_too_long_is_shortened_and_counts(number: float, tmp_path: Path) -> None:
-    """Whether a client counts may not depend on what others sent: that would reveal more than the noised sum."""
+    """A client's part must not depend on what others sent: that would reveal more than the noised sum."""
     found = attacked(number, tmp_path, **BY_CLIENT)
     assert (found.stopped, found.failures) == ("", ())
 

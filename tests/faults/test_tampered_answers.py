@@ -78,7 +78,7 @@ def tampering(verb: str, change: Callable[[Result], Result]) -> OpenEngine:
 
 
 def with_message(change: Callable[[Message], Message]) -> Callable[[Result], Result]:
-    """Where a message cannot even be sent, bytes that are none."""
+    """Encode a message; return bytes that are no message if it cannot be encoded."""
 
     def tampered(result: Result) -> Result:
         try:

@@ -75,7 +75,7 @@ class Simulation:
         return [event for event in read_events(self.folder) if event["event"] == name]
 
     def log(self, client: int) -> str:
-        """What went wrong at a client, in its own words."""
+        """Return a client's log of its failures."""
         path = self.folder / "logs" / f"client-{client}.log"
         return path.read_text() if path.exists() else ""
 
@@ -119,7 +119,7 @@ Simulate = Callable[..., Simulation]
 
 
 def small_scope(over: dict[str, Any] | None = None, *, classes: int = 3, width: int = 2) -> Scope:
-    """What the fields of a method's messages depend on, with few classes and a narrow embedding, without any data."""
+    """Make the scope of a method's messages, with few classes and a narrow embedding, without any data."""
     known = {"class-names": [str(one) for one in range(classes)], "shape": [1, 2, 2], "mean": [0.5], "std": [0.5]}
     experiment = Experiment.parse(merged({"clients": 3, "input": known, "model": {"embedding": width}}, over or {}))
     model = SplitModel(torch.nn.Flatten(), 4, width, classes, [0.5], [0.5])

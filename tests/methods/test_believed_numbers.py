@@ -1,4 +1,4 @@
-"""What a client says of itself is believed once, within bounds, and where the server cannot know it better."""
+"""Numbers that a client reports of itself are accepted once, within bounds, and if the server cannot compute them."""
 
 from typing import Any
 

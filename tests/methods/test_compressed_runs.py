@@ -155,7 +155,7 @@ def test_fednova_with_ef21_divides_an_absent_clients_change_by_its_own_progress(
 
 
 @pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
-def test_stc_sends_the_step_to_who_holds_the_last_broadcast_and_the_whole_to_others(simulated, method):
+def test_stc_sends_the_step_to_holders_of_the_last_broadcast_and_the_whole_to_others(simulated, method):
     done = simulated(over("stc", method, fraction=0.5, rounds=6))
     field = "adapter" if method == "refprotofl" else "shared"
     seen = set()
@@ -297,7 +297,7 @@ def forgetful(stored_by):
 
 @pytest.mark.parametrize("method", ["lg-fedavg", "refprotofl"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_client_that_lost_its_store_goes_on(simulate, forgetful, name, method):
+def test_a_client_that_lost_its_store_continues(simulate, forgetful, name, method):
     went_on = simulate(over(name, method), engine=forgetful)
     assert went_on.events("client-failed") == []
     assert [event["participants"] for event in went_on.events("round")] == [[0, 1, 2, 3]] * 3
@@ -386,7 +386,7 @@ def test_a_method_that_sends_no_weights_has_nothing_to_compress(simulate, method
         ({"compress": {"decay": 1.5}}, "0 to 1"),
     ],
 )
-def test_what_does_not_fit_is_told_in_a_sentence(values, sentence):
+def test_what_does_not_fit_is_reported_in_a_sentence(values, sentence):
     with pytest.raises(InputError, match=sentence):
         prepare(Experiment.parse(values))
 

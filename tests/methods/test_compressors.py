@@ -41,17 +41,17 @@ def draw(name="random-k", client=0, round=1):
 
 
 def train(table: Compress, size: int) -> MessageSchemas:
-    """What a server declares of the answers to `train`, with a shared vector of `size`."""
+    """Return a server's fields of the answers to `train`, for a shared vector of `size`."""
     return {"train": MessageSchema(up=compressor_of(table).fields(size))}
 
 
 def read(table: Compress, message: Message, size: int, draw: Draw) -> torch.Tensor:
-    """As a server reads it: by the declared fields, then between them."""
+    """Read an answer as a server does: field by field, then between fields."""
     return compressor_of(table).decode(read_answer(train(table, size), "train", message), size, draw)
 
 
 def write(table: Compress, change: torch.Tensor, memory: torch.Tensor, draw: Draw) -> tuple[Message, torch.Tensor]:
-    """As a client writes it: the message, and its next memory."""
+    """Encode a change as a client does; return the message and its next memory."""
     state: State = {"memory": memory}
     message = compressor_of(table).write_update(change, torch.zeros_like(change), state, draw)
     return message, tensor_of(state, "memory")
@@ -439,8 +439,8 @@ def test_a_message_of_another_form_is_refused(name, message, sentence):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_field_of_another_kind_is_refused_also_by_who_reads_it(name):
-    """What a declaration lets through by mistake still does not become a change."""
+def test_a_field_of_another_kind_is_refused_also_by_its_reader(name):
+    """A field that a schema lets through by mistake still does not become a change."""
     message, _ = write(Compress(name=name), vector(1), torch.zeros(1000), draw(name))
     for field in message:
         with pytest.raises(Refused, match=f"{field} is not a"):

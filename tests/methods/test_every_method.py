@@ -1,4 +1,4 @@
-"""What holds for every method: both engines agree, no two methods are the same, formulas equal the ledger."""
+"""Facts about every method: both engines agree, no two methods are the same, formulas equal the ledger."""
 
 import itertools
 import json

@@ -216,7 +216,7 @@ def test_an_optional_field_that_comes_is_checked_like_any_other() -> None:
         read_answer(EXCHANGES, "train", {"steps": 1, "note": "x"})
 
 
-def test_a_field_that_nobody_asked_for_is_refused_and_its_name_cut_short() -> None:
+def test_a_field_that_was_not_asked_for_is_refused_and_its_name_cut_short() -> None:
     with pytest.raises(Refused, match=r"^the field 'more' was not asked for$"):
         read_answer(EXCHANGES, "train", {"steps": 1, "more": 1})
     with pytest.raises(Refused) as refusal:
@@ -234,7 +234,7 @@ def test_an_open_exchange_takes_more_but_checks_what_it_declares() -> None:
             read(EXCHANGES, "talk", {"word": "x"})
 
 
-def test_a_verb_that_nobody_declares_passes_as_it_is() -> None:
+def test_a_verb_without_schema_passes_unchanged() -> None:
     message: Message = {"anything": "goes"}
     assert read_request(EXCHANGES, "sing", message) == read_answer(EXCHANGES, "sing", message) == message
 
@@ -265,7 +265,7 @@ def test_what_is_taken_out_of_a_message_is_of_the_kind_that_was_asked_for() -> N
             take_out("nothing")
 
 
-def test_the_ledger_is_told_the_kind_of_every_field_of_every_verb() -> None:
+def test_the_ledger_knows_the_kind_of_every_field_of_every_verb() -> None:
     packed = Counted("parameters", 7)
     message_schemas = {
         "train": MessageSchema({"a": Dense((2,), kind="parameters")}, {"b": SparseVector(2), "c": Whole()}),
@@ -281,7 +281,7 @@ def test_the_ledger_is_told_the_kind_of_every_field_of_every_verb() -> None:
 # What all methods have in common
 
 
-def test_joining_tells_a_number_of_samples_and_scores_are_counts(scope: Any) -> None:
+def test_joining_reports_a_number_of_samples_and_scores_are_counts(scope: Any) -> None:
     declared = declare(scope(), join={"name": Whole()}, evaluate={"shared": Dense((1,))}, sing=MessageSchema())
     assert list(declared) == ["join", "sing", "evaluate"]
     assert read_answer(declared, "join", {"samples": 1, "name": 4}) == {"samples": 1, "name": 4}
@@ -346,7 +346,7 @@ MORE: Mapping[str, Mapping[str, Any]] = {
 
 
 def exchanges_of(folder: Path) -> MessageSchemas:
-    """What the server of a finished run declared."""
+    """Return the schemas that the server of a finished run declared."""
     experiment = read_experiment(folder)
     method = METHODS[experiment.method]
     model = model_of(experiment, 0)

@@ -1,4 +1,4 @@
-"""What silently does nothing stops the run: each guard against the thing broken on purpose, in a real run."""
+"""Silent no-ops stop the run: each guard against the part broken on purpose, in a real run."""
 
 from pathlib import Path
 from typing import Any

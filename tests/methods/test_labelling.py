@@ -120,7 +120,7 @@ def test_a_raised_budget_is_said():
 
 
 def declared(scope) -> MessageSchemas:
-    """What FAST's server declares with pooled neighbours, of three classes."""
+    """Return the schemas of FAST's server with pooled neighbours and three classes."""
     return FASTServer.message_schemas(scope({"method": "fast"}))
 
 

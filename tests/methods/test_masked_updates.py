@@ -47,7 +47,7 @@ def compose(
 
 
 def unpack(switches: Options, message: Message, reference: Tensor) -> masked.Update:
-    """As the server reads an answer to `train`: by its declared fields, then between them."""
+    """Read an answer to `train` as the server does: field by field, then between fields."""
     declared = {"train": MessageSchema(up=masked.fields(switches, len(reference)))}
     return masked.unpack(switches, read_answer(declared, "train", message), reference)
 
@@ -193,7 +193,7 @@ def round_to(value: float) -> float:
 
 
 def test_ef21_contracts_to_a_constant_change() -> None:
-    """What the server believes of the client comes closer every round, by a quarter of its square at least."""
+    """The server's memory of the client comes closer every round, by a quarter of its square at least."""
     switches = table(error_feedback="ef21", normalise="participants", keep=0.25)
     reference, change = vector(1), vector(2)
     local = reference + change

@@ -32,7 +32,7 @@ def plain() -> ModuleType:
 
 
 def foretell(plain: ModuleType, federation: Federation) -> list[Any]:
-    """What the plain file makes of the same data, initial weights, cohorts and batch orders."""
+    """The plain file's run on the same data, initial weights, cohorts and batch orders."""
     experiment, data, model = federation.experiment, federation.data, federation.model
     train, table = experiment.train, experiment.refprotofl
 
@@ -125,7 +125,7 @@ def private_states(simulation: Any) -> dict[int, Any]:
 
 
 def tied_at_the_threshold(state: Any, broadcast: torch.Tensor, keep: float) -> bool:
-    """Whether the last coordinate to be sent and the first to stay moved equally far."""
+    """Return True if the last coordinate to be sent and the first to stay moved equally far."""
     moved = (state["trained"] - broadcast).abs().sort(descending=True).values
     last = int(keep * len(moved)) - 1
     return bool(moved[last] == moved[last + 1])

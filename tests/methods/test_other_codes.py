@@ -1,4 +1,4 @@
-"""The entropy code and the sparse code beside the rotated one: lengths, errors, and vectors of any kind."""
+"""The entropy code and the sparse code compared with the rotated one: lengths, errors, and vectors of any kind."""
 
 import math
 from itertools import pairwise
@@ -66,7 +66,7 @@ def test_few_large_values_are_no_case_for_a_rotation() -> None:
 
 
 def test_the_entropy_code_is_the_best_of_the_three_where_values_differ_in_size_from_place_to_place() -> None:
-    """As in layers, of which some rows move more than others."""
+    """Draw a vector like a layer, some rows of which move more than others."""
     rows = torch.exp(gaussian(200)).repeat_interleave(512)
     vector = gaussian(len(rows) + 1)[1:] * rows
     for bits in (0.25, 0.5, 1, 2):
@@ -86,7 +86,7 @@ def test_a_step_finds_its_size_by_itself(scale: float) -> None:
     )
 
 
-def test_a_code_that_nobody_wrote_is_refused() -> None:
+def test_a_code_that_no_encoder_wrote_is_refused() -> None:
     vector = gaussian(3_000)
     coded = encode_entropy(vector, 400)
     broken = [
@@ -117,7 +117,7 @@ def test_whatever_comes_is_a_vector_or_refused(data: st.DataObject) -> None:
 
 
 def test_a_few_huge_values_do_not_silence_the_others() -> None:
-    """With heavy tails most values are far below the largest, and count all the same; more bytes hardly ever hurt."""
+    """Heavy tails: most values are far below the largest, and count all the same; more bytes hardly ever hurt."""
     vector = gaussian(25 * BLOCK) * torch.exp(1.5 * gaussian(26 * BLOCK)[BLOCK:])
     errors = []
     for bits in (0.125, 0.25, 0.5, 1, 2, 4):
@@ -140,7 +140,7 @@ def test_more_bits_buy_the_sparse_code_more_values_and_then_finer_ones() -> None
 
 @pytest.mark.parametrize("size", [60, 255, 256, 1_000, 4_000, 50_658, 160_074])
 def test_the_least_code_says_something_of_any_vector(size: int) -> None:
-    """What an error names as enough is: of even vectors, of ones with heavy tails, of a single value anywhere."""
+    """The length that an error names suffices: for even vectors, for heavy tails, for a single value anywhere."""
     draw_of = np.random.default_rng(size)
     for number in range(6):
         vector = torch.from_numpy(draw_of.standard_normal(size).astype(np.float32))
@@ -153,7 +153,7 @@ def test_the_least_code_says_something_of_any_vector(size: int) -> None:
 
 
 def test_more_bits_always_buy_something() -> None:
-    """A value a thousand times as large as the others takes all levels of a symbol: a second step tells the rest."""
+    """A value a thousand times as large as the others takes all levels of a symbol: a second step codes the rest."""
     vector = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
     vector[77] = 1000.0
     errors = []

@@ -44,7 +44,7 @@ def mechanism(clip: float, noise: float, seed: int) -> SampleNoise:
 
 
 def aligned(one: SplitModel) -> Loss:
-    """As in RefProtoFL: the alignment to anchors is a mean over the batch's samples."""
+    """RefProtoFL's alignment to anchors: a mean over the batch's samples."""
     anchors, defined = torch.ones(CLASSES, 5), torch.tensor([True, False, True])
     return cross_entropy(one, lambda found, labels: 0.3 * erpa.alignment_loss(found, labels, anchors, defined))
 

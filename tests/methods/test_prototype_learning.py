@@ -1,4 +1,4 @@
-"""What the prototype methods share: averages, pulls, contrasts and the server's training, by hand; six methods run."""
+"""The common parts of prototype methods: averages, alignment, contrasts, the server's training; six methods run."""
 
 import math
 from pathlib import Path

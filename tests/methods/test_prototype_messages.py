@@ -24,7 +24,7 @@ CLASSES, WIDTH, PUBLIC = 6, 3, [1, 4]
 
 
 def declared(scope: Any, public: list[int], classes: int = CLASSES, width: int = WIDTH) -> MessageSchemas:
-    """What RefProtoFL declares where these classes are public."""
+    """Return RefProtoFL's schemas if these classes are public."""
     per_class = {"per-class": 1, "classes": public} if public else {"per-class": 0, "coverage": 0.0}
     return RefProtoServer.message_schemas(scope({"public": per_class}, classes=classes, width=width))
 

@@ -107,7 +107,7 @@ def test_of_a_majority_in_one_place_the_geometric_median_is_that_place() -> None
 
 @pytest.mark.parametrize("far", [1e8, 1e15, 1e30, 1e38])
 def test_where_all_others_are_equal_no_distance_moves_an_anchor(far: float) -> None:
-    """As in a first round, in which all clients have the same weights: distances from their median are all 0."""
+    """Equal weights of all clients, as in a first round: distances from their median are all 0."""
     experiment = Experiment.parse({"aggregate": "geometric-median", "min-senders": 3})
     prototypes = torch.tensor([[[0.5, -2.0]], [[far, far]], [[0.5, -2.0]], [[0.5, -2.0]]])  # (clients, C, m)
     assert create_aggregator(experiment).merge_public(prototypes).tolist() == [[0.5, -2.0]]
@@ -260,7 +260,7 @@ def test_large_vectors_are_worked_through_in_blocks(monkeypatch: pytest.MonkeyPa
 
 @st.composite
 def attacked(draw: st.DrawFn) -> tuple[list[float], list[float]]:
-    """What a coordinate's honest senders send, and fewer hostile ones."""
+    """Draw the values of a coordinate's honest senders, and of fewer hostile ones."""
     honest = draw(st.lists(st.floats(-1, 1), min_size=1, max_size=9))
     hostile = draw(st.lists(st.sampled_from([1e6, -1e6, 1e30, -1e30]), max_size=len(honest) - 1))
     return honest, hostile

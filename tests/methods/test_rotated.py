@@ -81,7 +81,7 @@ def test_a_vector_whatever_its_shape_is_coded_with_the_gaussians_error(bits: int
 
 
 def test_bits_go_to_the_blocks_that_moved() -> None:
-    """Of four blocks one is ten times as large: at one bit a value on average it gets most."""
+    """One of four blocks is ten times as large: at one bit a value on average it gets most."""
     generator = torch.Generator().manual_seed(0)
     vector = torch.randn(4 * BLOCK, generator=generator)
     vector[:BLOCK] *= 10

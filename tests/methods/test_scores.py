@@ -1,4 +1,4 @@
-"""What a client says of its own scores is read like any other answer."""
+"""A client's own scores are read like any other answer."""
 
 from typing import Any
 

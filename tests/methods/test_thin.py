@@ -1,4 +1,4 @@
-"""Thin: a bit a weight both ways, and everyone of one mind about what is held."""
+"""Thin: 1 bit per weight in each direction, and server and clients agree on what is held."""
 
 import math
 import re
@@ -38,7 +38,7 @@ def simulate_thin(simulate):
 
 @pytest.fixture
 def scope_of():
-    """What codes depend on, without a run; a model of some 9,000 weights."""
+    """Make the scope of a code without a run; the model has some 9,000 weights."""
 
     def scope_of(table):
         known = {"class-names": list("0123456789"), "shape": [1, 8, 8], "mean": [0.5], "std": [0.5]}
@@ -68,16 +68,16 @@ def test_first_weights_that_are_sent_cost_their_bytes_once_and_change_nothing_el
     free, sent = (simulate_thin(thin={"first-weights": one}, **over) for one in ("seed", "sent"))
     assert sent.server_state()["exact"].equal(free.server_state()["exact"])
     assert sent.finished.summary["accuracy"] == free.finished.summary["accuracy"]
-    told = [one.finished.summary["communication"] for one in (free, sent)]
-    assert told[0]["uplink"] == told[1]["uplink"]
-    assert told[0]["downlink"] == told[1]["downlink"]
-    joined = told[0]["one_off"]["messages"] / 2
-    more = told[1]["one_off"]["payload_bytes"] - told[0]["one_off"]["payload_bytes"]
+    seen = [one.finished.summary["communication"] for one in (free, sent)]
+    assert seen[0]["uplink"] == seen[1]["uplink"]
+    assert seen[0]["downlink"] == seen[1]["downlink"]
+    joined = seen[0]["one_off"]["messages"] / 2
+    more = seen[1]["one_off"]["payload_bytes"] - seen[0]["one_off"]["payload_bytes"]
     assert more == pytest.approx(4 * parameters(sent) * joined, abs=30 * joined)
 
 
 def coded_bytes(message):
-    """Of code and scales together, which is the same whatever the code."""
+    """Return the bytes of code and scales together, which are the same under every code."""
     return len(message.tensor("code")) + 2 * len(message.tensor("scales"))
 
 
@@ -86,7 +86,7 @@ def bytes_of(size, bits):
 
 
 @pytest.mark.parametrize("code", codes.CODES)
-def test_as_many_scales_are_told_of_as_go_with_a_code(scope_of, code):
+def test_the_cost_counts_as_many_scales_as_a_code_has(scope_of, code):
     scope = scope_of({"code": code})
     symbols = Thin.cost(scope.experiment).symbols
     assert symbols is not None
@@ -111,8 +111,8 @@ def test_clients_hold_what_the_server_thinks_they_hold(simulate_thin):
         assert state["held_version"] == server["version"] == 3
 
 
-def test_who_missed_rounds_catches_up_by_steps_or_as_a_whole(simulate_thin):
-    """With half of the clients a round some miss steps; at one bit eight of them take as long as the whole model."""
+def test_a_client_that_missed_rounds_catches_up_by_steps_or_as_a_whole(simulate_thin):
+    """Half of the clients take part in a round, so some miss steps; eight steps of one bit are as long as the model."""
     done = simulate_thin(clients=6, fraction=0.5, rounds=8, thin={"tune-epochs": 0})
     size, server = parameters(done), done.server_state()
     missed = [one for one in done.tap.select("down", "train") if "base" in one.message]
@@ -143,9 +143,9 @@ def test_as_many_steps_are_kept_as_take_no_longer_than_the_whole(scope_of, bits,
     scope = scope_of({"down-bits": bits, "code": code})
     most, length, scales = codes.most_steps(scope), down_length(scope), codes.number_of_scales(scope)
 
-    def message(codes_: int, scales_: int, **told: int) -> int:
+    def message(codes_: int, scales_: int, **seen: int) -> int:
         tensors = {"code": torch.zeros(codes_, dtype=torch.uint8), "scales": torch.zeros(scales_, dtype=torch.bfloat16)}
-        return len(encode({**tensors, **told, "version": 9}))
+        return len(encode({**tensors, **seen, "version": 9}))
 
     whole = message(codes.whole_length(scope), scales)
     assert (
@@ -155,7 +155,7 @@ def test_as_many_steps_are_kept_as_take_no_longer_than_the_whole(scope_of, bits,
     )
 
 
-def test_within_a_budget_who_missed_rounds_comes_nearer_with_every_message(scope_of):
+def test_within_a_budget_a_client_that_missed_rounds_comes_nearer_with_every_message(scope_of):
     """One code in each message takes off two thirds of the squared error or so, whatever was missed."""
     budget = scope_of({}).shared // 8 + 200
     scope = scope_of({"downlink-budget": budget})
@@ -199,7 +199,7 @@ def test_what_a_code_leaves_out_is_owed(simulate_thin, feedback):
 
 
 def decoded_mean(done, round: int, unbiased: bool) -> torch.Tensor:
-    """What clients sent up in a round, read in this way or that, averaged by their samples."""
+    """Return the uploads of a round, read with or without bias, averaged by their samples."""
     options, size = done.resolved.thin, parameters(done)
     weights = tensor_of(done.server_state(), "samples").double()
     total = torch.zeros(size, dtype=torch.float64)
@@ -281,18 +281,18 @@ def found_in(problem, pattern):
 
 @pytest.mark.parametrize("key", ["up-bits", "down-bits", "last-up-bits"])
 def test_bits_too_few_for_any_code_are_refused_before_anyone_trains(simulate_thin, key):
-    with pytest.raises(BudgetError, match=rf"thin.{key} = 0.001 is too little: of [\d,]+ weights") as told:
+    with pytest.raises(BudgetError, match=rf"thin.{key} = 0.001 is too little: of [\d,]+ weights") as seen:
         simulate_thin(thin={key: 0.001})
-    enough = float(found_in(told.value, r"use ([\d.]+) or more"))
+    enough = float(found_in(seen.value, r"use ([\d.]+) or more"))
     assert simulate_thin(thin={key: enough}).events("client-failed") == []
 
 
 @pytest.mark.parametrize("code", ["levels", "sparse"])
 @pytest.mark.parametrize("key", ["uplink-budget", "downlink-budget"])
 def test_the_bytes_that_an_error_names_suffice(simulate_thin, key, code):
-    with pytest.raises(BudgetError, match=rf"thin.{key} = 5 bytes is too small") as told:
+    with pytest.raises(BudgetError, match=rf"thin.{key} = 5 bytes is too small") as seen:
         simulate_thin(thin={key: 5, "code": code})
-    enough = int(found_in(told.value, r"takes (\d+) bytes at least"))
+    enough = int(found_in(seen.value, r"takes (\d+) bytes at least"))
     assert simulate_thin(thin={key: enough, "code": code}).events("client-failed") == []
 
 
@@ -313,7 +313,7 @@ def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
         assert torch.equal(tensor_of(done.client_state(client), "held"), tensor_of(done.server_state(), "shared"))
 
 
-def test_how_good_what_clients_hold_is_stands_beside_the_accuracy(simulate_thin):
+def test_the_accuracy_as_held_is_a_fact(simulate_thin):
     """In 8 bits they hold what the server has."""
     done = simulate_thin(thin={"down-bits": 8.0, "tune-epochs": 1})
     (scored,) = done.events("evaluation")
@@ -372,7 +372,7 @@ def test_each_client_ends_with_a_model_of_its_own(simulate_thin):
     assert not torch.equal(own, tensor_of(server, "exact"))
 
 
-def test_who_was_not_in_the_last_round_ends_with_one_too(simulate_thin):
+def test_a_client_that_was_not_in_the_last_round_ends_with_one_too(simulate_thin):
     done = simulate_thin(clients=6, fraction=0.5, rounds=4)
     joined = {client for client in range(6) if tensor_of(done.server_state(), "samples")[client]}
     in_last = {one.client for one in done.tap.select("up", "train") if one.round == 4}
@@ -435,7 +435,7 @@ def test_the_proximal_pull_makes_changes_smaller(simulate_thin):
 
 
 @pytest.mark.parametrize("options", [{}, {"downlink-budget": 2001, "drift": "anchors"}], ids=["steps", "differences"])
-def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path, options):
+def test_a_killed_run_resumes_to_the_same_digest(simulate_thin, tmp_path, options):
     class Kill(Callback):
         def on_round(self, event, accuracy):
             if event["round"] == 2:
@@ -449,7 +449,7 @@ def test_a_killed_run_goes_on_to_the_same_digest(simulate_thin, tmp_path, option
     assert again.summary["state_digest"] == done.finished.summary["state_digest"]
 
 
-def test_who_lost_its_store_is_sent_the_steps_from_the_start(simulate_thin, stored_by):
+def test_a_client_that_lost_its_store_is_sent_the_steps_from_the_start(simulate_thin, stored_by):
     class Forgetful(ClientStore):
         def base(self, client, location):
             lost = location.file == f"00000{UNLUCKY}-2.safetensors"
@@ -484,7 +484,7 @@ def test_anchors_need_a_public_set(public):
     [
         ({"thin": {"pretrain": 1}, "public": {"per-class": 0}}, "thin.pretrain = 1, which is done with the public set"),
         ({"thin": {"server-epochs": 3}, "public": {"per-class": 0}}, "thin.server-epochs = 3, which is done with"),
-        ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which holds nothing"),
+        ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which has no effect"),
         ({"thin": {"tune-validation": 1}}, "tune-validation"),
     ],
 )
@@ -493,7 +493,7 @@ def test_what_would_be_without_effect_is_refused(tables, words):
         Experiment.parse({"method": "thin", **tables})
 
 
-def test_a_default_without_effect_is_told():
+def test_a_default_without_effect_is_reported():
     assert not Thin.warnings(Experiment.parse({"method": "thin"}))
-    (told,) = Thin.warnings(Experiment.parse({"method": "thin", "public": {"per-class": 0}}))
-    assert "server trains on nothing" in told
+    (seen,) = Thin.warnings(Experiment.parse({"method": "thin", "public": {"per-class": 0}}))
+    assert "server trains on nothing" in seen

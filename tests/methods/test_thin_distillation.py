@@ -1,4 +1,4 @@
-"""What clients' models say together of mixed public images, and how the server's model is drawn to it."""
+"""The mean prediction of the clients' models on mixed public images, and its distillation into the server's model."""
 
 import numpy as np
 import pytest

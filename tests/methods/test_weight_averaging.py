@@ -58,7 +58,7 @@ def test_fednovas_progress_with_a_proximal_term_alone(steps: int) -> None:
 
 
 def test_fednovas_progress_is_the_weight_of_the_gradients() -> None:
-    """With a constant gradient of 1, momentum and a proximal term, the change is -lr times the progress."""
+    """Under a constant gradient of 1, momentum and a proximal term, the change is -lr times the progress."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     optimiser = FreshSgd([weight], Train(lr=0.05, momentum=0.9, weight_decay=0))
 

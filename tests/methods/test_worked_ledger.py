@@ -62,7 +62,7 @@ def counted(rows: list[dict[str, Any]], direction: str) -> dict[str, int]:
 
 
 def test_values_that_are_no_parameters_are_counted_separately(simulated: Any) -> None:
-    """With half of the classes uncovered: class ids, counts, and the classes that the anchors are of."""
+    """Half of the classes are uncovered: class ids, counts, and the classes of the anchors are sent."""
     mixed = simulated({"public": {"coverage": 0.5}})
     messages = [one.message for one in mixed.tap.select("up", "prototypes")]
     held = sum(len(message["classes"]) for message in messages)

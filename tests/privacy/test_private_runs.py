@@ -59,7 +59,7 @@ def test_workers_and_interruptions_change_nothing(keys: dict[str, Any], tmp_path
 
 
 def test_noise_is_another_in_every_round_and_for_every_client(tmp_path: Path) -> None:
-    """With a learning rate of next to nothing what moves is the noise; here it moves all the same."""
+    """At a learning rate near 0 only the noise moves the weights; here they move all the same."""
     sent = Uplink()
     run(tiny(method="fedavg", privacy={**SAMPLE, "noise": 50.0}), out=tmp_path / "run", callback=sent)
     moved = [sent.messages["train", client, 1]["shared"] for client in range(3)]

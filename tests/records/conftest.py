@@ -34,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Experiment]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tiny: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    """What every disturbed run must end up with."""
+    """The run that every disturbed run must be equal to."""
     return run(tiny(), out=tmp_path_factory.mktemp("undisturbed") / "run")
 
 

@@ -20,9 +20,8 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.records.state_files import _TYPES, load_state, map_state, save_state
 from refprotofl.wire import Message, encode
 
-CONTEXT = SimpleNamespace(
-    experiment=SimpleNamespace(value_code="plain"), model=None, parts=(), samples=None, options=None
-)
+EXPERIMENT = SimpleNamespace(value_code="plain", compress=SimpleNamespace(name="none"))
+CONTEXT = SimpleNamespace(experiment=EXPERIMENT, model=None, parts=(), samples=None, options=None)
 INITIAL: State = {"backbone.weight": torch.arange(100.0), "note": "first"}
 
 

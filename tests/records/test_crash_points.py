@@ -46,7 +46,7 @@ class Mortal:
         return deed(*arguments, **options)
 
     def find(self, folder: Path) -> None:
-        """What lies there when it begins is on the disk."""
+        """Take the files that exist at the start as being on the disk."""
         found = [path.stat() for path in folder.rglob("*") if path.is_file()]
         self._synced |= {one.st_ino: one.st_size for one in found}
 
@@ -55,7 +55,7 @@ class Mortal:
         self._synced[found.st_ino] = found.st_size
 
     def tear(self, descriptor: int) -> None:
-        """Of what was written since the last sync, half is lost."""
+        """Lose half of what was written since the last sync."""
         found = os.fstat(descriptor)
         if stat.S_ISREG(found.st_mode):
             before = self._synced.get(found.st_ino, 0)
@@ -146,7 +146,7 @@ def test_death_at_any_deed_changes_nothing(
 def test_death_at_any_deed_of_a_run_in_workers_changes_nothing(
     tiny: Callable[..., Experiment], undisturbed: RunResult, tmp_path: Path, tried: Tried
 ) -> None:
-    """Of the process that they work for."""
+    """Death of the process that the workers belong to."""
     deeds = count_deeds(tiny(), tmp_path / "counted", workers=2)
     for last in range(1, deeds + 1):
         out = tmp_path / str(last)

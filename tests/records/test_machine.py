@@ -1,4 +1,4 @@
-"""Where a run's numbers come from."""
+"""The origin of a run's numbers."""
 
 import os
 import shutil

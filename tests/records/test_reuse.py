@@ -24,7 +24,7 @@ class Own:
 
 
 def forget() -> None:
-    """As if another process had begun."""
+    """Forget cached modules, as a new process would have."""
     for name in ("own_method_for_reuse", "own_part_for_reuse"):
         sys.modules.pop(name, None)
 

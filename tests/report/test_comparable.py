@@ -19,7 +19,7 @@ def result(origin: dict[str, Any] | None = None, **values: Any) -> Result:
 
 
 def differing(*results: Result, allowed: tuple[str, ...] = ()) -> str:
-    with pytest.raises(InputError, match="do not go into one table: they differ in ") as refused:
+    with pytest.raises(InputError, match="are not comparable: they differ in ") as refused:
         check_comparable(results, allowed)
     return str(refused.value).partition("differ in ")[2]
 

@@ -44,7 +44,7 @@ LOCAL = replace(
 
 
 def row(name: str, *values: float, **by_protocol: dict[int, float]) -> OverSeeds:
-    """With accuracies by seed, `personal` first."""
+    """Make a row with accuracies by seed, `personal` first."""
     found = {"personal": dict(enumerate(values)), **by_protocol}
     accuracy = {protocol: estimate(list(by_seed.values())) for protocol, by_seed in found.items()}
     return replace(ROW, name=name, accuracy=accuracy, values=found, facts={}, notes=())

@@ -50,6 +50,6 @@ def test_a_name_at_the_edge_is_inside() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=30))
 def test_every_point_has_its_name(places: list[tuple[float, float]]) -> None:
-    """Where there is no room as well."""
+    """Also in a crowded picture."""
     points = [Named(x, y, y, y, f"point {number}") for number, (x, y) in enumerate(places)]
     assert drawn(points)[1].keys() == {one.name for one in points}

@@ -36,7 +36,7 @@ def test_a_paired_difference_by_hand() -> None:
     assert found.within_noise is True
 
 
-def test_pairs_tell_what_single_intervals_hide() -> None:
+def test_pairs_show_what_single_intervals_hide() -> None:
     """Partitions spread both by 20 points; one is better by 2 on each."""
     ours, theirs = {0: 0.521, 1: 0.62, 2: 0.719}, {0: 0.50, 1: 0.60, 2: 0.70}
     wide, found = estimate(list(ours.values())).half_width, paired(ours, theirs)
@@ -98,7 +98,7 @@ def test_holm_keeps_the_order_and_only_raises(ps: list[float | None]) -> None:
     assert all(before <= after for (_, before), (_, after) in pairwise(both))
 
 
-def test_who_is_within_noise_of_the_best() -> None:
+def test_rows_within_noise_of_the_best_are_marked() -> None:
     best = {0: 0.9, 1: 0.8, 2: 0.7}
     level = {0: 0.89, 1: 0.81, 2: 0.69}
     below = {0: 0.85, 1: 0.75, 2: 0.65}
@@ -106,7 +106,7 @@ def test_who_is_within_noise_of_the_best() -> None:
     assert standings([]) == []
 
 
-def test_who_has_fewer_seeds_is_not_the_best() -> None:
+def test_a_row_with_fewer_seeds_is_not_the_best() -> None:
     """Its mean is the higher one, on the only seed that both have it is behind."""
     assert standings([{0: 0.7, 1: 0.6, 2: 0.5}, {0: 0.65}]) == ["best", "behind"]
 

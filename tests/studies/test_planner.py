@@ -31,7 +31,7 @@ def finished(outcomes: Iterator[TrialResult | TrialFailure]) -> list[TrialResult
 
 
 def events_of(folder: Path) -> list[str]:
-    """What happened in a run, but for evaluations."""
+    """Return the kinds of a run's events, without evaluations."""
     events = [json.loads(line)["event"] for line in (folder / "events.jsonl").read_text().splitlines()]
     return [event for event in events if event != "evaluation"]
 
@@ -93,7 +93,7 @@ def test_what_the_machine_does_to_a_run_ends_the_grid(
 
 
 def hold(cell: Trial) -> filelock.FileLock:
-    """As another process that runs in the folder."""
+    """Hold the folder like another process that runs in it."""
     cell.folder.mkdir(parents=True)
     lock = filelock.FileLock(cell.folder / ".lock")
     lock.acquire()

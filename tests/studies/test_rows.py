@@ -1,4 +1,4 @@
-"""How a list of methods with switches is read."""
+"""Lists of methods with switches, as users type them."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How long a grid takes, from what is finished or from a warm-up."""
+"""The time of a grid, predicted from finished runs or from a warm-up."""
 
 import json
 import tempfile

@@ -157,7 +157,7 @@ def test_every_truncation_is_refused(data: bytes) -> None:
 
 
 def accepted(data: bytes) -> bool:
-    """Whether the bytes are a message; if they are, it must be one that can be written and read again."""
+    """Return True if the bytes are a message, which must then be one that can be written and read again."""
     try:
         message = decode(data)
     except WireError:

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 Budget = Annotated[
     str | None,
-    typer.Option(help="Limit of all clients' bytes, both ways and one-time: '10 MB'.", show_default=False),
+    typer.Option(help="Limit of all clients' bytes, uplink, downlink and one-time: '10 MB'.", show_default=False),
 ]
 RoundBudget = Annotated[
     str | None,
-    typer.Option(help="Limit of one client's bytes in any round, both ways: '50 kB'.", show_default=False),
+    typer.Option(help="Limit of one client's bytes in any round, both directions: '50 kB'.", show_default=False),
 ]
 Link = Annotated[
     str | None,

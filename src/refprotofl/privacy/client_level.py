@@ -42,7 +42,7 @@ class ClientLevel(Mechanism):
         sums = method.releases(self.experiment).client
         if isinstance(sums, str):
             return sums
-        return "its server is given all clients' samples as they are" if method.pooled else ""
+        return "its server gets all clients' samples" if method.pooled else ""
 
     def mask_stream(self, round: int) -> np.random.Generator:
         """Return the stream of the common mask: coordinates chosen by a client would reveal its data."""

@@ -44,7 +44,7 @@ class SampleLevel(Mechanism):
         if isinstance(means, str):
             return means
         if method.pooled:
-            return "its server is given all clients' samples as they are"
+            return "its server gets all clients' samples"
         closing = [verb for verb, use in self._uses().items() if use.closing]
         if closing and not method.depends_on_rounds:  # an extended run would close twice, but be charged once
             return f"it uses samples in {closing[0]!r}, after the last round, without depends_on_rounds = True"

@@ -44,7 +44,7 @@ def check_settings(experiments: Sequence[Plain], allowed: Collection[str] = ()) 
 
 def _refuse(differing: list[str]) -> None:
     if differing:
-        raise InputError(f"These runs do not go into one table: they differ in {', '.join(differing)}.")
+        raise InputError(f"These runs are not comparable: they differ in {', '.join(differing)}.")
 
 
 def _other_settings(experiments: Sequence[Plain], allowed: Collection[str]) -> list[str]:

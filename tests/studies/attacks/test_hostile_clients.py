@@ -44,7 +44,7 @@ class Tap(Callback):
         return self.seen["up", phase, round, client]
 
     def reference(self, round: int = 1) -> torch.Tensor:
-        """What was sent down: RefProtoFL's adapter, or another method's shared vector."""
+        """The vector that was sent down: RefProtoFL's adapter, or another method's shared vector."""
         message = self.seen.get(("down", "prototypes", round, 0)) or self.seen["down", "train", round, 0]
         return message.tensor("adapter" if "adapter" in message else "shared")
 
@@ -185,7 +185,7 @@ def test_prototypes_are_moved_by_ten_times_their_length(tapped: Any) -> None:
         assert torch.allclose(moved / moved.norm(dim=1, keepdim=True), ways[0][classes], atol=1e-4)
 
 
-def test_who_hides_in_the_spread_is_so_many_deviations_off_the_groups_mean() -> None:
+def test_a_client_that_hides_in_the_spread_is_this_many_deviations_off_the_groups_mean() -> None:
     changes = [torch.tensor([1.0, 2.0, 0.0]), torch.tensor([3.0, 2.0, 0.0])]
     hidden = attackers.hidden(changes, 1.5)
     assert hidden.tolist() == pytest.approx([2 - 1.5 * 2**0.5, 2, 0])

@@ -83,7 +83,7 @@ def test_what_a_client_is_sent_when_it_joins_counts_for_its_largest_round(tmp_pa
 
 
 def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
-    """With a last message to who tunes for itself there are as many down as up, else fewer by those of one round."""
+    """Clients that fine-tune get a last message: as many go down as up, else fewer by those of one round."""
     fitted = "thin.uplink-budget=fit:thin.downlink-budget=fit"
     asked = request(methods=(f"thin:{fitted}", f"thin:thin.tune-epochs=0:{fitted}"), limit=Total(1_000_000))
     clients, epochs = asked.experiment.clients, asked.experiment.train.local_epochs
@@ -256,7 +256,7 @@ def test_a_candidate_is_called_by_its_name_and_the_table_says_what_that_is() -> 
 
 
 def test_candidates_are_paired_with_the_best_where_there_are_seeds() -> None:
-    """Of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
+    """Differences of 1 and 3 points: 12.706 x 1.4142 / sqrt 2 = 12.71."""
     asked = request(seeds=(0, 1))
     sent = Sent(10, 20, 100, 0, 0, 40, 2, 100)
     best = CandidateResult(Candidate("fedavg", "fedavg", Schedule(10, 1)), 10, {0: 0.8, 1: 0.9}, sent, 0.5)

@@ -187,7 +187,7 @@ def test_the_recommended_rate_of_thin_gives_way_to_a_search(
 def test_a_search_that_chose_more_than_training_is_refused(grid_of: Callable[..., Grid]) -> None:
     one = study("accuracy", MNIST)
     grid_of(one, tuned=TUNED).check()
-    with pytest.raises(InputError, match="do not go into one table: they differ in clients"):
+    with pytest.raises(InputError, match="are not comparable: they differ in clients"):
         grid_of(one, tuned={"mnist": {"fedavg": ["clients=3"]}}).check()
 
 

@@ -1,4 +1,4 @@
-"""What the tables say, of runs whose numbers are known."""
+"""Tables of runs whose numbers are known."""
 
 import csv
 import io
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from refprotofl.core.errors import InputError
+from refprotofl.methods.catalogue import find_method
 from refprotofl.report.tables import Table, as_csv, as_json, as_latex, as_markdown, write_table
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.cells import read_study
@@ -63,11 +64,11 @@ def test_differences_are_paired_and_the_best_and_what_is_level_with_it_are_marke
     grid = grid_of(study)
     (read,) = read_study(grid, study, run_all(grid, values), last=3)
     table = detail(read)
-    told = texts(table)
-    assert told["RefProtoFL"]["difference to RefProtoFL"] == "baseline"
+    shown = texts(table)
+    assert shown["RefProtoFL"]["difference to RefProtoFL"] == "baseline"
     # Of 1, 2, 3 points: 4.3027 x 1 / sqrt 3 = 2.48.
-    assert told["FedProto"]["difference to RefProtoFL"] == "+2.00 ± 2.48 (within noise)"
-    assert told["FedProto"]["personal"] == "62.00 % ± 27.33"
+    assert shown["FedProto"]["difference to RefProtoFL"] == "+2.00 ± 2.48 (within noise)"
+    assert shown["FedProto"]["personal"] == "62.00 % ± 27.33"
     assert marks(table, 2) == {
         "FedAvg": "behind",
         "FedProto": "best",
@@ -75,8 +76,8 @@ def test_differences_are_paired_and_the_best_and_what_is_level_with_it_are_marke
         "RefProtoFL": "within noise",
     }
     assert {standing for place in (1, 3, 4) for standing in marks(table, place).values()} == {"behind"}
-    assert (told["FedProto"]["paper"], told["FedProto"]["against the paper"]) == ("87.68 %", "smaller setting")
-    assert told["FedAvg"]["shares"] == "full"
+    assert (shown["FedProto"]["paper"], shown["FedProto"]["against the paper"]) == ("87.68 %", "smaller setting")
+    assert shown["FedAvg"]["shares"] == "full"
     (record,) = [one for one in table.records if one["method"] == "FedProto"]
     assert record["difference"] == pytest.approx(0.02)
     assert (record["seed_0"], record["seed_2"], record["against"]) == (0.51, 0.73, "RefProtoFL")
@@ -94,17 +95,17 @@ def test_bytes_are_set_against_whole_models_both_ways(grid_of: GridOf, run_all: 
         one = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
         one["full_model"] = {"parameters": 150, "participations": 2}
     (read,) = read_study(grid, study, results, last=3)
-    told = texts(communication(read))
-    assert told["FedAvg"]["of FedAvg's"] == "0.044"  # 35 bytes of 2 x 4 x 100 x 1
-    assert told["FedGH"]["of FedAvg's"] == "0.022"  # 35 bytes of 2 x 4 x 100 x 2
-    assert told["FedAvg"]["bytes total"] == "35 B"
-    assert (told["FedAvg"]["parameters up"], told["FedAvg"]["prototype values down"]) == ("7", "3")
-    assert told["FedAvg"]["messages"] == "5"  # two up, two down, one to join
-    assert told["RefProtoFL"]["points per megabyte"] == "1,714,285.71"  # 60 % over 35 bytes
-    assert told["RefProtoFL"]["personal"] == "60.00 % ± 24.84"
+    shown = texts(communication(read))
+    assert shown["FedAvg"]["of FedAvg's"] == "0.044"  # 35 bytes of 2 x 4 x 100 x 1
+    assert shown["FedGH"]["of FedAvg's"] == "0.022"  # 35 bytes of 2 x 4 x 100 x 2
+    assert shown["FedAvg"]["bytes total"] == "35 B"
+    assert (shown["FedAvg"]["parameters up"], shown["FedAvg"]["prototype values down"]) == ("7", "3")
+    assert shown["FedAvg"]["messages"] == "5"  # two up, two down, one to join
+    assert shown["RefProtoFL"]["points per megabyte"] == "1,714,285.71"  # 60 % over 35 bytes
+    assert shown["RefProtoFL"]["personal"] == "60.00 % ± 24.84"
 
 
-def test_what_is_missing_is_named_with_the_papers_value_beside_it(grid_of: GridOf, run_all: RunAll) -> None:
+def test_what_is_missing_is_named_with_the_papers_value_next_to_it(grid_of: GridOf, run_all: RunAll) -> None:
     study = standard("mnist", "cifar10")
 
     def some(dataset: str, label: str, seed: int) -> float | None:
@@ -113,11 +114,11 @@ def test_what_is_missing_is_named_with_the_papers_value_beside_it(grid_of: GridO
 
     grid = grid_of(study)
     reads = read_study(grid, study, run_all(grid, some), last=3)
-    told = texts(overview(study, reads))
-    assert told["FedGH"]["cifar10, alpha 0.5"] == "missing [43.38]"
-    assert told["FedGH"]["average"] == "missing"
-    assert told["FedAvg"]["mnist, alpha 0.5"] == "54.55 % ± 70.52 (2 of 3 seeds) [88.18]"
-    assert told["FedAvg"]["average"] == "54.55 % ± 70.52 (2 of 3 seeds)"
+    shown = texts(overview(study, reads))
+    assert shown["FedGH"]["cifar10, alpha 0.5"] == "missing [43.38]"
+    assert shown["FedGH"]["average"] == "missing"
+    assert shown["FedAvg"]["mnist, alpha 0.5"] == "54.55 % ± 70.52 (2 of 3 seeds) [88.18]"
+    assert shown["FedAvg"]["average"] == "54.55 % ± 70.52 (2 of 3 seeds)"
     notes = overview(study, reads).notes
     lacking = "FedAvg on mnist, alpha 0.5 (2 of 3 seeds); FedGH on cifar10, alpha 0.5 (0 of 3 seeds)"
     assert notes[-1] == f"Missing runs: {lacking}"
@@ -129,6 +130,23 @@ def test_what_is_missing_is_named_with_the_papers_value_beside_it(grid_of: GridO
     assert texts(communication(reads[1]))["FedGH"]["parameters up"] == "missing"
     (record,) = [one for one in detail(reads[1]).records if one["method"] == "FedGH"]
     assert (record["seeds"], record["missing_seeds"], record["paper"], "mean" in record) == (0, 3, 43.38, False)
+
+
+def test_differences_to_the_published_methods_are_listed_once_below_the_tables(
+    grid_of: GridOf, run_all: RunAll
+) -> None:
+    study = accuracy(Scope(("mnist",), (0.5,), ("refprotofl", "fedgh")), "standard")
+    grid = grid_of(study)
+    reads = read_study(grid, study, run_all(grid, lambda *_: 0.5), last=3)
+    assert {"RefProtoFL", "RefProtoFL + public images"} <= set(reads[0].rows)
+    listed = [
+        *(f"FedGH: {note}" for note in find_method("fedgh").notes),
+        *(f"RefProtoFL: {note}" for note in find_method("refprotofl").notes),
+    ]
+    assert len(listed) == 4
+    for table in (overview(study, reads), detail(reads[0])):
+        found = [note for note in table.notes if note.startswith(("FedGH", "RefProtoFL"))]
+        assert sorted(found) == sorted(listed)
 
 
 def test_nothing_finished_is_a_table_too(grid_of: GridOf) -> None:
@@ -152,53 +170,53 @@ def test_a_protocol_that_a_method_does_not_have_is_not_missing(grid_of: GridOf, 
     assert not any("Missing" in note for note in overview(study, [read]).notes)
 
 
-def test_the_average_has_the_papers_beside_it_over_its_eight_blocks(grid_of: GridOf, run_all: RunAll) -> None:
+def test_the_average_has_the_papers_next_to_it_over_its_eight_blocks(grid_of: GridOf, run_all: RunAll) -> None:
     eight = standard(*studies.DATASETS, alphas=studies.ALPHAS)
     grid = grid_of(eight, preset="paper")
     reads = read_study(grid, eight, run_all(grid, values), last=3)
     table = overview(eight, reads)
-    told = texts(table)
-    assert told["FedAvg"]["average"] == "60.00 % ± 27.20 [59.01, within noise]"
-    assert told["RefProtoFL"]["average"] == "60.00 % ± 24.84 [60.63, within noise]"
+    shown = texts(table)
+    assert shown["FedAvg"]["average"] == "60.00 % ± 27.20 [59.01, within noise]"
+    assert shown["RefProtoFL"]["average"] == "60.00 % ± 24.84 [60.63, within noise]"
     assert marks(table, 9)["FedProto"] == "best"
     (record,) = [one for one in table.records if one["dataset"] == "average" and one["method"] == "FedAvg"]
     assert (record["mean"], record["paper"], record["seeds"]) == (pytest.approx(0.6), 59.01, 3)
     four = standard(*studies.DATASETS)
     grid = grid_of(four)
-    told = texts(overview(four, read_study(grid, four, run_all(grid, values), last=3)))
-    assert told["FedAvg"]["average"] == "60.00 % ± 27.20"
+    shown = texts(overview(four, read_study(grid, four, run_all(grid, values), last=3)))
+    assert shown["FedAvg"]["average"] == "60.00 % ± 27.20"
 
 
 def test_verdicts_stand_in_the_papers_setting_alone(grid_of: GridOf, run_all: RunAll) -> None:
     study = standard("fashion-mnist")
 
-    def tell(grid: Grid) -> tuple[str, str]:
+    def verdicts_of(grid: Grid) -> tuple[str, str]:
         (read,) = read_study(grid, study, run_all(grid, lambda *_: 0.7382), last=3)
         entry = texts(overview(study, [read]))["FedProto"]["fashion-mnist, alpha 0.5"]
         return texts(detail(read))["FedProto"]["against the paper"], entry
 
-    assert tell(grid_of(study, preset="paper")) == ("matches", "73.82 % ± 0.00 [73.82, matches]")
-    assert tell(grid_of(study, preset="paper", seeds=(0, 1))) == ("+0.00", "73.82 % ± 0.00 [73.82, +0.00]")
-    assert tell(grid_of(study, preset="full")) == ("smaller setting", "73.82 % ± 0.00 [73.82]")
+    assert verdicts_of(grid_of(study, preset="paper")) == ("matches", "73.82 % ± 0.00 [73.82, matches]")
+    assert verdicts_of(grid_of(study, preset="paper", seeds=(0, 1))) == ("+0.00", "73.82 % ± 0.00 [73.82, +0.00]")
+    assert verdicts_of(grid_of(study, preset="full")) == ("smaller setting", "73.82 % ± 0.00 [73.82]")
     changed = grid_of(study, preset="paper", settings=("rounds=2",))
-    assert tell(changed) == ("changed setting", "73.82 % ± 0.00 [73.82]")
+    assert verdicts_of(changed) == ("changed setting", "73.82 % ± 0.00 [73.82]")
     tuned = grid_of(study, preset="paper", tuned={"fashion-mnist": {"fedproto": ["train.lr=0.3"]}})
-    assert tell(tuned) == ("changed setting", "73.82 % ± 0.00 [73.82]")
+    assert verdicts_of(tuned) == ("changed setting", "73.82 % ± 0.00 [73.82]")
     others = grid_of(study, preset="paper", tuned={"fashion-mnist": {"fedgh": ["train.lr=0.3"]}})
-    assert tell(others) == ("matches", "73.82 % ± 0.00 [73.82, matches]")
+    assert verdicts_of(others) == ("matches", "73.82 % ± 0.00 [73.82, matches]")
 
 
 def test_every_row_is_set_against_every_other(grid_of: GridOf, run_all: RunAll) -> None:
     study = standard()
     grid = grid_of(study)
     (read,) = read_study(grid, study, run_all(grid, values), last=3)
-    told = texts(differences(read))
-    assert told["FedProto"]["RefProtoFL"] == "+2.00 ± 2.48"
-    assert told["RefProtoFL"]["FedProto"] == "-2.00 ± 2.48"
+    shown = texts(differences(read))
+    assert shown["FedProto"]["RefProtoFL"] == "+2.00 ± 2.48"
+    assert shown["RefProtoFL"]["FedProto"] == "-2.00 ± 2.48"
     # 2, 1.9, 2.1 points: 4.3027 x 0.1 / sqrt 3 = 0.25; p = 0.00083, times the six pairs of four rows.
-    assert told["FedProto"]["FedAvg"] == "+2.00 ± 0.25*"
-    assert told["FedAvg"]["FedProto"] == "-2.00 ± 0.25*"
-    assert told["FedAvg"]["FedAvg"] == ""
+    assert shown["FedProto"]["FedAvg"] == "+2.00 ± 0.25*"
+    assert shown["FedAvg"]["FedProto"] == "-2.00 ± 0.25*"
+    assert shown["FedAvg"]["FedAvg"] == ""
     (record,) = [one for one in differences(read).records if (one["method"], one["against"]) == ("FedProto", "FedAvg")]
     assert record["difference"] == pytest.approx(0.02)
     assert record["p_holm"] == pytest.approx(6 * record["p"])
@@ -215,9 +233,9 @@ def test_with_a_margin_rows_and_the_baseline_have_verdicts(grid_of: GridOf, run_
     study = standard()
     grid = grid_of(study, margin=0.01)
     (read,) = read_study(grid, study, run_all(grid, values), last=3)
-    told = texts(detail(read))["FedProto"]
-    assert told["verdict"] == "not worse by more than the margin"
-    assert told["verdict of RefProtoFL"] == "undecided"
+    shown = texts(detail(read))["FedProto"]
+    assert shown["verdict"] == "not worse by more than the margin"
+    assert shown["verdict of RefProtoFL"] == "undecided"
     assert texts(detail(read))["RefProtoFL"]["verdict"] == "-"
     assert any(note.startswith("Verdict, by the 95 % interval and a margin of 1 point,") for note in detail(read).notes)
     (record,) = [one for one in detail(read).records if one["method"] == "FedProto"]
@@ -234,8 +252,8 @@ def test_protocols_that_differ_are_columns_and_their_models_are_named(grid_of: G
     (block,) = study.blocks
     for row in block.rows:
         for seed in grid.seeds:
-            told = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
-            told["accuracy"] |= {"own": 0.75} | ({"global": 0.625} if row.label == "thin" else {})
+            shown = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
+            shown["accuracy"] |= {"own": 0.75} | ({"global": 0.625} if row.label == "thin" else {})
     (read,) = read_study(grid, study, results, last=3)
     table = detail(read)
     assert table.headings[2:5] == ("global", "personal", "own")
@@ -268,10 +286,10 @@ def test_bytes_are_set_against_the_first_fedavg_and_the_cheapest_near_it(grid_of
     sent = {"FedAvg": 4000, "FedAvg, 10 rounds of 1 epoch": 1000, "FedAvg, 10 rounds of 2 epochs": 2000, "thin": 20}
     for row in block.rows:
         for seed in grid.seeds:
-            told = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
-            told["accuracy"]["global"] = told["accuracy"]["personal"]
-            told["communication"]["uplink"] = {
-                **told["communication"]["uplink"],
+            shown = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
+            shown["accuracy"]["global"] = shown["accuracy"]["personal"]
+            shown["communication"]["uplink"] = {
+                **shown["communication"]["uplink"],
                 "payload_bytes": sent.get(row.label, 5000) - 25,
             }
     (read,) = read_study(grid, study, results, last=3)
@@ -296,7 +314,7 @@ def test_a_table_at_equal_bytes_says_how_equal_they_are(grid_of: GridOf, run_all
     assert {row["up, of RefProtoFL's"] for row in texts(detail(read)).values()} == {"1.000"}
 
 
-def test_which_rows_are_tuned_and_how_is_told_so_that_they_can_be_run_again(grid_of: GridOf, run_all: RunAll) -> None:
+def test_tuned_rows_are_listed_with_their_settings(grid_of: GridOf, run_all: RunAll) -> None:
     study = standard()
     chosen = {"mnist": {"fedavg:share=full": ["train.lr=0.2"], "refprotofl": ["refprotofl.align=10.0", "train.lr=0.5"]}}
     grid = grid_of(study, tuned=chosen, settings=("rounds=3",))
@@ -311,9 +329,9 @@ def test_which_rows_are_tuned_and_how_is_told_so_that_they_can_be_run_again(grid
     for table in (detail(read), overview(study, [read]), communication(read)):
         assert note in table.notes
         assert "Settings that differ from the preset: rounds=3" in table.notes
-        told = {record["method"]: record["tuned"] for record in table.records}
-        assert told["RefProtoFL"] == "refprotofl.align=10.0; train.lr=0.5"
-        assert told["FedProto"] == ""
+        shown = {record["method"]: record["tuned"] for record in table.records}
+        assert shown["RefProtoFL"] == "refprotofl.align=10.0; train.lr=0.5"
+        assert shown["FedProto"] == ""
 
 
 @pytest.mark.parametrize(
@@ -334,7 +352,7 @@ def test_runs_that_are_not_comparable_are_refused_by_name(
     results = dict(run_all(grid, values))
     name = next(iter(results))
     results[name] = {**results[name], **facts}  # type: ignore[typeddict-item]
-    with pytest.raises(InputError, match=f"do not go into one table: they differ in {difference}"):
+    with pytest.raises(InputError, match=f"are not comparable: they differ in {difference}"):
         read_study(grid, study, results, last=3)
 
 
@@ -343,7 +361,7 @@ def test_runs_of_other_settings_are_refused_by_name(grid_of: GridOf, run_all: Ru
     grid = grid_of(study)
     results = run_all(grid, values)
     next(iter(results.values()))["summary"]["experiment"]["rounds"] = 7
-    with pytest.raises(InputError, match="do not go into one table: they differ in rounds"):
+    with pytest.raises(InputError, match="are not comparable: they differ in rounds"):
         read_study(grid, study, results, last=3)
 
 
@@ -403,8 +421,8 @@ def test_csv_and_json_say_the_same(tables: list[Table]) -> None:
             assert {name: line[name] for name in row} == {
                 name: "" if value is None else str(value) for name, value in row.items()
             }
-    told = json.loads(as_json(tables[0]))
-    assert (told["variant"], told["protocol"], told["preset"], told["seeds"]) == (
+    shown = json.loads(as_json(tables[0]))
+    assert (shown["variant"], shown["protocol"], shown["preset"], shown["seeds"]) == (
         "standard",
         "personal",
         "small",

@@ -1,4 +1,4 @@
-"""What may be searched, as it is typed."""
+"""The search space, as it is typed."""
 
 import math
 from typing import Any

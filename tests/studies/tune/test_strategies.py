@@ -154,7 +154,7 @@ def test_draws_are_the_same_by_either_name_of_scipys_argument(monkeypatch: pytes
     real, names = qmc.Halton, []
 
     def older(d: int, *, scramble: bool = True, optimization: None = None, seed: object = None) -> object:
-        """As scipy has it from 1.12 to 1.14."""
+        """The signature of scipy 1.12 to 1.14."""
         names.append("seed")
         return real(d, scramble=scramble, optimization=optimization, seed=seed)
 

@@ -125,7 +125,7 @@ class Total:
 
 @dataclass(frozen=True)
 class EachRound:
-    """A limit of the bytes of one client in any round, both ways, with joining."""
+    """A limit of the bytes of one client in any round, both directions, with joining."""
 
     bytes: int
 

@@ -18,7 +18,7 @@ class Local(Method):
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
-        return Releases(sample=0, client="nothing leaves a client, so that there is nothing to hide from others")
+        return Releases(sample=0, client="nothing leaves a client")
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

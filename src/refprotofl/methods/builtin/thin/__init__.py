@@ -164,7 +164,7 @@ class Thin(Method):
             )
         table: Options = experiment.thin
         if table.drift != "none" and not table.strength:
-            raise ValueError(f'has thin.drift = "{table.drift}" with thin.strength = 0, which holds nothing')
+            raise ValueError(f'has thin.drift = "{table.drift}" with thin.strength = 0, which has no effect')
         if table.distil and not table.server_epochs:
             raise ValueError("has thin.distil, a part of the server's passes, with thin.server-epochs = 0")
         if table.balance and not table.distil:

@@ -68,7 +68,7 @@ def decode_entropy(coded: Coded, size: int) -> Tensor:
     reader = Reader(coded.code.numpy().tobytes())
     classes = decode_symbols(reader, np.zeros(_blocks(size), np.int64), 1)
     if classes.max() >= _CLASSES:
-        raise WireError("malformed: a class that there is not")
+        raise WireError("malformed: unknown class")
     contexts = _contexts(classes, size)
     said = levels[decode_symbols(reader, contexts, _CLASSES)]
     finer = int.from_bytes(reader.take(_STEP_BYTES), "little") if reader.left >= _STEP_BYTES else 0
