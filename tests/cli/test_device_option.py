@@ -18,7 +18,7 @@ def test_a_missing_gpu_is_the_users_input(refprotofl: "Command", tiny: Path, com
         outcome = refprotofl(*command, tiny, *named, "--out", "run")
         assert outcome.code == 2
         assert 'device = "cuda"' in outcome.err
-        assert "there is cpu" in outcome.err
+        assert "Available: cpu" in outcome.err
 
 
 def test_an_unknown_device_is_named(refprotofl: "Command", tiny: Path) -> None:

@@ -50,7 +50,7 @@ def test_what_is_allowed_is_said_in_one_way(refprotofl: Any, tmp_path: Path) -> 
         (("--budget", "1 MB", "--round-budget", "1 kB"), "Give one limit: --budget"),
         (("--link", "lte"), "--link and --deadline need each other"),
         (("--link", "lte", "--deadline", "nan"), "allowed are seconds"),
-        (("--link", "wifi;3:lte", "--deadline", "9"), 'latency=50ms", for all clients'),
+        (("--link", "wifi;3:lte", "--deadline", "9"), 'latency=50ms".'),
         (("--budget", "much"), "allowed are sizes such as"),
         (("--budget", "9" * 5000), "allowed are sizes such as"),
         (("--budget", "9" * 18 + " kB"), "allowed are sizes such as"),

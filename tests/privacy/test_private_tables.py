@@ -59,7 +59,7 @@ def test_a_table_has_epsilon_with_its_unit_and_below_it_the_relation() -> None:
 
 
 def test_a_figure_is_of_one_unit(tmp_path: Path) -> None:
-    assert "unit sample" in draw_epsilons(ROWS, tmp_path / "epsilon.png", "personal")
+    assert "per sample" in draw_epsilons(ROWS, tmp_path / "epsilon.png", "personal")
     assert (tmp_path / "epsilon.png").stat().st_size > 1000
     with pytest.raises(InputError, match="the same \\[privacy\\] unit"):
         draw_epsilons(ROWS[:1], tmp_path / "none.png", "personal")

@@ -51,8 +51,8 @@ def test_a_failure_in_a_worker_is_reported_by_this_process(tiny: MakeTrial, unwa
     assert failed == {0: False, 1: True}
 
 
-def test_there_are_as_many_hands_as_cores_to_spare(tiny: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "places", lambda device: 4)
+def test_there_are_as_many_processes_as_cores_to_spare(tiny: MakeTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "process_count", lambda device: 4)
     cells = [tiny("local", seed) for seed in range(10)]
     assert processes_for(cells, 100.0) == 3
     assert processes_for(cells[:2], 100.0) == 1

@@ -76,8 +76,8 @@ def key_of(setting: str) -> str:
 
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
     visible = _blank_nested(text)
-    places = [match.start() for match in separator.finditer(visible)]
-    pairs = zip([-1, *places], [*places, len(text)], strict=True)
+    positions = [match.start() for match in separator.finditer(visible)]
+    pairs = zip([-1, *positions], [*positions, len(text)], strict=True)
     return [text[before + 1 : after].strip() for before, after in pairs]
 
 

@@ -57,7 +57,7 @@ CELLS: list[tuple[str, str, str, str, dict[str, Any], dict[str, Any]]] = [
         *({"method": "fedpac", **PUBLIC}, THIN),
     ),
     (
-        *("thin-ablation", "thin-ablation-own-fashion-mnist-alpha0.5", "thin, no tuning for oneself", "thin"),
+        *("thin-ablation", "thin-ablation-own-fashion-mnist-alpha0.5", "thin, no fine-tuning", "thin"),
         *({**THIN, "thin.tune-epochs": 0}, {**THIN, "thin.tune-epochs": 3, "thin.down-bits": 1.0}),
     ),
     (

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from refprotofl.core.errors import InputError
+from refprotofl.methods.catalogue import find_method
 from refprotofl.report.tables import Table, as_csv, as_json, as_latex, as_markdown, write_table
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.cells import read_study
@@ -129,6 +130,23 @@ def test_what_is_missing_is_named_with_the_papers_value_next_to_it(grid_of: Grid
     assert texts(communication(reads[1]))["FedGH"]["parameters up"] == "missing"
     (record,) = [one for one in detail(reads[1]).records if one["method"] == "FedGH"]
     assert (record["seeds"], record["missing_seeds"], record["paper"], "mean" in record) == (0, 3, 43.38, False)
+
+
+def test_differences_to_the_published_methods_are_listed_once_below_the_tables(
+    grid_of: GridOf, run_all: RunAll
+) -> None:
+    study = accuracy(Scope(("mnist",), (0.5,), ("refprotofl", "fedgh")), "standard")
+    grid = grid_of(study)
+    reads = read_study(grid, study, run_all(grid, lambda *_: 0.5), last=3)
+    assert {"RefProtoFL", "RefProtoFL + public images"} <= set(reads[0].rows)
+    listed = [
+        *(f"FedGH: {note}" for note in find_method("fedgh").notes),
+        *(f"RefProtoFL: {note}" for note in find_method("refprotofl").notes),
+    ]
+    assert len(listed) == 4
+    for table in (overview(study, reads), detail(reads[0])):
+        found = [note for note in table.notes if note.startswith(("FedGH", "RefProtoFL"))]
+        assert sorted(found) == sorted(listed)
 
 
 def test_nothing_finished_is_a_table_too(grid_of: GridOf) -> None:

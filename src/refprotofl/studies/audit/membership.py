@@ -79,7 +79,7 @@ def over_clients(scores: Sequence[MembershipScores], seed: int) -> tuple[Bounded
     drawn = [draw.integers(len(scores), size=len(scores)) for _ in range(RESAMPLED)]
     numbers = np.array([_both([scores[one] for one in chosen]) for chosen in drawn])
     ends = np.quantile(numbers, [0.025, 0.975], axis=0)
-    first, second = (Bounded(value, *map(float, ends[:, place])) for place, value in enumerate(_both(scores)))
+    first, second = (Bounded(value, *map(float, ends[:, column])) for column, value in enumerate(_both(scores)))
     return first, second
 
 

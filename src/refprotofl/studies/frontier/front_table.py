@@ -62,7 +62,7 @@ def _row(
         *((_to_best(one, best),) if with_difference else ()),
         *(*sent, str(request.epochs(one.candidate)), f"{one.rounds} of {schedule.rounds}"),
     )
-    return tuple(Entry(text, "best" if one is best and place == 3 else "behind") for place, text in enumerate(words))
+    return tuple(Entry(text, "best" if one is best and column == 3 else "behind") for column, text in enumerate(words))
 
 
 def _to_best(one: CandidateResult, best: CandidateResult | None) -> str:

@@ -1,6 +1,6 @@
 """Tables of the studies: each block in detail, all blocks of a study side by side, and the traffic."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,7 @@ def detail(read: Read) -> Table:
             *(*_setting([read]), *_evaluations(read)),
             *(_family(read), _MARKED, *_verdicts(read)),
             *(_BYTES, _OF_FEDAVG, *((_OF_REFERENCE,) if study.references else ())),
-            *(*study.notes, *_tuning([read]), *((RULE,) if _is_printed(read) else ())),
+            *(*study.notes, *_tuning([read]), *((RULE,) if _is_printed(read) else ()), *_method_notes([read])),
         ),
         left=2,
         about=_about(read.grid, study) | {"dataset": block.dataset, "alpha": block.alpha},
@@ -178,7 +178,10 @@ def overview(study: Study, reads: Sequence[Read]) -> Table:
         headings=("method", *columns),
         rows=tuple((Entry(label), *entries) for label, *entries in zip(labels, *columns.values(), strict=True)),
         records=tuple(records),
-        notes=(*_setting(reads), *_legend(reads), *study.notes, *_tuning(reads), *_missing(reads)),
+        notes=(
+            *(*_setting(reads), *_legend(reads), *study.notes, *_tuning(reads)),
+            *(*_method_notes(reads), *_missing(reads)),
+        ),
         about=_about(grid, study),
     )
 
@@ -272,7 +275,7 @@ def _about(grid: Grid, study: Study) -> dict[str, Any]:
 def _setting(reads: Sequence[Read]) -> list[str]:
     """Describe the settings that all runs share, and how they are scored."""
     protocol = reads[0].study.protocol
-    same = "; of methods that leave one model to all it is global" if protocol == "personal" else ""
+    same = "; for methods with one common model it equals global" if protocol == "personal" else ""
     said = [f"{protocol}: {PROTOCOLS[protocol].meaning}{same}. Mean over seeds with 95 % interval, last round"]
     rows = [row for read in reads for row in read.rows.values()]
     said += _other_globals(reads) if protocol == "personal" else models_note(rows)
@@ -296,7 +299,11 @@ def _other_globals(reads: Sequence[Read]) -> list[str]:
         for read in reads
         for label in with_two_models(list(read.rows.values()))
     ]
-    return [f"Their common model, global: {'; '.join(apart)}"] if apart else []
+    return (
+        [f"Different models: personal scores clients' own models; the common model has, by global: {'; '.join(apart)}"]
+        if apart
+        else []
+    )
 
 
 def _evaluations(read: Read) -> list[str]:
@@ -308,7 +315,7 @@ def _legend(reads: Sequence[Read]) -> list[str]:
     """Explain the marks next to the numbers."""
     said = [f"{_MARKED}, in each column"]
     if len(reads) > 1:
-        said.append("Average: over the columns, where none is missing, of the seeds that all of them have")
+        said.append("Average: over all columns, of the seeds that every column has; none if a column is missing")
     if not any(row.paper is not None for read in reads for row in read.block.rows):
         return said
     if reads[0].grid.setting == "paper's":
@@ -327,6 +334,22 @@ def _tuning(reads: Sequence[Read]) -> list[str]:
         f"Tuned on validation data; the other rows have the preset's settings: {'; '.join(entries)}",
         *(f"The settings of {one} were chosen on {on}" for one, on in elsewhere.items()),
     ]
+
+
+def _method_notes(reads: Sequence[Read]) -> list[str]:
+    """List the differences to the published methods, each once, after the rows that it concerns."""
+    labels: dict[str, set[str]] = {}
+    for read in reads:
+        for label, row in read.rows.items():
+            for note in row.notes:
+                labels.setdefault(note, set()).add(label)
+    # "RefProtoFL" includes "RefProtoFL + public images".
+    stems = {note: [one for one in found if not _extends(one, found)] for note, found in labels.items()}
+    return [f"{', '.join(sorted(found))}: {note}" for note, found in stems.items()]
+
+
+def _extends(label: str, others: Iterable[str]) -> bool:
+    return any(label.startswith((f"{other} ", f"{other},")) for other in others)
 
 
 def _missing(reads: Sequence[Read]) -> list[str]:

@@ -108,9 +108,9 @@ def _drawn(dimensions: Sequence[Dimension], budget: Budget) -> list[tuple[tuple[
     name = "rng" if "rng" in signature(qmc.Halton).parameters else "seed"
     generator = np.random.default_rng(streams.key(budget.seed, "tuning"))
     sequence = qmc.Halton(len(dimensions), scramble=True, **{name: generator})
-    places = sequence.random(budget.trials)  # (trials, dimensions), from 0 to below 1
+    points = sequence.random(budget.trials)  # (trials, dimensions), from 0 to below 1
     return [
-        tuple((one.key, one.values.at(float(at))) for one, at in zip(dimensions, row, strict=True)) for row in places
+        tuple((one.key, one.values.at(float(at))) for one, at in zip(dimensions, row, strict=True)) for row in points
     ]
 
 

@@ -1,5 +1,7 @@
 """FedAvg (McMahan et al. 2017), and FedAvg of the adapter alone."""
 
+from typing import Any, ClassVar
+
 from refprotofl.core.parts import ADAPTER
 from refprotofl.methods.declaration import ByShare, Method, lazy, releases_of_weights
 
@@ -10,7 +12,7 @@ class FedAvg(Method):
     name = "fedavg"
     server = lazy("refprotofl.methods.builtin.fedavg.fedavg:FedAvgServer")
     client = lazy("refprotofl.methods.builtin.fedavg.fedavg:FedAvgClient")
-    shared = ByShare("full")
+    shared: ClassVar[Any] = ByShare("full")
     releases = staticmethod(releases_of_weights)
 
 

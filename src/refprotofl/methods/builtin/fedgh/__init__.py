@@ -30,6 +30,12 @@ class FedGH(Method):
     shared = HEAD
     server = lazy("refprotofl.methods.builtin.fedgh.fedgh:FedGHServer")
     client = lazy("refprotofl.methods.builtin.fedgh.fedgh:FedGHClient")
+    notes = (
+        "the authors clip client gradients to norm 50 and make one clipped pass at the server; here clients do not "
+        'clip, and the server makes 100 passes without clipping unless server = "official"',
+        "the authors' code never applies the server's steps to the header (server = \"frozen\" here), and scores each "
+        "client with the header that it trained itself, not with the server's",
+    )
 
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:

@@ -14,6 +14,10 @@ class FedPer(FedAvg):
 
     name = "fedper"
     shared = BODY
+    notes = (
+        "no code of the authors is known; their paper varies the number of private layers, here it is the last layer "
+        "alone",
+    )
 
     @staticmethod
     def check(experiment: "Experiment") -> None:

@@ -25,6 +25,10 @@ class FedRep(FedPer):
     name = "fedrep"
     options = Options
     client = lazy("refprotofl.methods.builtin.fedrep.fedrep:FedRepClient")
+    notes = (
+        "the authors train the head for 10 epochs in every round and for 10 or more after the last one; here for "
+        "head-epochs, 1 by default, and not after the last round",
+    )
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:

@@ -24,7 +24,7 @@ _SHARES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)  # of the values that
 
 def least_sparse(size: int) -> int:
     """Return the bytes of a code with one value of a vector of `size`, wherever it is."""
-    return max(len(encode_indices(np.array([place]), size)) for place in (0, size // 2, size - 1)) + 1
+    return max(len(encode_indices(np.array([index]), size)) for index in (0, size // 2, size - 1)) + 1
 
 
 def encode_sparse(vector: Tensor, length: int) -> Coded:

@@ -32,7 +32,9 @@ class VHL(FedAvg):
     options = Options
     client = lazy("refprotofl.methods.builtin.vhl.vhl:VHLClient")
     notes = (
-        "the authors' best virtual images come from a StyleGAN; here from enlarged noise or small random decoders",
+        "the authors' virtual images are from an untrained StyleGAN; here from enlarged noise or small random decoders",
+        "with 100 classes the authors' script has 500 virtual images of each; here it is 50 unless per-class is set",
+        "the authors count the prediction of a virtual class as an error; here only natural classes are predicted",
     )
 
     @staticmethod
