@@ -111,7 +111,7 @@ def _shared_tile(experiment: Experiment) -> list[Tile]:
     """Return the tile of what clients share; none for the user's own code, which is not imported."""
     if experiment.method not in METHODS:
         return []
-    return [Tile("clients share", shared_by(experiment), f"method {experiment.method}")]
+    return [Tile("clients share", shared_by(experiment).removeprefix("the "), f"method {experiment.method}")]
 
 
 LEFT_OUT = {"input"}  # class names and normalisation, shown elsewhere
