@@ -98,5 +98,5 @@ def test_a_name_ends_in_its_client_number(name: str, client: int) -> None:
 
 @pytest.mark.parametrize("name", ["node", "node-12", "node-1x", "", "node-99999999"])
 def test_a_name_without_a_client_number_asks_for_one(name: str) -> None:
-    with pytest.raises(InputError, match=r"Name it: --client 0 to 11\."):
+    with pytest.raises(InputError, match=r"Give --client 0 to 11\."):
         default_client(name, 12)

@@ -114,7 +114,7 @@ print(json.dumps({
     "methods": command("methods"),
     "timid": command("methods", "timid-avg"),
     "undocumented": [without_page, half_a_page, undocumented(place)],
-    "hashes": {name: Experiment(method=name).hash for name in METHODS},
+    "hashes": {name: Experiment(method=name, share="adapter").hash for name in METHODS},
     "plain": named.plain()["timid-avg"],
     "changed": Experiment(method="timid-avg", timid_avg={"newer": 4}).plain()["timid-avg"],
     "other": Experiment(method="fedavg", timid_avg={"pace": 0.1}).hash == Experiment(method="fedavg").hash,

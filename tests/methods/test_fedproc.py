@@ -23,7 +23,7 @@ def test_of_weight_zero_its_weights_are_those_of_fedavg_to_the_last_bit(simulate
 
 
 def test_prototypes_go_with_the_weights_and_come_back_with_length_one(simulated: Any) -> None:
-    done = simulated({"method": "fedproc"})
+    done = simulated({"method": "fedproc", "share": "adapter"})
     held = [read_means(one.message, 10, 8) for one in done.tap.select("up", "train")]
     up, down = done.communication["uplink"], done.communication["downlink"]
     assert up["parameters"] == down["parameters"] == 12 * 1122

@@ -473,7 +473,7 @@ def test_rules_go_with_the_switches_of_refprotofl(simulate: Any, aggregate: str,
     assert bool(went.adapter().isfinite().all())
 
 
-def test_a_method_with_a_rule_of_its_own_refuses_the_key(
+def test_a_method_with_its_own_aggregator_refuses_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulate: Any
 ) -> None:
     (tmp_path / "ruled.py").write_text(
@@ -489,7 +489,7 @@ def test_a_method_with_a_rule_of_its_own_refuses_the_key(
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="an aggregator of its own"):
+    with pytest.raises(InputError, match="has its own aggregator"):
         simulate({"method": "ruled:Method", "aggregate": "median"})
     assert simulate({"method": "ruled:Method", "rounds": 1}).finished is not None
     assert simulate({"method": "ruled:Plain", "rounds": 1, "aggregate": "median"}).finished is not None

@@ -92,7 +92,7 @@ def test_no_epoch_with_alignment_is_a_run_without_it(simulated):
 
 @pytest.mark.parametrize("generator", ["gaussian", "conv"])
 def test_the_added_outputs_are_counted_and_no_image_crosses(simulated, generator):
-    done = vhl(simulated, generator=generator)
+    done = vhl(simulated, {"share": "adapter"}, generator=generator)
     up, down = done.communication["uplink"], done.communication["downlink"]
     assert up["parameters"] == down["parameters"] == ADAPTER * 4 * 3
     assert up["other_values"] == down["other_values"] == 0
