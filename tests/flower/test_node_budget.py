@@ -78,7 +78,7 @@ def test_what_a_client_would_send_beyond_the_budget_stays_on_the_node(
     there = deployed(limited, settings(refprotofl__uplink_budget="20 kB", rounds=1), tmp_path / "there")
     assert (1, 1, "refused") in failures(there.folder)
     assert most_sent(there.folder, 1) <= 9_000
-    assert "more than this node's uplink-budget = 9000" in capsys.readouterr().out
+    assert "above this node's uplink-budget = 9000" in capsys.readouterr().out
 
 
 def test_a_node_that_lost_its_disk_keeps_the_budget_all_the_same(

@@ -37,7 +37,7 @@ def test_three_nodes_over_tls_give_the_digests_of_the_run_in_one_process(
     assert all(f"round {number} of 3, " in found for number in (1, 2, 3))
     assert f"The run is in {out}" in found
     assert first_difference(undisturbed, out) is None
-    assert "agree in every message and state" in site.refprotofl("verify", str(undisturbed), str(out))
+    assert "agree in all messages and states" in site.refprotofl("verify", str(undisturbed), str(out))
 
     found = site.refprotofl("deploy", "doctor", str(made.kit(0)), "--experiment", str(out / "experiment.json"))
     assert "This node can take part." in found
