@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refprotofl.cli.progress import ProgressCallback
-    from refprotofl.core.errors import DataError, GuardError, InputError, RefProtoFLError, RunError
+    from refprotofl.core import DataError, GuardError, InputError, RefProtoFLError, RunError
     from refprotofl.experiment import Experiment
     from refprotofl.federation.callbacks import Callback
     from refprotofl.federation.session import RunResult, run

@@ -14,10 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from refprotofl.bench.measuring import MemoryWatch, Report, ShowProgress, alternate, ratio, silent, timed
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError, counted, stream
 from refprotofl.core.process import one_compute_thread
-from refprotofl.core.streams import stream
-from refprotofl.core.units import counted
 from refprotofl.engines.engine import EngineInfo, Record, Request, Result, start_ahead
 from refprotofl.experiment import Experiment
 from refprotofl.federation.divergence import check_divergence

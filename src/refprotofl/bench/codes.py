@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from refprotofl.bench.measuring import Report, Row
-from refprotofl.core.streams import stream
+from refprotofl.core import stream
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.codes import CODES

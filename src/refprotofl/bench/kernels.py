@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, ratio, silent, timed
+from refprotofl.core import stream
 from refprotofl.core.process import one_compute_thread
-from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base.training import FreshSgd, embed
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model

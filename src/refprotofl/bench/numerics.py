@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread
-from refprotofl.core.errors import RunError
+from refprotofl.core import RunError
 from refprotofl.core.numerics import VARIABLES
 from refprotofl.experiment import Experiment
 

@@ -27,9 +27,8 @@ from torch.nn import functional
 
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread, timed
 from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError, stream
 from refprotofl.core.process import one_compute_thread
-from refprotofl.core.streams import stream
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
 from refprotofl.experiment import Experiment

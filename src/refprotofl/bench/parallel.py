@@ -6,7 +6,7 @@ from statistics import mean, median
 from refprotofl.bench.measuring import Measure, Report, Row, ShowProgress, alternate, quotients, ratio, silent, spread
 from refprotofl.bench.overhead import IMAGES
 from refprotofl.bench.timed_runs import Lap, clocked_run
-from refprotofl.core.errors import RunError
+from refprotofl.core import RunError
 from refprotofl.experiment import Experiment
 
 SETTINGS = (

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from refprotofl.bench.measuring import MemoryWatch, Report, Row, ShowProgress, silent
 from refprotofl.bench.overhead import CLASSES, MANY_IMAGES, MANY_SAMPLES
 from refprotofl.bench.timed_runs import clocked_run
-from refprotofl.core.errors import InputError, RunError
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, RunError, counted
 from refprotofl.experiment import Experiment
 from refprotofl.report.pictures.style import BLUE, GRID, INK, open_figure, remove_frame
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from refprotofl.bench.measuring import Measure, Report, Row, ShowProgress, alternate, ratio, silent
-from refprotofl.core.errors import RunError
+from refprotofl.core import RunError
 
 PROGRAM = (sys.executable, "-c", "from refprotofl.cli import main; main()")
 ONE_COMMAND = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"

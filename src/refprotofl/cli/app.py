@@ -10,8 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from refprotofl.cli.output import complain
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import read_whole
+from refprotofl.core import InputError, read_whole
 
 if TYPE_CHECKING:
     from refprotofl.federation.session import Workers as Count

@@ -20,8 +20,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import notes, say
 from refprotofl.cli.study import Format, Seeds, StudyFolder, TableFormat, planning, print_table, read_base, warn_failed
-from refprotofl.core.escaping import for_file_name, for_terminal
-from refprotofl.core.units import counted
+from refprotofl.core import counted, for_file_name, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.studies.attack import CaseResult

@@ -8,9 +8,7 @@ import typer
 
 from refprotofl.cli.app import DataDir, File, Preset, Settings, app, limit_kernels, read_path
 from refprotofl.cli.output import Column, emit, explain, notes, say, show
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import counted, read_whole
-from refprotofl.core.user_code import is_reference
+from refprotofl.core import InputError, counted, is_reference, read_whole
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,8 +23,7 @@ from refprotofl.cli.app import (
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
 from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Format, Margin, Methods, Seeds, StudyFolder, planning, read_base, read_margin
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted
+from refprotofl.core import counted, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.report.comparison import OverSeeds

@@ -6,7 +6,7 @@ import typer
 
 from refprotofl.cli.app import DataDir, Settings, app
 from refprotofl.cli.output import Column, say, show
-from refprotofl.core.units import counted
+from refprotofl.core import counted
 
 data_app = typer.Typer(
     no_args_is_help=True,
@@ -19,7 +19,7 @@ app.add_typer(data_app, name="data")
 @data_app.command("list", epilog="Example: refprotofl data list --data ~/datasets")
 def data_list(data: DataDir = None) -> None:
     """Show the known data sets and where they are."""
-    from refprotofl.core.units import size
+    from refprotofl.core import size
     from refprotofl.data import list_datasets
 
     headings = (Column("name"), Column("where", wraps=24), Column("size", numbers=True), Column("images", numbers=True))

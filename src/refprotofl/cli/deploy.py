@@ -11,9 +11,8 @@ import typer
 
 from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Settings, app, read_path
 from refprotofl.cli.output import Column, say, show, warn
-from refprotofl.core.errors import DataError, InputError, RunError
+from refprotofl.core import DataError, InputError, RunError, counted
 from refprotofl.core.network import with_port
-from refprotofl.core.units import counted
 
 if TYPE_CHECKING:
     from refprotofl.deploy.operator import Operator, RunStatus

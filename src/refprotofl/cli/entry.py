@@ -32,9 +32,7 @@ from refprotofl.cli import (  # noqa: F401 - register
 )
 from refprotofl.cli.app import INTERRUPTED, app
 from refprotofl.cli.output import complain, emit, flush, take_any_character
-from refprotofl.core.errors import RefProtoFLError, RunError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.user_code import blame
+from refprotofl.core import RefProtoFLError, RunError, blame, for_terminal
 
 __all__ = ["app", "main"]
 

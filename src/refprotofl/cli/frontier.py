@@ -22,9 +22,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import emit, notes, say, warn
 from refprotofl.cli.study import Protocol, SearchAsJson, SearchSeeds, StudyFolder, planning, read_base, show_table
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import read_whole
+from refprotofl.core import InputError, for_terminal, read_whole
 
 if TYPE_CHECKING:
     from refprotofl.report.page.collect import Blocks

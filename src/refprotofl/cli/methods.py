@@ -7,7 +7,7 @@ import typer
 
 from refprotofl.cli.app import DataDir, Preset, Settings, app
 from refprotofl.cli.output import Column, explain, say, show
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import for_terminal
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import allowed, keys
 from refprotofl.methods.catalogue import METHODS, find_method

@@ -8,7 +8,7 @@ import typer
 from refprotofl.cli.app import app, read_path
 from refprotofl.cli.deploy import deploy_app, require_extra
 from refprotofl.cli.output import say
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

@@ -18,7 +18,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from refprotofl.core.escaping import for_terminal, lines_for_terminal, spell_out
+from refprotofl.core import for_terminal, lines_for_terminal, spell_out
 
 codecs.register_error("spell-out", spell_out)
 

@@ -7,8 +7,7 @@ import typer
 
 from refprotofl.cli.app import DataDir, File, Preset, Settings, app, read_path
 from refprotofl.cli.output import Column, notes, say, show
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted
+from refprotofl.core import counted, for_terminal
 
 
 @app.command(epilog="Example: refprotofl partition --preset small --set alpha=0.1 --out partition.png")

@@ -9,8 +9,7 @@ import typer
 
 from refprotofl.cli.app import DataDir, TrustCode, app, read_path
 from refprotofl.cli.output import Column, emit, notes, say, show
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import counted, percent
+from refprotofl.core import InputError, counted, percent
 
 if TYPE_CHECKING:
     from refprotofl.evaluation.metrics import Confusion

@@ -11,8 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import duration, percent, size
+from refprotofl.core import duration, for_terminal, percent, size
 from refprotofl.evaluation.metrics import most_confused
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment

@@ -10,7 +10,7 @@ import typer
 
 from refprotofl.cli.app import app, read_path
 from refprotofl.cli.output import emit, notes, say
-from refprotofl.core.units import counted, size
+from refprotofl.core import counted, size
 
 if TYPE_CHECKING:
     from refprotofl.records.relay_traffic import Crossed

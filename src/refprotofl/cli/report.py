@@ -11,9 +11,7 @@ from rich.console import Console
 
 from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
 from refprotofl.cli.output import notes, out, say
-from refprotofl.core.errors import InputError, RefProtoFLError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, RefProtoFLError, counted, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.report.page.collect import Blocks

@@ -22,9 +22,7 @@ from refprotofl.cli.app import (
 from refprotofl.cli.output import notes, say, warn
 from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Margin, Seeds, StudyFolder, planning, read_margin, show_table, warn_failed
-from refprotofl.core.errors import RunError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted, duration
+from refprotofl.core import RunError, counted, duration, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.studies.planner import Planner

@@ -27,16 +27,36 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import complain, emit, notes, out, say
 from refprotofl.cli.report import Port, report_finished
-from refprotofl.core import numerics
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_file_name, for_terminal
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, counted, for_file_name, for_terminal, numerics
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
     from refprotofl.federation.session import RunResult
     from refprotofl.federation.session import Workers as Count
     from refprotofl.records.summary import Summary
+
+
+OutDir = Annotated[
+    Path | None,
+    typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder (default: a new one under runs/)."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out; --set rounds=… extends it.")]
+FromRound = Annotated[
+    int | None,
+    typer.Option(
+        "--from-round", metavar="N", min=1, help="With --resume: roll back to round N, one of the kept checkpoints."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="Also run this method, such as local, on the same data, for comparison.", metavar="METHOD"),
+]
+Reported = Annotated[bool, typer.Option("--report", help="Write the report page into the run folder at the end.")]
+Watched = Annotated[
+    bool, typer.Option("--watch", help="Serve the live report page during the run and print its address.")
+]
+Opened = Annotated[bool, typer.Option("--open", help="With --watch: open the page in a browser.")]
 
 
 @app.command(
@@ -46,36 +66,19 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
-    out_dir: Annotated[
-        Path | None,
-        typer.Option("--out", parser=read_path, metavar="DIR", help="The run folder (default: a new one under runs/)."),
-    ] = None,
+    out_dir: OutDir = None,
     data: DataDir = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in --out; --set rounds=… extends it.")
-    ] = False,
-    from_round: Annotated[
-        int | None,
-        typer.Option(
-            "--from-round", metavar="N", min=1, help="With --resume: roll back to round N, one of the kept checkpoints."
-        ),
-    ] = None,
+    resume: Resume = False,
+    from_round: FromRound = None,
     trust_code: TrustCode = False,
     workers: Workers = "auto",
     device: Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="Also run this method, such as local, on the same data, for comparison.", metavar="METHOD"),
-    ] = None,
-    reported: Annotated[
-        bool, typer.Option("--report", help="Write the report page into the run folder at the end.")
-    ] = False,
-    watched: Annotated[
-        bool, typer.Option("--watch", help="Serve the live report page during the run and print its address.")
-    ] = False,
+    as_json: AsJson = False,
+    baseline: Baseline = None,
+    reported: Reported = False,
+    watched: Watched = False,
     port: Port = 0,
-    opened: Annotated[bool, typer.Option("--open", help="With --watch: open the page in a browser.")] = False,
+    opened: Opened = False,
 ) -> None:
     """Run an experiment, or resume one. Without a file or preset, --preset quick is used.
 
@@ -90,34 +93,44 @@ def run(
             experiment = _named(file, preset, settings or [], device)
         _check_method(baseline)
         numerics.apply(experiment.numerics)
-        from refprotofl.cli.progress import ProgressCallback, print_summary
         from refprotofl.federation.session import default_folder
-        from refprotofl.federation.session import run as run_experiment
 
     folder = out_dir or default_folder(experiment)
-    callback = ProgressCallback(notes)
     live_page = _watch(folder, port, opened) if watched else nullcontext()
-    try:
-        with live_page:
-            finished = run_experiment(
-                experiment,
-                out=folder,
-                data=data,
-                workers=count,
-                resume=resume,
-                from_round=from_round,
-                callback=callback,
-            )
-    except KeyboardInterrupt:
-        _report_interrupt(folder, data, experiment)
-        raise typer.Exit(INTERRUPTED) from None
+    with live_page:
+        finished = _run(experiment, folder, data, count, resume, from_round)
     reference = _reference(finished, baseline, data, count, experiment.numerics)
     if as_json:
         emit(json.dumps(finished.summary, indent=2) + "\n")
     else:
+        from refprotofl.cli.progress import print_summary
+
         print_summary(out, finished.summary, finished.folder, reference)
     if reported:
         report_finished([finished.folder], finished.folder / "report.html", data)
+
+
+def _run(
+    experiment: "Experiment", folder: Path, data: Path | None, workers: "Count", resume: bool, from_round: int | None
+) -> "RunResult":
+    """Run the experiment with progress on the terminal; an interrupt is reported with the command that resumes it."""
+    from refprotofl.cli.progress import ProgressCallback
+    from refprotofl.federation.session import run as run_experiment
+
+    callback = ProgressCallback(notes)
+    try:
+        return run_experiment(
+            experiment,
+            out=folder,
+            data=data,
+            workers=workers,
+            resume=resume,
+            from_round=from_round,
+            callback=callback,
+        )
+    except KeyboardInterrupt:
+        _report_interrupt(folder, data, experiment)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _check_resume(resume: bool, out_dir: Path | None, from_round: int | None) -> None:
@@ -189,7 +202,7 @@ def _report_interrupt(folder: Path, data: Path | None, experiment: "Experiment")
 
 def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -> str:
     """Return the command that resumes the run; code that the user has just run is trusted."""
-    from refprotofl.core.user_code import references
+    from refprotofl.core import references
 
     place = [] if data is None else ["--data", str(data)]
     trust = ["--trust-code"] if references(experiment.plain()) else []
@@ -198,7 +211,7 @@ def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -
 
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
-    from refprotofl.core.user_code import references, refuse_code
+    from refprotofl.core import references, refuse_code
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
     from refprotofl.records.folder import read_experiment
     from refprotofl.records.safe_io import check_file

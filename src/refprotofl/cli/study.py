@@ -10,9 +10,7 @@ import typer
 
 from refprotofl.cli.app import INTERRUPTED, read_path, with_device
 from refprotofl.cli.output import Column, complain, emit, explain, notes, show, warn
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, counted, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.federation.session import Workers

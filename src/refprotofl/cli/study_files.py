@@ -13,7 +13,7 @@ from typing import Any
 import click
 from pydantic.fields import FieldInfo
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.experiment.keys import no_such_key
 from refprotofl.experiment.presets import as_toml, flat_items, read_toml
 

@@ -22,8 +22,7 @@ from refprotofl.cli.app import (
 )
 from refprotofl.cli.output import Column, emit, explain, notes, say, show, warn
 from refprotofl.cli.study import Methods, Protocol, SearchAsJson, SearchSeeds, StudyFolder, planning, read_base
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted, percent
+from refprotofl.core import counted, for_terminal, percent
 
 if TYPE_CHECKING:
     from refprotofl.federation.session import Workers as Count

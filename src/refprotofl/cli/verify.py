@@ -7,7 +7,7 @@ import typer
 
 from refprotofl.cli.app import RunFolder, app, read_path
 from refprotofl.cli.output import notes, say
-from refprotofl.core.errors import RunError
+from refprotofl.core import RunError
 
 
 @app.command(epilog="Example: refprotofl verify runs/a runs/b")

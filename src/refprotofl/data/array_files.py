@@ -11,8 +11,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import DataError
-from refprotofl.core.units import size
+from refprotofl.core import DataError, size
 
 Array = NDArray[np.generic]
 

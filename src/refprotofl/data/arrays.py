@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 from refprotofl.data.dataset import Dataset, Images, Labels, Owners, channel_statistics
 
 RULE = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.data.federated import FederatedData
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 from refprotofl.data.huggingface import split_revision
 from refprotofl.data.loading import locate
 from refprotofl.data.locations import cache_folder, find, read_place

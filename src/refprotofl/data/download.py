@@ -9,7 +9,7 @@ from filelock import FileLock
 from tqdm import tqdm
 from urllib3.exceptions import HTTPError
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 
 TIMEOUT = (10, 30)  # seconds to connect, seconds without a byte
 CHUNK = 1 << 16

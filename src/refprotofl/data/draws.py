@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.streams import stream
+from refprotofl.core import InputError, stream
 from refprotofl.data.dataset import Indices, Labels
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.streams import stream
+from refprotofl.core import InputError, stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
 from refprotofl.data.draws import balanced_draw, covered_classes, draw_from_own, draw_public, shuffled_classes
 from refprotofl.data.labelled_images import LabelledImages

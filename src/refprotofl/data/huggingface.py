@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from refprotofl.core.errors import DataError, InputError
-from refprotofl.core.streams import stream
+from refprotofl.core import DataError, InputError, stream
 from refprotofl.data.arrays import dataset_from_arrays
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.draws import stratified_split

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refprotofl.core.errors import DataError
-from refprotofl.core.units import size
+from refprotofl.core import DataError, size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.arrays import EIGHT_BITS
 from refprotofl.data.dataset import Images

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.loading import NAMES, PLAIN_READING, load_dataset
 from refprotofl.data.locations import cache_folder, copy_set, download_set, find, find_below, wrong_files

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import DataError
-from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.core import DataError, is_reference, load_object
 from refprotofl.data.array_files import BROKEN, read_npz
 from refprotofl.data.arrays import bring_to_uint8, channels_first, checked_labels
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics

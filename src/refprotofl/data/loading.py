@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from refprotofl.core.errors import DataError, InputError
-from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.core import DataError, InputError, is_reference, load_object
 from refprotofl.data.array_files import BROKEN, is_npy, read_npz
 from refprotofl.data.arrays import CLIENT_ARRAYS, SPLIT_ARRAYS, dataset_from_arrays
 from refprotofl.data.dataset import Dataset, channel_statistics

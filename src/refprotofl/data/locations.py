@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.standard import STANDARD, StandardSet
 

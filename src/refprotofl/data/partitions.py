@@ -11,9 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.streams import stream
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, counted, stream
 from refprotofl.data.dataset import Dataset, Indices, Labels, Owners
 
 Drawn = Literal["dirichlet", "iid", "shards"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 from refprotofl.data.dataset import Images
 from refprotofl.experiment import Experiment
 

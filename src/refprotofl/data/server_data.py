@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.data.dataset import Dataset, Images
 from refprotofl.data.labelled_images import LabelledImages, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of

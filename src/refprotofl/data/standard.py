@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import DataError
-from refprotofl.core.streams import stream
+from refprotofl.core import DataError, stream
 from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
 from refprotofl.data.draws import stratified_split
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from pydantic import TypeAdapter, ValidationError
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.deploy.site import Site
 from refprotofl.records.atomic_files import sha256, write_whole
 from refprotofl.records.safe_io import check_file, read_file

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from refprotofl.core.errors import MachineError, RunError
+from refprotofl.core import MachineError, RunError
 from refprotofl.data import load_federated
 from refprotofl.data.client_files import client_file, export_federation
 from refprotofl.deploy.kits import PUBLIC_KEY, write_kits

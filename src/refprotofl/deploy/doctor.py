@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from refprotofl.core.errors import RefProtoFLError
-from refprotofl.core.units import counted, size
+from refprotofl.core import RefProtoFLError, counted, size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled_images import LabelledImages, load_labelled
 from refprotofl.data.reading import Reading, Sizing

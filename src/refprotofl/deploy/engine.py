@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.deploy.fleet import LOST, Fleet
 from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN

@@ -4,8 +4,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from refprotofl.core.errors import RunError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import RunError, for_terminal
 from refprotofl.deploy.headers import PROTOCOL, Greeted
 from refprotofl.deploy.registry import NodeRegistry
 from refprotofl.deploy.status import StatusCallback, Wait

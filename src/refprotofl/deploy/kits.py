@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 from refprotofl.core.network import with_port
 from refprotofl.deploy.site import Site
 from refprotofl.records.atomic_files import create_file, ensure_folder, write_whole

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.core.errors import DataError, InputError, MachineError, RefProtoFLError
+from refprotofl.core import DataError, InputError, MachineError, RefProtoFLError
 from refprotofl.deploy.headers import PROTOCOL, Answered, Route
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.deploy.transport import Envelope, Unreadable

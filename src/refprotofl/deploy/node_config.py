@@ -8,8 +8,7 @@ from typing import Annotated, Any, Self
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference, references
+from refprotofl.core import InputError, is_reference, references
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.keys import Bytes, Count, Table, Text, explain, keys, no_such_key
 

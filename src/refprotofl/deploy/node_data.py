@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from refprotofl.core import stream
 from refprotofl.core.devices import CPU
-from refprotofl.core.streams import stream
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.labelled_images import LabelledImages, load_labelled, renumbered
 from refprotofl.data.reading import Reading, Sizing

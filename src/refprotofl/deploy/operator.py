@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.deploy.admission import (
     default_client,
     fingerprint,

@@ -8,8 +8,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core.errors import DataError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import DataError, for_terminal
 from refprotofl.deploy.transport import Node
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.folder import NODES

@@ -11,9 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refprotofl.core.errors import InputError, MachineError
+from refprotofl.core import InputError, MachineError, read_whole
 from refprotofl.core.network import Link, read_host, read_links, with_port
-from refprotofl.core.units import read_whole
 from refprotofl.records.atomic_files import make_folders
 from refprotofl.records.relay_traffic import Crossed, write_crossed
 

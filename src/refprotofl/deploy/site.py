@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
-from refprotofl.core.errors import DataError, InputError, MachineError
+from refprotofl.core import DataError, InputError, MachineError
 from refprotofl.core.network import LOOPBACK, read_host
 from refprotofl.deploy.certificates import write_certificates
 from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain

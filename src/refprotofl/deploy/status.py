@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import MachineError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import MachineError, for_terminal
 from refprotofl.engines.engine import MEANINGS, Code
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback, Event

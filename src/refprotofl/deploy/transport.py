@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core import RefProtoFLError
 
 VALID = 12 * 3600.0  # seconds that a message may wait for its node, unless its sender says otherwise
 SLACK = 60.0  # seconds that a message stays valid after its sender stopped waiting: clocks differ

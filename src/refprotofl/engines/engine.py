@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
-from refprotofl.core.errors import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
+from refprotofl.core import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
 
 # Why a client has no answer. Only this crosses: the words of its error may hold data, and stay where it happened.
 Code = Literal["refused", "diverged", "guard", "input", "data", "machine", "late", "absent", "failed"]

@@ -4,7 +4,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 
 
 @dataclass(frozen=True)

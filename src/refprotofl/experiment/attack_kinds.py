@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from refprotofl.core.streams import stream
+from refprotofl.core import stream
 from refprotofl.experiment import Experiment
 
 Reach = Literal["update", "mask", "prototypes", "data"]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
 
+from refprotofl.core import InputError, is_reference
 from refprotofl.core.discovery import OWN, check_name
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference
 from refprotofl.experiment.keys import Count, Scalars, Share, Table, Text, at_most, explain, key
 from refprotofl.experiment.sections import (
     Attack,

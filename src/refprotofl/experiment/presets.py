@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.experiment import Experiment, with_kebab_keys
 from refprotofl.experiment.keys import keys, known_of
 

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from refprotofl.core.escaping import as_code, for_markdown
-from refprotofl.core.units import counted, percent, size
-from refprotofl.core.user_code import is_reference
+from refprotofl.core import as_code, counted, for_markdown, is_reference, percent, size
 from refprotofl.data.reading import Sizing
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment

@@ -13,10 +13,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError, is_reference, references, refuse_code, size
 from refprotofl.core.process import one_compute_thread
-from refprotofl.core.units import size
-from refprotofl.core.user_code import is_reference, references, refuse_code
 from refprotofl.experiment import Experiment
 from refprotofl.export import onnx_graph
 from refprotofl.export.card import model_card

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core.errors import InputError, RunError
-from refprotofl.core.streams import stream
+from refprotofl.core import InputError, RunError, stream
 from refprotofl.export.trained_model import TrainedModel
 from refprotofl.models import SplitModel
 

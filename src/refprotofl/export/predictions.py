@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_csv
+from refprotofl.core import InputError, for_csv
 from refprotofl.core.process import one_compute_thread
 from refprotofl.data.dataset import Images, Labels
 from refprotofl.evaluation.metrics import Confusion, confusion, per_class_accuracy

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.data import Dataset, load_dataset
 from refprotofl.data.array_files import BROKEN, is_npy, read_npy, read_npz
 from refprotofl.data.arrays import SPLIT_ARRAYS, bring_to_uint8, channels_first

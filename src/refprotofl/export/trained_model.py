@@ -6,11 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import DataError, InputError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import DataError, InputError, for_terminal, read_whole, references, refuse_code
 from refprotofl.core.state import State
-from refprotofl.core.units import read_whole
-from refprotofl.core.user_code import references, refuse_code
 from refprotofl.data import FederatedData
 from refprotofl.engines.local.store import read_if_here
 from refprotofl.experiment import Experiment

@@ -9,8 +9,7 @@ from typing import Literal
 
 import torch
 
-from refprotofl.core import devices, numerics
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError, devices, numerics
 from refprotofl.core.process import keep_freed_memory
 from refprotofl.engines.engine import Engine, Record
 from refprotofl.engines.local.engine import LocalEngine

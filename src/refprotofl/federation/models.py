@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
+from refprotofl.core import InputError, references
 from refprotofl.core.devices import CPU
-from refprotofl.core.errors import InputError
 from refprotofl.core.state import State, digest_state
-from refprotofl.core.user_code import references
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel, build_model

@@ -3,9 +3,7 @@
 from itertools import count
 from pathlib import Path
 
-from refprotofl.core import numerics
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import digest_code, references
+from refprotofl.core import InputError, digest_code, numerics, references
 from refprotofl.data.digests import digest_data
 from refprotofl.experiment import Experiment
 from refprotofl.records import folder as folders

@@ -1,6 +1,6 @@
 """Resolving an experiment: filling in the method's own defaults, and what the data decide."""
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import channel_statistics
 from refprotofl.data.draws import covered_classes, default_per_class

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import client_metrics, mean_metrics, model_metrics
 from refprotofl.experiment import Experiment

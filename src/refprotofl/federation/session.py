@@ -14,9 +14,7 @@ from typing import Protocol
 
 import torch
 
-from refprotofl.core import devices, numerics
-from refprotofl.core.errors import DiskFull, MachineError
-from refprotofl.core.escaping import for_file_name
+from refprotofl.core import DiskFull, MachineError, devices, for_file_name, numerics
 from refprotofl.core.process import keep_freed_memory, one_compute_thread
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback, Event

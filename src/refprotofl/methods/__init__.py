@@ -11,103 +11,135 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD
+    from refprotofl.core import ADAPTER, ALL, BODY, HEAD, Parts
     from refprotofl.experiment.keys import Table
     from refprotofl.methods.aggregators.mean import Mean
-    from refprotofl.methods.base.aggregation import Aggregator, Upload, aggregate_uploads, apply_update
+    from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
+    from refprotofl.methods.base.broadcast import StepDownlink, held, hold
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
     from refprotofl.methods.base.compressor import Compressor
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
+        LOST,
         Dense,
+        Either,
+        Fields,
+        Lost,
         MessageSchema,
+        MessageSchemas,
         Real,
         Refused,
         Scope,
         SparseVector,
         ValidatedMessage,
         Whole,
+        class_ids,
         declare,
+        whole_numbers,
     )
-    from refprotofl.methods.base.server import Server, ServerContext
-    from refprotofl.methods.base.training import GradHook, TrainResult, cross_entropy, train
+    from refprotofl.methods.base.screening import norm
+    from refprotofl.methods.base.server import Server, ServerContext, set_aside
+    from refprotofl.methods.base.training import (
+        GradHook,
+        Loss,
+        Penalty,
+        TrainResult,
+        check_alignment,
+        classify,
+        cross_entropy,
+        embed,
+        fixed,
+        minimise,
+        plain_sgd,
+        train,
+    )
     from refprotofl.methods.builtin.fedavg.fedavg import FedAvgClient, FedAvgServer
     from refprotofl.methods.catalogue import METHODS, fill_options, find_method
     from refprotofl.methods.common.prototypes import class_means
-    from refprotofl.methods.declaration import Cost, Method, Releases, SampleUse
+    from refprotofl.methods.declaration import (
+        BY_HOLDERS,
+        NAMED_BY_SIZE,
+        ByShare,
+        Cost,
+        Method,
+        Releases,
+        SampleUse,
+        SampleUses,
+        lazy,
+        releases_of_weights,
+    )
 
-_HOMES = {
-    "ADAPTER": "refprotofl.core.parts",
-    "ALL": "refprotofl.core.parts",
-    "BODY": "refprotofl.core.parts",
-    "HEAD": "refprotofl.core.parts",
-    "METHODS": "refprotofl.methods.catalogue",
-    "Client": "refprotofl.methods.base.client",
-    "Cohort": "refprotofl.methods.base.cohort",
-    "Cost": "refprotofl.methods.declaration",
-    "Dense": "refprotofl.methods.base.schema",
-    "ServerContext": "refprotofl.methods.base.server",
-    "MessageSchema": "refprotofl.methods.base.schema",
-    "FedAvgClient": "refprotofl.methods.builtin.fedavg.fedavg",
-    "FedAvgServer": "refprotofl.methods.builtin.fedavg.fedavg",
-    "Compressor": "refprotofl.methods.base.compressor",
-    "Mean": "refprotofl.methods.aggregators.mean",
-    "Method": "refprotofl.methods.declaration",
-    "Real": "refprotofl.methods.base.schema",
-    "ValidatedMessage": "refprotofl.methods.base.schema",
-    "Refused": "refprotofl.methods.base.schema",
-    "Releases": "refprotofl.methods.declaration",
-    "Aggregator": "refprotofl.methods.base.aggregation",
-    "SampleUse": "refprotofl.methods.declaration",
-    "Samples": "refprotofl.methods.base.samples",
-    "Scope": "refprotofl.methods.base.schema",
-    "ClientContext": "refprotofl.methods.base.client",
-    "Server": "refprotofl.methods.base.server",
-    "SparseVector": "refprotofl.methods.base.schema",
-    "Table": "refprotofl.experiment.keys",
-    "Upload": "refprotofl.methods.base.aggregation",
-    "Whole": "refprotofl.methods.base.schema",
-    "class_means": "refprotofl.methods.common.prototypes",
-    "declare": "refprotofl.methods.base.schema",
-    "fill_options": "refprotofl.methods.catalogue",
-    "find_method": "refprotofl.methods.catalogue",
-    "GradHook": "refprotofl.methods.base.training",
-    "TrainResult": "refprotofl.methods.base.training",
-    "cross_entropy": "refprotofl.methods.base.training",
-    "aggregate_uploads": "refprotofl.methods.base.aggregation",
-    "apply_update": "refprotofl.methods.base.aggregation",
-    "train": "refprotofl.methods.base.training",
+_NAMES = {  # by module
+    "refprotofl.core": "ADAPTER ALL BODY HEAD Parts",
+    "refprotofl.experiment.keys": "Table",
+    "refprotofl.methods.aggregators.mean": "Mean",
+    "refprotofl.methods.base.aggregation": "Aggregator Normalise Upload aggregate_uploads apply_update",
+    "refprotofl.methods.base.broadcast": "StepDownlink held hold",
+    "refprotofl.methods.base.client": "Client ClientContext",
+    "refprotofl.methods.base.cohort": "Cohort",
+    "refprotofl.methods.base.compressor": "Compressor",
+    "refprotofl.methods.base.samples": "Samples",
+    "refprotofl.methods.base.schema": (
+        "Dense Either Fields LOST Lost MessageSchema MessageSchemas Real Refused Scope SparseVector "
+        "ValidatedMessage Whole class_ids declare whole_numbers"
+    ),
+    "refprotofl.methods.base.screening": "norm",
+    "refprotofl.methods.base.server": "Server ServerContext set_aside",
+    "refprotofl.methods.base.training": (
+        "GradHook Loss Penalty TrainResult check_alignment classify cross_entropy embed fixed minimise plain_sgd train"
+    ),
+    "refprotofl.methods.builtin.fedavg.fedavg": "FedAvgClient FedAvgServer",
+    "refprotofl.methods.catalogue": "METHODS fill_options find_method",
+    "refprotofl.methods.common.prototypes": "class_means",
+    "refprotofl.methods.declaration": (
+        "BY_HOLDERS ByShare Cost Method NAMED_BY_SIZE Releases SampleUse SampleUses lazy releases_of_weights"
+    ),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "ADAPTER",
     "ALL",
     "BODY",
+    "BY_HOLDERS",
     "HEAD",
+    "LOST",
     "METHODS",
+    "NAMED_BY_SIZE",
     "Aggregator",
+    "ByShare",
     "Client",
     "ClientContext",
     "Cohort",
     "Compressor",
     "Cost",
     "Dense",
+    "Either",
     "FedAvgClient",
     "FedAvgServer",
+    "Fields",
     "GradHook",
+    "Loss",
+    "Lost",
     "Mean",
     "MessageSchema",
+    "MessageSchemas",
     "Method",
+    "Normalise",
+    "Parts",
+    "Penalty",
     "Real",
     "Refused",
     "Releases",
     "SampleUse",
+    "SampleUses",
     "Samples",
     "Scope",
     "Server",
     "ServerContext",
     "SparseVector",
+    "StepDownlink",
     "Table",
     "TrainResult",
     "Upload",
@@ -115,12 +147,26 @@ __all__ = [
     "Whole",
     "aggregate_uploads",
     "apply_update",
+    "check_alignment",
+    "class_ids",
     "class_means",
+    "classify",
     "cross_entropy",
     "declare",
+    "embed",
     "fill_options",
     "find_method",
+    "fixed",
+    "held",
+    "hold",
+    "lazy",
+    "minimise",
+    "norm",
+    "plain_sgd",
+    "releases_of_weights",
+    "set_aside",
     "train",
+    "whole_numbers",
 ]
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.core import InputError, is_reference, load_object
 from refprotofl.experiment.keys import Scalar, Table, explain
 from refprotofl.methods import builtin
 from refprotofl.methods.declaration import Defaults, Method

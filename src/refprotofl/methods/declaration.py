@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.parts import ADAPTER, ALL, Parts
-from refprotofl.core.user_code import load_object
+from refprotofl.core import ADAPTER, ALL, InputError, Parts, load_object
 from refprotofl.experiment.keys import Scalar, Table
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.feedback import Feedback

@@ -1,6 +1,6 @@
 """Models: `build_model(experiment, client=k)` gives the same initial weights in every process."""
 
-from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, Parts
+from refprotofl.core import ADAPTER, ALL, BODY, HEAD, Parts
 from refprotofl.models.build import build_model
 from refprotofl.models.split import FORWARD_BATCH, SplitModel
 

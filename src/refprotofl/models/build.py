@@ -5,9 +5,7 @@ import difflib
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import streams
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference, load_object
+from refprotofl.core import InputError, is_reference, load_object, streams
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Model
 from refprotofl.models.kernels import kernel_of, lay_out

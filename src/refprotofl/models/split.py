@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core.parts import ALL, Parts
+from refprotofl.core import ALL, Parts
 
 FORWARD_BATCH = 512  # images per forward pass outside of training
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from refprotofl.core.errors import PrivacyError
+from refprotofl.core import PrivacyError
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base.schema import is_lost

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from refprotofl.core.units import counted, three_figures
+from refprotofl.core import counted, three_figures
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -13,9 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core import streams
-from refprotofl.core.errors import PrivacyError
-from refprotofl.core.parts import ALL
+from refprotofl.core import ALL, PrivacyError, streams
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base.aggregation import Aggregator, Upload
 from refprotofl.methods.catalogue import find_method

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import nn
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference
+from refprotofl.core import InputError, is_reference
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.declaration import Method, SampleUse

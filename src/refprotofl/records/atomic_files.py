@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from refprotofl.core.errors import DiskFull, InputError, MachineError
+from refprotofl.core import DiskFull, InputError, MachineError
 from refprotofl.records.safe_io import check_folder, remove_named
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

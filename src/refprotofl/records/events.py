@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.records.atomic_files import sha256, sync_folder, write_error
 from refprotofl.records.safe_io import CHECKPOINT, open_file, parse_json, read_file
 

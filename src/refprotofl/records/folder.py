@@ -7,7 +7,7 @@ from pathlib import Path
 
 import filelock
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.data.loading import is_relative
 from refprotofl.experiment import Experiment, differences
 from refprotofl.records.atomic_files import make_folders, remove_empty, remove_parts, sync_folder, write_whole

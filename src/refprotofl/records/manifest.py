@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core import numerics
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError, numerics
 from refprotofl.records.atomic_files import sha256
 from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file
 from refprotofl.wire.ledger import Totals

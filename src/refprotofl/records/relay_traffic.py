@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.safe_io import check_file, open_file
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.events import as_text, whole_lines
 from refprotofl.records.folder import RunFolder

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError
 
 FILES = ("experiment.json", "events.jsonl", "summary.json", ".lock")
 CHECKPOINT = "checkpoint"

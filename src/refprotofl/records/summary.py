@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.evaluation.metrics import per_class_accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.accounting import Spent

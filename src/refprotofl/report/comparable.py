@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import InputError, RefProtoFLError
+from refprotofl.core import InputError, RefProtoFLError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.federation.provenance import changed_since
 from refprotofl.methods.catalogue import TABLES, find_method

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from refprotofl.core.parts import ADAPTER, ALL, Parts
+from refprotofl.core import ADAPTER, ALL, Parts
 from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import resolve

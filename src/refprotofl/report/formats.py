@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from refprotofl.core.units import counted, percent, size
+from refprotofl.core import counted, percent, size
 from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.escaping import for_csv, for_latex, for_markdown
+from refprotofl.core import for_csv, for_latex, for_markdown
 from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.statistics import Standing
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from refprotofl.core.errors import InputError, MachineError
-from refprotofl.core.escaping import for_csv, for_terminal
+from refprotofl.core import InputError, MachineError, for_csv, for_terminal
 from refprotofl.records.atomic_files import write_error
 from refprotofl.records.events import Event
 from refprotofl.report.page.collect import is_run

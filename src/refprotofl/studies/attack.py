@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, counted
 from refprotofl.evaluation.scoring import adapter_predictions, backbone_features
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.attack_kinds import KINDS, draw_hostile

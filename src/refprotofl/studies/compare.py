@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.report.comparable import check_comparable, check_settings
 from refprotofl.report.comparison import OverSeeds, against, tabulate
 from refprotofl.studies.planner import Study

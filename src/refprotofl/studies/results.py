@@ -14,7 +14,7 @@ import filelock
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.federation.provenance import changes, origin_of
 from refprotofl.federation.resolution import prepare, resolve_alike

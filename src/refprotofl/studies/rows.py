@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from refprotofl.core.errors import MachineError, RefProtoFLError, RunError
+from refprotofl.core import MachineError, RefProtoFLError, RunError
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Workers, run
 from refprotofl.methods.catalogue import find_method

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_file_name
+from refprotofl.core import InputError, for_file_name
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods.catalogue import find_method

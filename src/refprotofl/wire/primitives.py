@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import RunError
+from refprotofl.core import RunError
 
 
 class WireError(RunError):

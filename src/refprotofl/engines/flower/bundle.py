@@ -13,7 +13,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.data.loading import is_relative
 from refprotofl.deploy.run import Settings
 from refprotofl.experiment import Experiment

@@ -18,7 +18,7 @@ from flwr.proto.fab_pb2 import Fab
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-from refprotofl.core.errors import InputError, MachineError
+from refprotofl.core import InputError, MachineError
 from refprotofl.deploy.admission import fingerprint
 from refprotofl.deploy.operator import NodeStatus, RunStatus
 from refprotofl.deploy.server_process import check_certificates

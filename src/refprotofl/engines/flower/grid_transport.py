@@ -11,8 +11,7 @@ from flwr.app import Message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from refprotofl.core.errors import MachineError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import MachineError, for_terminal
 from refprotofl.deploy.transport import Node, Reply, Sending, Unreadable
 from refprotofl.engines.flower.records import Packed, pack, unwrap, wrap
 from refprotofl.records.atomic_files import sha256

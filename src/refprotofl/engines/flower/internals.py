@@ -54,8 +54,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from sqlalchemy import select
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import InputError, for_terminal
 from refprotofl.deploy.site import Site
 from refprotofl.deploy.transport import Unreadable
 from refprotofl.engines.flower.bundle import CONTENTS, components

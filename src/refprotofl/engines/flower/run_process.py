@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from refprotofl.core.errors import InputError, RefProtoFLError, RunError
+from refprotofl.core import InputError, RefProtoFLError, RunError
 from refprotofl.deploy.admission import default_client, read_admissions
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.site import Site, read_site

@@ -5,7 +5,7 @@ import time
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from refprotofl.core.errors import RefProtoFLError, RunError
+from refprotofl.core import RefProtoFLError, RunError
 from refprotofl.deploy.status import StatusCallback, say
 from refprotofl.deploy.transport import Transport
 from refprotofl.engines.flower.bundle import read_run_config

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from refprotofl.core.errors import InputError, MachineError, RefProtoFLError
+from refprotofl.core import InputError, MachineError, RefProtoFLError
 from refprotofl.deploy.run import Settings
 from refprotofl.deploy.transport import Envelope, Reply, Sending, Transport
 from refprotofl.engines.engine import start_ahead

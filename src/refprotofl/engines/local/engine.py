@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from refprotofl.core.errors import RunError
+from refprotofl.core import RunError
 from refprotofl.engines.engine import STOPS, EngineInfo, Record, Request, Result
 from refprotofl.engines.local.host import Executor, Task
 from refprotofl.engines.local.logs import ClientLogs

@@ -5,9 +5,7 @@ import traceback
 from datetime import datetime
 from pathlib import Path
 
-from refprotofl.core.errors import DataError, MachineError, RefProtoFLError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.user_code import blame
+from refprotofl.core import DataError, MachineError, RefProtoFLError, blame, for_terminal
 from refprotofl.records.atomic_files import ensure_folder
 from refprotofl.records.safe_io import open_file, read_file
 

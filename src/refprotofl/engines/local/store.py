@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from refprotofl.core.errors import DataError, InputError, RefProtoFLError
+from refprotofl.core import DataError, InputError, RefProtoFLError
 from refprotofl.core.state import State, digest_state
 from refprotofl.engines.engine import Record
 from refprotofl.records.atomic_files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import streams
-from refprotofl.core.parts import ALL, Parts
+from refprotofl.core import ALL, Parts, streams
 from refprotofl.core.state import State, digest_value, tensor_of
 from refprotofl.evaluation.scoring import (
     TestSet,

@@ -7,8 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import ClientsFailed, GuardError, RunError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import ClientsFailed, GuardError, RunError, for_terminal
 from refprotofl.core.state import digest_state, digest_value
 from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import GuardError
+from refprotofl.core import GuardError
 
 
 def alignment_happened(penalty: float, align: float, anchored: Tensor, key: str = "align") -> None:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import RefProtoFLError
-from refprotofl.core.parts import Parts
+from refprotofl.core import Parts, RefProtoFLError
 from refprotofl.evaluation.metrics import sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment

@@ -20,7 +20,7 @@ from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import MachineError
+from refprotofl.core import MachineError
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.schema import LOST, Refused, is_lost
 from refprotofl.wire import Message, Sparse, decode, encode

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.parts import Parts
+from refprotofl.core import Parts
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.aggregators import create_aggregator

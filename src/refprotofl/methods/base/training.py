@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
-from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core import RefProtoFLError
 from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.samples import Samples

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from refprotofl.core import stream
 from refprotofl.core.devices import CPU
-from refprotofl.core.streams import stream
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import erpa

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods.base.compressor import Compressor, Draw
 from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core import RefProtoFLError
 from refprotofl.records.events import Event
 from refprotofl.report.page.collect import KnownRuns, find_runs, gather, is_run
 from refprotofl.report.page.curves import progress_of

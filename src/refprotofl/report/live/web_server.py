@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import read_whole
+from refprotofl.core import InputError, read_whole
 from refprotofl.report.live.follower import Follower
 from refprotofl.report.page.html import as_live, live_policy
 

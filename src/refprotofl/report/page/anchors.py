@@ -6,10 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core import RefProtoFLError, references, stream
 from refprotofl.core.process import one_compute_thread
-from refprotofl.core.streams import stream
-from refprotofl.core.user_code import references
 from refprotofl.data.draws import balanced_draw
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_aggregated, load_trained, read_committed

@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refprotofl.core.errors import DataError, InputError, RefProtoFLError
+from refprotofl.core import DataError, InputError, RefProtoFLError, counted, references, refuse_code
 from refprotofl.core.network import Links
-from refprotofl.core.units import counted
-from refprotofl.core.user_code import references, refuse_code
 from refprotofl.experiment import Experiment
 from refprotofl.records.safe_io import check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS

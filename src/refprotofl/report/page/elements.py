@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted, size
+from refprotofl.core import counted, for_terminal, size
 from refprotofl.experiment import Experiment
 
 Form = Literal["text", "whole", "share", "bytes", "seconds", "number"]

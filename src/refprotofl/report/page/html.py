@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.page.curves import thinned
 from refprotofl.report.page.elements import MOST_ROWS, Cell, Figure, Page, Part, Section, Table, shown, words

@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import RefProtoFLError
+from refprotofl.core import RefProtoFLError, counted, duration, percent, size
 from refprotofl.core.network import Links
-from refprotofl.core.units import counted, duration, percent, size
 from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refprotofl.core.escaping import for_file_name
+from refprotofl.core import for_file_name
 from refprotofl.report.page.elements import Cell, Figure, Form, words
 from refprotofl.report.pictures.embedding import COLOURS as CLASS_COLOURS
 from refprotofl.report.pictures.labels import Named, name_points

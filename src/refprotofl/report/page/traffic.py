@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from refprotofl.core.units import duration, size
+from refprotofl.core import duration, size
 from refprotofl.report.page.checked_events import Masks
 from refprotofl.report.page.curves import MOST_STOPS, ROUND, thinned, time_unit
 from refprotofl.report.page.elements import Cell, Column, Figure, Table

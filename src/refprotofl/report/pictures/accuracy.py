@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import counted, three_figures
+from refprotofl.core import InputError, counted, three_figures
 from refprotofl.report.comparison import OverSeeds
 from refprotofl.report.pictures.style import (
     BLUE,

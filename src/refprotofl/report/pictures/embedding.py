@@ -12,11 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import DataError, InputError
+from refprotofl.core import DataError, InputError, counted, stream
 from refprotofl.core.process import one_compute_thread
 from refprotofl.core.state import State, digest_value
-from refprotofl.core.streams import stream
-from refprotofl.core.units import counted
 from refprotofl.data.dataset import Labels
 from refprotofl.data.draws import balanced_draw
 from refprotofl.export.trained_model import AggregatedModel, load_aggregated, load_trained

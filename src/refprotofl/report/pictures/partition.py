@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, counted
 from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
 from refprotofl.report.pictures.style import BLUE, GRID, INK, end_of, open_figure, remove_frame, shortened

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_terminal
+from refprotofl.core import InputError, for_terminal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core.streams import stream
+from refprotofl.core import stream
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import embed
 from refprotofl.models import SplitModel

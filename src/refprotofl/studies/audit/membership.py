@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from refprotofl.core.streams import stream
+from refprotofl.core import stream
 from refprotofl.methods.base.training import classify, embed
 from refprotofl.models import SplitModel
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.units import read_whole
+from refprotofl.core import InputError, read_whole
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods.catalogue import find_method

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from refprotofl.core.errors import InputError, RunError
+from refprotofl.core import InputError, RunError
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods.catalogue import find_method

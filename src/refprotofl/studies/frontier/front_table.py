@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.units import counted, percent, size
+from refprotofl.core import counted, percent, size
 from refprotofl.records.atomic_files import make_folders, write_whole
 from refprotofl.report.page.collect import Blocks
 from refprotofl.report.statistics import estimate, paired

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from refprotofl.core import size
 from refprotofl.core.network import Link
-from refprotofl.core.units import size
 from refprotofl.records.events import Event, read_events, read_traffic
 from refprotofl.records.summary import Summary
 

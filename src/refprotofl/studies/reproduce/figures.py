@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from refprotofl.core.escaping import for_file_name
+from refprotofl.core import for_file_name
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.provenance import current_folder
 from refprotofl.report.pictures.accuracy import Stop, draw_curves, draw_sweep

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from refprotofl.core.units import counted, percent, size
+from refprotofl.core import counted, percent, size
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import scores_differ, with_two_models

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference
+from refprotofl.core import InputError, is_reference
 from refprotofl.data.loading import NAMES, load_dataset, locate
 from refprotofl.experiment.presets import PRESETS, load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from refprotofl.core.units import counted
+from refprotofl.core import counted
 from refprotofl.report.comparison import Difference, all_pairs
 from refprotofl.report.formats import short_difference
 from refprotofl.report.statistics import estimate, paired

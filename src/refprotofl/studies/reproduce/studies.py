@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_file_name
+from refprotofl.core import InputError, for_file_name
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment.presets import load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method

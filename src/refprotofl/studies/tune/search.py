@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
-from refprotofl.core.errors import InputError, RunError
-from refprotofl.core.units import counted
+from refprotofl.core import InputError, RunError, counted
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import prepare

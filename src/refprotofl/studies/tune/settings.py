@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.escaping import for_terminal
-from refprotofl.core.units import counted, percent
+from refprotofl.core import InputError, counted, for_terminal, percent
 from refprotofl.experiment import Experiment, differences
 from refprotofl.experiment.presets import as_toml, flat_items, read_settings, read_toml
 from refprotofl.records.atomic_files import make_folders, write_whole

@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError
 from refprotofl.experiment.presets import read_settings
 from refprotofl.methods.catalogue import TABLES
 from refprotofl.studies.rows import read_switches, split_list

@@ -18,8 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from refprotofl.core import streams
-from refprotofl.core.errors import InputError
+from refprotofl.core import InputError, streams
 from refprotofl.studies.tune.space import Dimension, Range
 
 REDUCTION = 3  # one of 3 configurations of a rung continues, with 3 times the rounds

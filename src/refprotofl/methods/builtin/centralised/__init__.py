@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.core.parts import ALL
-from refprotofl.methods.declaration import Cost, Method, Releases, lazy
+from refprotofl.core import ALL
+from refprotofl.methods import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

@@ -5,14 +5,21 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from refprotofl.core import streams
-from refprotofl.core.parts import Parts
+from refprotofl.core import Parts, streams
 from refprotofl.core.state import State, tensor_of
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, MessageSchemas, Refused, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import train
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    Dense,
+    MessageSchemas,
+    Refused,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    declare,
+    train,
+)
 from refprotofl.methods.common.weights import shared_vector
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message

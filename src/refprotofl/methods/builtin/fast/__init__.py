@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Switch, Table
-from refprotofl.methods.declaration import ByShare, Method, Releases, lazy
+from refprotofl.methods import ByShare, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

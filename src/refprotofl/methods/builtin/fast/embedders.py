@@ -10,10 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.user_code import is_reference, load_object
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
+from refprotofl.core import InputError, is_reference, load_object
+from refprotofl.methods import Dense, Fields, Samples, ValidatedMessage
 from refprotofl.methods.builtin.fast import Options
 from refprotofl.wire import Message
 

@@ -11,22 +11,23 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import streams
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import (
+from refprotofl.methods import (
+    Client,
+    Cohort,
     Dense,
     Lost,
     MessageSchema,
     MessageSchemas,
     Refused,
     Scope,
+    Server,
+    ServerContext,
     ValidatedMessage,
     Whole,
     class_ids,
     declare,
     whole_numbers,
 )
-from refprotofl.methods.base.server import Server, ServerContext
 from refprotofl.methods.builtin.fast import Options, labelling
 from refprotofl.methods.builtin.fast.embedders import common_encoder, embed_images, encoder_fields, fit_pca
 from refprotofl.methods.builtin.fast.labelling import (

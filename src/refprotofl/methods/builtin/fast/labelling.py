@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from refprotofl.data.draws import level
-from refprotofl.methods.base.schema import Dense, Fields, Refused, ValidatedMessage, class_ids, whole_numbers
+from refprotofl.methods import Dense, Fields, Refused, ValidatedMessage, class_ids, whole_numbers
 from refprotofl.methods.builtin.fast import Options
 from refprotofl.wire import Message
 

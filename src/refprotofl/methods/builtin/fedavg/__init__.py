@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from refprotofl.core.parts import ADAPTER
-from refprotofl.methods.declaration import ByShare, Method, lazy, releases_of_weights
+from refprotofl.core import ADAPTER
+from refprotofl.methods import ByShare, Method, lazy, releases_of_weights
 
 
 class FedAvg(Method):

@@ -6,10 +6,7 @@ By default all weights; with `share = "adapter"` feature layer and head: then it
 from collections.abc import Sequence
 from typing import ClassVar
 
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchemas, Scope, ValidatedMessage
-from refprotofl.methods.base.server import Server, ServerContext
+from refprotofl.methods import Client, Cohort, MessageSchemas, Scope, Server, ServerContext, ValidatedMessage
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.core.parts import HEAD
+from refprotofl.core import HEAD
 from refprotofl.experiment.keys import Rate, Table
-from refprotofl.methods.declaration import Cost, Method, Releases, lazy
+from refprotofl.methods import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

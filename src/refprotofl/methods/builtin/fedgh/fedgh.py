@@ -6,13 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.core.streams import stream
+from refprotofl.core import stream
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    MessageSchema,
+    MessageSchemas,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    declare,
+    minimise,
+    plain_sgd,
+)
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import minimise, plain_sgd
 from refprotofl.methods.builtin.fedgh import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights

@@ -8,11 +8,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Real, Refused, Scope, ValidatedMessage, Whole
-from refprotofl.methods.base.server import Server, ServerContext
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    MessageSchema,
+    MessageSchemas,
+    Real,
+    Refused,
+    Scope,
+    Server,
+    ServerContext,
+    Upload,
+    ValidatedMessage,
+    Whole,
+    aggregate_uploads,
+    apply_update,
+)
 from refprotofl.methods.builtin.fednova import Options
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.common import weights

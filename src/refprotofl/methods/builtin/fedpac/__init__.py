@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Rate, Table, Weight
+from refprotofl.methods import Cost, Releases, lazy
 from refprotofl.methods.builtin.fedper import FedPer
-from refprotofl.methods.declaration import Cost, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

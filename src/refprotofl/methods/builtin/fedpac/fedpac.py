@@ -15,14 +15,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.core.parts import BODY, HEAD
+from refprotofl.core import BODY, HEAD
 from refprotofl.core.state import tensor_of
-from refprotofl.methods import erpa
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, MessageSchema, MessageSchemas, Real, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext, set_aside
-from refprotofl.methods.base.training import check_alignment, cross_entropy, embed
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    Dense,
+    MessageSchema,
+    MessageSchemas,
+    Real,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    check_alignment,
+    cross_entropy,
+    declare,
+    embed,
+    erpa,
+    set_aside,
+)
 from refprotofl.methods.builtin.fedpac import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights

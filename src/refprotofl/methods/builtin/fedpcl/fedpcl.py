@@ -7,21 +7,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.parts import ADAPTER
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import (
+from refprotofl.core import ADAPTER, InputError
+from refprotofl.methods import (
+    Client,
+    Cohort,
     Dense,
+    Loss,
     MessageSchema,
     MessageSchemas,
     Refused,
     Scope,
+    Server,
+    ServerContext,
     ValidatedMessage,
+    check_alignment,
     declare,
 )
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import Loss, check_alignment
 from refprotofl.methods.builtin.fedpcl import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes

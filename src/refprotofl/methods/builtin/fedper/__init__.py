@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.core.parts import BODY
+from refprotofl.core import BODY
 from refprotofl.methods.builtin.fedavg import FedAvg
 
 if TYPE_CHECKING:

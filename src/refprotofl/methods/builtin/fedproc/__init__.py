@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from refprotofl.experiment.keys import Rate, Table
-from refprotofl.methods.declaration import BY_HOLDERS, ByShare, Cost, Method, Releases, lazy
+from refprotofl.methods import BY_HOLDERS, ByShare, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

@@ -7,11 +7,20 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext, set_aside
-from refprotofl.methods.base.training import Loss, check_alignment
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    Loss,
+    MessageSchema,
+    MessageSchemas,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    check_alignment,
+    declare,
+    set_aside,
+)
 from refprotofl.methods.builtin.fedproc import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes, weights

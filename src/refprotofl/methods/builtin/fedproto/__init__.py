@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from refprotofl.experiment.keys import Switch, Table, Weight
-from refprotofl.methods.declaration import BY_HOLDERS, Cost, Method, Releases, lazy
+from refprotofl.methods import BY_HOLDERS, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

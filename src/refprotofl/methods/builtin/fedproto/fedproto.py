@@ -5,10 +5,17 @@ from typing import ClassVar
 
 import torch
 
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    MessageSchema,
+    MessageSchemas,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    declare,
+)
 from refprotofl.methods.builtin.fedproto import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes

@@ -11,18 +11,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core.errors import InputError
-from refprotofl.core.parts import ALL
+from refprotofl.core import ALL, InputError, stream
 from refprotofl.core.state import State, tensor_of
-from refprotofl.core.streams import stream
-from refprotofl.methods import erpa
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    Dense,
+    MessageSchema,
+    MessageSchemas,
+    Samples,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    classify,
+    declare,
+    embed,
+    erpa,
+    minimise,
+    plain_sgd,
+)
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Dense, MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import classify, embed, minimise, plain_sgd
 from refprotofl.methods.builtin.fedprotokd import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes

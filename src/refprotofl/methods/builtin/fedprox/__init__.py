@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from refprotofl.experiment.keys import Table, Weight
+from refprotofl.methods import lazy
 from refprotofl.methods.builtin.fedavg import FedAvg
-from refprotofl.methods.declaration import lazy
 
 
 class Options(Table):

@@ -2,9 +2,7 @@
 
 from torch import Tensor, nn
 
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import ValidatedMessage
-from refprotofl.methods.base.training import GradHook
+from refprotofl.methods import Client, GradHook, ValidatedMessage
 from refprotofl.methods.builtin.fedprox import Options
 from refprotofl.methods.common import weights
 from refprotofl.wire import Message

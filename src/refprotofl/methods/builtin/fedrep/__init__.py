@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Table
+from refprotofl.methods import lazy
 from refprotofl.methods.builtin.fedper import FedPer
-from refprotofl.methods.declaration import lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

@@ -1,8 +1,7 @@
 """FedRep (Collins et al. 2021): a shared body and private heads, trained one after the other."""
 
-from refprotofl.core.parts import BODY, HEAD
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import ValidatedMessage
+from refprotofl.core import BODY, HEAD
+from refprotofl.methods import Client, ValidatedMessage
 from refprotofl.methods.builtin.fedrep import Options
 from refprotofl.methods.common import weights
 from refprotofl.wire import Message

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Rate, Table, Weight
-from refprotofl.methods.declaration import Cost, Method, Releases, lazy
+from refprotofl.methods import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 
 import torch
 
-from refprotofl.core.streams import stream
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import plain_sgd
+from refprotofl.core import stream
+from refprotofl.methods import (
+    Client,
+    Cohort,
+    MessageSchema,
+    MessageSchemas,
+    Scope,
+    Server,
+    ServerContext,
+    ValidatedMessage,
+    declare,
+    plain_sgd,
+)
 from refprotofl.methods.builtin.fedtgp import Options
 from refprotofl.methods.common import prototype_learning as learning
 from refprotofl.methods.common import prototypes

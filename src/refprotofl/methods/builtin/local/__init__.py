@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from refprotofl.methods.declaration import Cost, Method, Releases, lazy
+from refprotofl.methods import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from refprotofl.core.parts import Parts
+from refprotofl.core import Parts
 from refprotofl.core.state import State
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server
+from refprotofl.methods import Client, Cohort, MessageSchema, MessageSchemas, Scope, Server, ValidatedMessage, declare
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 

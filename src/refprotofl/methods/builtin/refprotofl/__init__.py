@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from refprotofl.core.parts import ADAPTER
+from refprotofl.core import ADAPTER
 from refprotofl.experiment.keys import Bytes, Count, Share, Switch, Table, Weight, key, number_of
-from refprotofl.methods.compressors import built_in_compressor
-from refprotofl.methods.declaration import (
+from refprotofl.methods import (
     NAMED_BY_SIZE,
     Cost,
     Method,
@@ -17,6 +16,7 @@ from refprotofl.methods.declaration import (
     lazy,
     releases_of_weights,
 )
+from refprotofl.methods.compressors import built_in_compressor
 from refprotofl.methods.feedback import FEEDBACKS, Feedback, FeedbackName
 
 if TYPE_CHECKING:

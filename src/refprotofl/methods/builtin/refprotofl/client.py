@@ -4,13 +4,22 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from refprotofl.core.parts import Parts
+from refprotofl.core import Parts
 from refprotofl.core.state import State, tensor_of
-from refprotofl.methods import erpa
-from refprotofl.methods.base.broadcast import held, hold
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.schema import LOST, Lost, ValidatedMessage
-from refprotofl.methods.base.training import Penalty, check_alignment, cross_entropy, embed, fixed
+from refprotofl.methods import (
+    LOST,
+    Client,
+    Lost,
+    Penalty,
+    ValidatedMessage,
+    check_alignment,
+    cross_entropy,
+    embed,
+    erpa,
+    fixed,
+    held,
+    hold,
+)
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.uplink import create_uplink
 from refprotofl.methods.common import weights

@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import BudgetError
+from refprotofl.core import BudgetError
 from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
-from refprotofl.methods import apud
+from refprotofl.methods import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage, apud, norm
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.schema import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage
-from refprotofl.methods.base.screening import norm
 from refprotofl.methods.builtin.refprotofl import Options
 from refprotofl.methods.common.prototypes import Prototypes, write_prototypes
 from refprotofl.methods.feedback import FEEDBACKS

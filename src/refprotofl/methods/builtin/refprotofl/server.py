@@ -12,25 +12,29 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.state import State
-from refprotofl.methods.aggregators import create_aggregator
-from refprotofl.methods.apud import upload
-from refprotofl.methods.base import guards
-from refprotofl.methods.base.aggregation import Normalise, Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.broadcast import StepDownlink
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import (
+from refprotofl.methods import (
+    Cohort,
     Dense,
     Either,
     MessageSchema,
     MessageSchemas,
+    Normalise,
     Refused,
     Scope,
+    Server,
+    ServerContext,
     SparseVector,
+    StepDownlink,
+    Upload,
     ValidatedMessage,
     Whole,
+    aggregate_uploads,
+    apply_update,
     declare,
 )
-from refprotofl.methods.base.server import Server, ServerContext
+from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.apud import upload
+from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.builtin.refprotofl.masked import Masks, check_least_budget
 from refprotofl.methods.builtin.refprotofl.uplink import create_uplink

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from refprotofl.core.state import tensor_of
 from refprotofl.experiment import Experiment
-from refprotofl.methods.base.schema import Fields, ValidatedMessage
-from refprotofl.methods.base.server import Server
+from refprotofl.methods import Fields, Server, ValidatedMessage
 from refprotofl.methods.builtin.refprotofl import Options, masked
 from refprotofl.methods.common import weights
 from refprotofl.methods.compressors import create_compressor

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from refprotofl.core.parts import ALL
+from refprotofl.core import ALL
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
-from refprotofl.methods.declaration import NAMED_BY_SIZE, Cost, Method, Releases, SampleUse, SampleUses, lazy
+from refprotofl.methods import NAMED_BY_SIZE, Cost, Method, Releases, SampleUse, SampleUses, lazy
 from refprotofl.methods.feedback import FEEDBACKS, Feedback
 
 if TYPE_CHECKING:

@@ -6,14 +6,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core.parts import Parts
+from refprotofl.core import Parts
 from refprotofl.core.state import State, tensor_of
-from refprotofl.methods import erpa
+from refprotofl.methods import (
+    Client,
+    Lost,
+    Penalty,
+    Samples,
+    ValidatedMessage,
+    check_alignment,
+    classify,
+    cross_entropy,
+    embed,
+    erpa,
+)
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import Lost, ValidatedMessage
-from refprotofl.methods.base.training import Penalty, check_alignment, classify, cross_entropy, embed
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.models import SplitModel

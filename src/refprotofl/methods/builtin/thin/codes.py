@@ -8,11 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from refprotofl.core.errors import BudgetError
-from refprotofl.core.streams import stream
+from refprotofl.core import BudgetError, stream
 from refprotofl.experiment import Experiment
+from refprotofl.methods import Dense, Either, Fields, Refused, Scope, ValidatedMessage, Whole
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.schema import Dense, Either, Fields, Refused, Scope, ValidatedMessage, Whole
 from refprotofl.methods.builtin.thin import Options
 from refprotofl.methods.builtin.thin import entropy_code as entropy
 from refprotofl.methods.builtin.thin import sparse_code as sparse

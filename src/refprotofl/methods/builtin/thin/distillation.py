@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core.parts import Parts
-from refprotofl.methods.base.training import Loss, classify, cross_entropy, embed
+from refprotofl.core import Parts
+from refprotofl.methods import Loss, classify, cross_entropy, embed
 from refprotofl.models import SplitModel
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.state import State
-from refprotofl.methods.base.schema import Scope
+from refprotofl.methods import Scope
 from refprotofl.methods.builtin.thin import codes
 from refprotofl.wire import Message
 

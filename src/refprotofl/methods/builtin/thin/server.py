@@ -9,16 +9,26 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from refprotofl.core import stream
 from refprotofl.core.state import State
-from refprotofl.core.streams import stream
 from refprotofl.evaluation.scoring import model_metrics
-from refprotofl.methods import erpa
+from refprotofl.methods import (
+    Cohort,
+    MessageSchema,
+    MessageSchemas,
+    Scope,
+    Server,
+    ServerContext,
+    Upload,
+    ValidatedMessage,
+    aggregate_uploads,
+    apply_update,
+    declare,
+    embed,
+    erpa,
+    train,
+)
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import MessageSchema, MessageSchemas, Scope, ValidatedMessage, declare
-from refprotofl.methods.base.server import Server, ServerContext
-from refprotofl.methods.base.training import embed, train
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.builtin.thin.distillation import Ensemble, mixtures
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of

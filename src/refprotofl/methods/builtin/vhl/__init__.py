@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.experiment.keys import Count, Table, Weight, at_most
+from refprotofl.methods import Releases, lazy, releases_of_weights
 from refprotofl.methods.builtin.fedavg import FedAvg
-from refprotofl.methods.declaration import Releases, lazy, releases_of_weights
 
 if TYPE_CHECKING:
     from refprotofl.experiment import Experiment

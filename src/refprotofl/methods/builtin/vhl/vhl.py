@@ -18,11 +18,8 @@ from refprotofl.core import streams
 from refprotofl.core.devices import CPU
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
+from refprotofl.methods import Client, Loss, Samples, ValidatedMessage, minimise
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.schema import ValidatedMessage
-from refprotofl.methods.base.training import Loss, minimise
 from refprotofl.methods.builtin.vhl import Options
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
