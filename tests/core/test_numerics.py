@@ -65,7 +65,7 @@ except InputError as problem:
 def test_too_late_is_a_sentence_with_what_to_do_and_leaves_the_environment(environment: dict[str, str]) -> None:
     said = in_new_process(LATE, **environment)
     assert said.startswith('numerics = "portable" comes too late')
-    assert "ATEN_CPU_CAPABILITY=avx2 and ONEDNN_MAX_CPU_ISA=AVX2" in said
+    assert "ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2,STRICT in the environment" in said
     assert 'numerics = "native"' in said
     assert said.endswith("True")
 
@@ -73,6 +73,19 @@ def test_too_late_is_a_sentence_with_what_to_do_and_leaves_the_environment(envir
 @needs_avx2
 def test_variables_of_the_user_are_in_time_whatever_was_computed() -> None:
     assert in_new_process(LATE, **VARIABLES) == ""
+
+
+ROUNDING = "from refprotofl.core import numerics; numerics.apply('portable'); print(numerics.rounding())"
+
+
+@needs_avx2
+def test_processes_with_the_same_limits_round_alike_and_a_limit_of_the_user_stays() -> None:
+    assert in_new_process(ROUNDING) == numerics.rounding()
+    kept = "import os; from refprotofl.core import numerics; numerics.apply('portable'); print(os.environ['MKL_CBWR'])"
+    assert in_new_process(kept, MKL_CBWR="COMPATIBLE") == "COMPATIBLE"
+    assert in_new_process(kept, MKL_CBWR="AVX512") == "AVX2,STRICT"
+    limited = ROUNDING.replace("numerics.rounding()", "numerics.is_limited()")
+    assert in_new_process(limited, MKL_CBWR="COMPATIBLE") == "True"
 
 
 @needs_avx2

@@ -2,8 +2,9 @@
 
 `REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
 digest changed, `RESULTS` in federation/provenance.py must be raised, so that no finished run is taken for a new one.
-Digests are those of portable numerics, which x86-64 machines with AVX2 share, and of one release of torch. Under any
-other release or processor two engines are compared instead, and the test's name says so.
+Digests are those of portable numerics, which x86-64 machines with AVX2 of one maker share, and of one release of torch.
+They are pinned for Intel and for AMD. Under any other release or rounding two engines are compared instead, and the
+test's name says so.
 """
 
 import json
@@ -93,8 +94,10 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
 
 
 RELEASE = f"torch {torch.__version__.partition('+')[0]}"  # without the build: +cpu and +cu130 have the same kernels
-HERE: dict[str, str] = PINS.get("digests", {}).get(RELEASE, {}) if numerics.describe()["numerics"] == "portable" else {}
-COMPARED = "pinned" if HERE or WRITING else f"two engines compared, nothing is pinned for {RELEASE} on this processor"
+PORTABLE = numerics.describe()["numerics"] == "portable"
+KEY = f"{RELEASE}, rounding {numerics.rounding()}"
+HERE: dict[str, str] = PINS.get("digests", {}).get(KEY, {}) if PORTABLE else {}
+COMPARED = "pinned" if HERE or WRITING else f"two engines compared, nothing is pinned for {KEY}"
 
 
 class Fields(Callback):
@@ -128,9 +131,9 @@ def check(section: str, name: str, found: Any) -> None:
 
 def check_digest(name: str, one_process: str, two_workers: Callable[[], str]) -> None:
     if WRITING:
-        assert numerics.describe()["numerics"] == "portable", "digests are pinned for portable numerics only"
-        known = json.loads(FILE.read_text()).get("digests", {}).get(RELEASE, {})
-        check("digests", RELEASE, known | {name: one_process})
+        assert PORTABLE, "digests are pinned for portable numerics only"
+        known = json.loads(FILE.read_text()).get("digests", {}).get(KEY, {})
+        check("digests", KEY, known | {name: one_process})
     else:
         assert one_process == (HERE[name] if HERE else two_workers())
 

@@ -16,17 +16,16 @@ from typing import Any
 
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread
 from refprotofl.core import RunError
-from refprotofl.core.numerics import VARIABLES
+from refprotofl.core.numerics import EVERY_MAKER, VARIABLES
 from refprotofl.experiment import Experiment
 
 CHILD = "from refprotofl.bench.numerics import measure_here; measure_here()"
-MKL = "MKL_CBWR"
 
 # By name: the key `numerics` and further environment variables.
 KINDS: dict[str, tuple[str, dict[str, str]]] = {
     "native": ("native", {}),
     "portable": ("portable", {}),
-    f"portable, {MKL}=COMPATIBLE": ("portable", {MKL: "COMPATIBLE"}),
+    "portable, MKL_CBWR=COMPATIBLE": ("portable", EVERY_MAKER),
 }
 
 
@@ -37,7 +36,7 @@ def measure_numerics(
     notes = (
         "CPU seconds of a run's rounds in one process, medians; ratio: over native in the same pass, the median over "
         "the passes. Every measurement is a new process.",
-        f"{MKL}=COMPATIBLE makes MKL, too, independent of the CPU's maker; portable numerics do not set it.",
+        "MKL_CBWR=COMPATIBLE makes digests independent of the CPU's maker; portable numerics do not set it.",
     )
     return Report("CPU time by numerics", rows, notes)
 
@@ -75,7 +74,7 @@ def _measure(experiment: Experiment, data: Path | None, repeats: int, show_progr
 def _in_new_process(experiment: Experiment, data: Path | None, environment: dict[str, str]) -> dict[str, Any]:
     """Measure in a child process without this process's limits: the child sets those of its experiment."""
     asked = {"experiment": experiment.asked(), "data": None if data is None else str(data)}
-    clean = {name: value for name, value in os.environ.items() if name not in {*VARIABLES, MKL}}
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     ended = subprocess.run(
         [sys.executable, "-c", CHILD],
         input=json.dumps(asked),

@@ -78,7 +78,9 @@ class _Keys(Table):
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", enters="never")
     numerics: Literal["portable", "native"] = key(
-        "portable", "CPU kernels: the same on every x86-64 machine with AVX2, or the fastest here", enters="never"
+        "portable",
+        "CPU kernels: the same on x86-64 machines with AVX2 of one maker, or the fastest here",
+        enters="never",
     )
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for no limit", enters="never"

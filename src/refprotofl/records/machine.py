@@ -17,6 +17,7 @@ def describe_machine() -> dict[str, str | int]:
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
         **numerics.describe(),
+        "rounding": numerics.rounding(),
         "python": platform.python_version(),
     }
     commit = source_commit()
