@@ -1,6 +1,6 @@
 """Things that others rely on and that must not change by accident: hashes, names of states and message fields, digests.
 
-`REFPROTOFL_WRITE_PINS=1 pytest tests/pins` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
+`python tools/write_pins.py` writes pins.json anew: a change in it belongs into CHANGELOG.md. Where a
 digest changed, `RESULTS` in federation/provenance.py must be raised, so that no finished run is taken for a new one.
 Digests are those of portable numerics, which x86-64 machines with AVX2 of one maker share, and of one release of torch.
 They are pinned for Intel and for AMD. Under any other release or rounding two engines are compared instead, and the
