@@ -49,6 +49,7 @@ class SampleUse:
     """
 
     passes: int = 0  # of noised training over its samples
+    steps: int = 0  # of noised training in addition to those passes
     means: int = 0  # noised class means
     own: bool = False  # whether the passes leave out the public samples that public.train-on adds
     closing: bool = False  # asked once, when the last round is over, instead of in every round
@@ -131,13 +132,18 @@ class Method:
 
     @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses | None:
-        """Return the uses of private samples by verb; None: `train` makes `local_epochs` passes and the class means."""
+        """Return the uses of private samples by verb; None: `train` makes its passes, steps and class means."""
         return None
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
         """Return the passes over its own data that a client makes in a round."""
-        return experiment.train.local_epochs
+        return experiment.train.passes
+
+    @staticmethod
+    def local_steps(experiment: "Experiment") -> int:
+        """Return the steps that a client makes in a round in addition to those passes."""
+        return experiment.train.local_steps
 
     @staticmethod
     def finetune_epochs(experiment: "Experiment") -> int:
@@ -185,7 +191,12 @@ class Method:
         declared, means = self.sample_uses(experiment), self.releases(experiment).sample
         if declared is not None or isinstance(means, str):
             return declared or {}
-        return {"train": SampleUse(passes=self.local_epochs(experiment), means=means)}
+        trained = SampleUse(passes=self.local_epochs(experiment), steps=self.local_steps(experiment), means=means)
+        return {"train": trained}
+
+    def steps_of_round(self, experiment: "Experiment", samples: int) -> int:
+        """Return the steps of a client with this many samples in a round."""
+        return self.local_epochs(experiment) * experiment.train.steps_per_epoch(samples) + self.local_steps(experiment)
 
     @property
     def line(self) -> str:
@@ -234,6 +245,7 @@ _FACTS: dict[str, type] = {  # functions of the experiment, and the kind of a va
     "sample_uses": Mapping,
     "extra_outputs": int,
     "local_epochs": int,
+    "local_steps": int,
     "finetune_epochs": int,
     "join_payload": bool,
     "seed_start": bool,

@@ -125,7 +125,7 @@ class Thin(Method):
     @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses:
         """Return the uses of samples, by rounds and by fine-tuning after the last one."""
-        uses = {"train": SampleUse(passes=experiment.train.local_epochs)}
+        uses = {"train": SampleUse(passes=experiment.train.passes, steps=experiment.train.local_steps)}
         if experiment.thin.tune_epochs:
             uses["finish"] = SampleUse(passes=experiment.thin.tune_epochs, own=True, closing=True)
         return uses
