@@ -47,7 +47,10 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
         ({"vhl": {"per-class": 10**9}}, "vhl.per-class = 1000000000 is more than the maximum of 10,000"),
         ({"model": {"embedding": 10**9}}, "model.embedding = 1000000000 is more than the maximum of 65,536"),
-        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid, shards or natural."),
+        (
+            {"partition": "random"},
+            "partition = 'random' is not known; allowed: dirichlet, iid, shards, classes-per-client, quantity, feature-shift or natural.",
+        ),
         ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: SGD's learning rate, above 0."),
         ({"train": {"lr": float("nan")}}, "train.lr = nan is not finite"),
         ({"train": {"momentum": 1}}, "train.momentum = 1 is too large"),
