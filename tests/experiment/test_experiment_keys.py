@@ -202,6 +202,8 @@ COMPANY: dict[str, dict[str, Any]] = {
     "thin.balance": {"thin.distil": 1.0},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
+    "classes-per-client": {"partition": "classes-per-client"},
+    "shift": {"partition": "feature-shift"},
     "trim": {"aggregate": "trimmed"},
     "clip": {"aggregate": "clipped"},
     "train.betas": {"train.optimizer": "adam"},
