@@ -48,12 +48,18 @@ def open_run(
 
 def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
     """Refuse more rounds where the first ones depend on their number; elsewhere they end as if planned."""
-    if find_method(stored.method).depends_on_rounds:
+    if find_method(stored.method).fixed_rounds(stored):
         raise InputError(
             f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot be extended to "
-            f"{wanted.rounds}: each round of method = {stored.method!r} depends on the number of all rounds. "
-            "Use another --out."
+            f"{wanted.rounds}: {_fixed_by(stored)}. Use another --out."
         )
+
+
+def _fixed_by(stored: Experiment) -> str:
+    """Return why the number of rounds is fixed."""
+    if find_method(stored.method).depends_on_rounds:
+        return f"each round of method = {stored.method!r} depends on the number of all rounds"
+    return "its clients were fine-tuned after the last round ([finetune])"
 
 
 def rollback(folder: RunFolder, experiment: Experiment, from_round: int | None, callback: Callback) -> None:

@@ -45,7 +45,8 @@ class SampleLevel(Mechanism):
         if method.pooled:
             return "its server gets all clients' samples"
         closing = [verb for verb, use in self._uses().items() if use.closing]
-        if closing and not method.depends_on_rounds:  # an extended run would close twice, but be charged once
+        # An extended run would close twice, but be charged once.
+        if closing and not method.fixed_rounds(self.experiment):
             return f"it uses samples in {closing[0]!r}, after the last round, without depends_on_rounds = True"
         return ""
 

@@ -78,7 +78,7 @@ def rung(trial: Trial, rounds: int) -> Trial:
 
     A method that plans with the number of rounds cannot be resumed with more: its trials keep a folder each.
     """
-    if find_method(trial.experiment.method).depends_on_rounds:
+    if find_method(trial.experiment.method).fixed_rounds(trial.experiment):
         return trial
     whole = trial.experiment.model_copy(update={"rounds": rounds})
     return replace(trial, folder=trial.folder.with_name(folder_name(whole)))
