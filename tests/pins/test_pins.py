@@ -99,6 +99,10 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
         **FINETUNED,
         "thin": {"code": "sparse", "cooling": 0.8, "drift": "proximal"},
     },
+    "fedavg, adamw, cosine": {
+        "method": "fedavg",
+        "train": {"optimizer": "adamw", "lr": 0.003, "schedule": "cosine", "warmup": 1, "grad-clip": 0.5},
+    },
     "centralised, batch norm": {"method": "centralised", "model": {"norm": "batch-local"}},
 }
 

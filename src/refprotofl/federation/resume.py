@@ -10,7 +10,7 @@ from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.loop import put_back
 from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.server_side import ServerSide
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, is_longer
 from refprotofl.records.manifest import kept_name
@@ -48,7 +48,7 @@ def open_run(
 
 def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
     """Refuse more rounds where the first ones depend on their number; elsewhere they end as if planned."""
-    if find_method(stored.method).fixed_rounds(stored):
+    if depends_on_rounds(stored):
         raise InputError(
             f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot be extended to "
             f"{wanted.rounds}: {_fixed_by(stored)}. Use another --out."
@@ -59,6 +59,8 @@ def _fixed_by(stored: Experiment) -> str:
     """Return why the number of rounds is fixed."""
     if find_method(stored.method).depends_on_rounds:
         return f"each round of method = {stored.method!r} depends on the number of all rounds"
+    if stored.train.depends_on_rounds:
+        return f'train.schedule = "{stored.train.schedule}" depends on the number of all rounds'
     return "its clients were fine-tuned after the last round ([finetune])"
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core import HEAD
+from refprotofl.core import ALL, HEAD, Parts
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import classify, embed
 
@@ -36,10 +36,13 @@ def _finetuned(client: "Client", round: int, samples: Samples) -> Tensor:
     """Return the vector (P,) after training on these samples: the head alone first, then the whole model."""
     table, order = client.experiment.finetune, client.stream("tune", round)
     lr = client.experiment.train.lr * table.rate
-    if table.head_epochs:
-        client.fit(round, samples=samples, parts=HEAD, order=order, epochs=table.head_epochs, lr=lr)
-    if table.epochs:
-        client.fit(round, samples=samples, order=order, epochs=table.epochs, lr=lr)
+
+    def train(epochs: int, parts: Parts) -> None:
+        if epochs:
+            client.fit(round, samples=samples, parts=parts, order=order, epochs=epochs, lr=lr, scheduled=False)
+
+    train(table.head_epochs, HEAD)
+    train(table.epochs, ALL)
     return client.model.read(client.parts)
 
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from refprotofl.core import InputError, RunError
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.federation.resolution import prepare
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds
 from refprotofl.studies.frontier.candidates import Candidate, Request
 from refprotofl.studies.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.studies.planner import Outcomes, Study
@@ -92,8 +92,7 @@ def frontier(request: Request) -> Study[Frontier]:
 
 def _starts_anew(request: Request, candidate: Candidate) -> bool:
     """Return whether a run cannot resume with more rounds: it skips rungs that eliminate no candidate."""
-    experiment = request.trial(candidate, candidate.schedule.rounds, request.seeds[0]).experiment
-    return find_method(experiment.method).fixed_rounds(experiment)
+    return depends_on_rounds(request.trial(candidate, candidate.schedule.rounds, request.seeds[0]).experiment)
 
 
 def _may_continue(tried: CandidateResult) -> bool:
@@ -155,7 +154,7 @@ def projected(trial: Trial, result: Result, rounds: int) -> Sent:
     sent, experiment = sent_by(result["summary"], trial.folder), trial.experiment
     if sent.rounds >= rounds:
         return sent
-    usual = sent.rounds - 1 if find_method(experiment.method).fixed_rounds(experiment) else sent.rounds
+    usual = sent.rounds - 1 if depends_on_rounds(experiment) else sent.rounds
     absent = 1 - experiment.cohort_size / experiment.clients
     return sent.longer(rounds, sent_in(trial.folder, usual), joined=experiment.clients * (1 - absent**rounds))
 

@@ -40,11 +40,11 @@ class ThinClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         held = self.load_common(message)
-        samples, settings = self.training_samples(), self.experiment.train.in_round(round)
+        samples = self.training_samples()
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
         grad_hook = proximal_term(self, held, self.options.strength) if self.options.drift == "proximal" else None
-        lr = self.options.cooled(settings.lr, round)
+        lr = self.options.cooled(self.experiment.train.lr, round)
         trained = self.fit(round, samples=samples, loss=loss, grad_hook=grad_hook, lr=lr)
         if anchors is not None:
             check_alignment(trained, samples, self.options.strength, is_defined(anchors), "thin.strength")
