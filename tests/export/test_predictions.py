@@ -50,7 +50,7 @@ def test_probabilities_sum_to_one_and_the_class_is_the_likeliest(trained, digits
 
 
 def test_array_files_give_what_the_data_set_gives(trained, digits, tmp_path):
-    images = digits.test_images[:20]
+    images = digits.test_inputs[:20]
     np.save(tmp_path / "plain.npy", images[:, 0])
     np.savez(tmp_path / "x.npz", x=images, x_test=images[:1], notes=np.arange(3))
     np.savez(tmp_path / "test.npz", x_test=images, other=np.arange(3))
@@ -68,9 +68,9 @@ def test_a_whole_data_set_in_an_npz_is_asked_for_its_test_split(trained, digits,
     train, test = digits.train_labels < 4, digits.test_labels < 4
     np.savez(
         tmp_path / "four.npz",
-        x_train=digits.train_images[train],
+        x_train=digits.train_inputs[train],
         y_train=9 - digits.train_labels[train],  # called 6 to 9, so nearly all is wrong
-        x_test=digits.test_images[test],
+        x_test=digits.test_inputs[test],
         y_test=9 - digits.test_labels[test],
     )
     made = predict(trained, str(tmp_path / "four.npz"))
@@ -81,7 +81,7 @@ def test_a_whole_data_set_in_an_npz_is_asked_for_its_test_split(trained, digits,
 
 def test_image_files_keep_their_names_and_turn_grey(trained, digits, tmp_path):
     for number in range(4):
-        grey = Image.fromarray(digits.test_images[number, 0])
+        grey = Image.fromarray(digits.test_inputs[number, 0])
         grey.convert("RGB" if number % 2 else "L").save(tmp_path / f"photo {number}.png")
     (tmp_path / "notes.txt").write_text("no image")
     (tmp_path / ".hidden.png").write_text("no image")
@@ -98,7 +98,7 @@ def test_sub_folders_named_like_classes_are_labels(trained, digits, tmp_path):
     for number in range(12):
         name = f"{digits.test_labels[number]}/{number}.png"
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        Image.fromarray(digits.test_images[number, 0]).save(tmp_path / name)
+        Image.fromarray(digits.test_inputs[number, 0]).save(tmp_path / name)
     made = predict(trained, tmp_path)
     assert sorted(made.names) == sorted(f"{digits.test_labels[number]}/{number}.png" for number in range(12))
     assert made.accuracy == np.mean(predict(trained, "digits").predicted[:12] == digits.test_labels[:12])

@@ -99,12 +99,12 @@ class ThinClient(Client):
         rows = self.samples.rows[torch.from_numpy(self.stream("tune/split", round).permutation(len(self.samples)))]
         held_out = len(rows) // self.options.tune_validation
         own = self.samples
-        return Samples(own.images, own.labels, rows[held_out:]), Samples(own.images, own.labels, rows[:held_out])
+        return Samples(own.inputs, own.labels, rows[held_out:]), Samples(own.inputs, own.labels, rows[:held_out])
 
     def loss(self, vector: Tensor, samples: Samples) -> float:
         """Return the mean cross-entropy: for few samples it is more precise than accuracy."""
         self.model.write(self.parts, vector)
-        logits = classify(self.model, embed(self.model, samples.own_images))
+        logits = classify(self.model, embed(self.model, samples.own_inputs))
         return float(functional.cross_entropy(logits[:, : self.num_classes], samples.own_labels))
 
     def receive(self, message: ValidatedMessage) -> Tensor:
