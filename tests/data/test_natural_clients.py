@@ -136,7 +136,7 @@ def test_client_arrays_that_do_not_do(changes: dict[str, object], complaint: str
 
 
 def test_a_set_without_clients_is_refused() -> None:
-    with pytest.raises(InputError, match="dataset = 'digits' does not assign its images to clients"):
+    with pytest.raises(InputError, match="dataset = 'digits' does not assign its samples to clients"):
         load_dataset("digits", None, 0, NATURAL)
 
 

@@ -111,7 +111,7 @@ def test_labels_may_be_names(tmp_path, kind):
             {"x_test": np.zeros((3, 6, 4), np.uint8)},
             "train images are 4 x 5 with 1 channel but test images 4 x 6",
         ),
-        ({"x_train": np.zeros((6, 20), np.uint8)}, r"shape \(6, 20\)"),
+        ({"x_train": np.zeros((6, 20), np.uint8)}, r"the test inputs have shape \(3, 5, 4\). Vectors are"),
         ({"x_train": np.zeros((6, 5, 4, 2), np.uint8)}, "with 1 or 3 channels"),
         ({"x_train": np.zeros((0, 5, 4), np.uint8)}, "no train images"),
         ({"y_test": np.zeros(0, int)}, "no test labels"),

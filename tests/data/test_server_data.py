@@ -62,7 +62,7 @@ def test_one_class_is_enough_for_a_node(tmp_path: Path) -> None:
     ("arrays", "sentence"),
     [
         ({"x": pictures(2)}, "must hold x and y"),
-        ({"x": pictures(2), "y": [1, 2, 3]}, "2 images but 3 labels"),
+        ({"x": pictures(2), "y": [1, 2, 3]}, "2 samples but 3 labels"),
         ({"x": pictures(2), "y": [0, 5], "class_names": ["a"]}, "a label 5, but only 1 class names"),
         ({"x": pictures(2), "y": ["a", "z"], "class_names": ["a"]}, "the label 'z' is not among its class_names"),
     ],

@@ -279,7 +279,7 @@ def test_a_module_that_is_missing_or_broken_is_reported(own: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("resnet-18", "did you mean 'resnet18'?"), ("vit", "known: resnet18, cnn, mlp.")]
+    ("name", "hint"), [("resnet-18", "did you mean 'resnet18'?"), ("vit", "known for images: resnet18, cnn, mlp.")]
 )
 def test_an_unknown_model_is_refused_with_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(InputError, match="is neither a known model nor module:function") as refusal:

@@ -25,7 +25,7 @@ MOST_VALUES = 1 << 24  # per sample: an image of 2,360 x 2,360 pixels in RGB
 
 @dataclass(frozen=True)
 class TextCode:
-    """How texts become tokens: their unit, and the tokens of a sample, 0 for those of the longest text."""
+    """The split of texts into tokens: their unit, and the tokens of a sample, 0 for those of the longest text."""
 
     unit: str = "characters"  # or words
     length: int = 0

@@ -79,7 +79,7 @@ def find_kind_of(inputs: NDArray[Any], wanted: str) -> InputKind:
     """Return the kind of an array: the one that is wanted, else what its type and axes say."""
     if wanted != "auto":
         return find_kind(wanted)
-    if inputs.dtype.kind in "US":
+    if inputs.dtype.kind in "US" and inputs.ndim == 1:
         return find_kind("tokens")
     return find_kind("vector" if inputs.ndim == 2 else IMAGE)
 

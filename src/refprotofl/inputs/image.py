@@ -17,6 +17,9 @@ EIGHT_BITS = (
     "Images are stored in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
     "which only you know"
 )
+NORMALISED = (
+    "Undo any normalisation before saving: it is done here. Numbers that are not pixels need data.kind, such as series"
+)
 PART = 4096  # images that are converted at a time
 
 
@@ -63,7 +66,7 @@ def bring_to_uint8(
     low = min(float(train.min()), float(test.min()))
     high = max(float(train.max()), float(test.max()))
     if not (low >= 0 and high <= 255):  # so written, NaN is refused too
-        undo = "Undo any normalisation before saving: it is done here" if train.dtype.kind == "f" else EIGHT_BITS
+        undo = NORMALISED if train.dtype.kind == "f" else EIGHT_BITS
         raise DataError(
             f"{origin}: pixel values run from {low:g} to {high:g}; they must be in 0..255, "
             f"or as floats in 0..1. {undo}."
