@@ -14,4 +14,4 @@ class FedYogi(fedadam.FedAdam):
     name = "fedyogi"
     options = Options
     server = lazy("refprotofl.methods.builtin.fedyogi.fedyogi:FedYogiServer")
-    notes = ("as in the paper's algorithm the mean square starts at tau^2; in the authors' experiments it starts at 0",)
+    notes = ("as in the paper's algorithm the mean square starts at tau^2",)
