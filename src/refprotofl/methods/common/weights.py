@@ -86,6 +86,12 @@ def encode_update(client: Client, round: int, received: Tensor, trained: Tensor)
     return client.compressor.write_update(trained, received, client.state, draw)
 
 
+def sent_change(client: Client, round: int, received: Tensor, answer: Message) -> Tensor:
+    """Return the change (P,) from `received` as the server will read it in the client's answer."""
+    draw = client.compressor.stream(client.experiment.seed, client.context.client_id, round)
+    return client.compressor.read_update(ValidatedMessage(answer), received, draw)
+
+
 # The server's side
 
 

@@ -19,9 +19,9 @@ from refprotofl.methods import (
     cross_entropy,
     embed,
     erpa,
+    proximal_term,
 )
 from refprotofl.methods.base import guards
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.models import SplitModel
 from refprotofl.models.build import build_model
