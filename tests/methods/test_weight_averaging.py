@@ -17,7 +17,7 @@ from refprotofl.federation.session import run
 from refprotofl.methods import proximal_term
 from refprotofl.methods.aggregators.mean import Mean
 from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.training import FreshSgd
+from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.report.costs import cost_rows

@@ -141,13 +141,17 @@ class _Keys(Table):
     def _method_agrees(self) -> Self:
         """Check the keys of a built-in method; a user's own method is checked when its code is loaded."""
         if self.method in METHODS:
-            METHODS[self.method].check(self)  # type: ignore[arg-type]
+            METHODS[self.method].check_all(self)  # type: ignore[arg-type]
         return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if 0 < self.resize < self.crop:
             raise ValueError(f"has resize = {self.resize}, which is smaller than crop = {self.crop}")
+        if self.train.warmup >= self.rounds:
+            raise ValueError(
+                f"has train.warmup = {self.train.warmup}, but only rounds = {self.rounds}: no round would have train.lr"
+            )
         self._check_aggregate()
         self._check_attack()
         self._check_privacy()
@@ -183,6 +187,11 @@ class _Keys(Table):
         """Refuse keys that would have no effect or undo the protection."""
         if self.privacy.unit == "none" and self.privacy != Privacy():
             raise ValueError('has keys of [privacy] but privacy.unit = "none", so that nothing is protected')
+        if self.privacy.unit == "sample" and self.train.grad_clip:
+            raise ValueError(
+                f"has train.grad-clip = {self.train.grad_clip:g}, but sample-level privacy clips the gradient of each "
+                "sample, before the noise: set privacy.clip"
+            )
         if self.privacy.unit == "sample" and self.model.norm == "batch-local":
             raise ValueError(
                 'has privacy.unit = "sample", but with model.norm = "batch-local" a sample\'s gradient depends on the '
@@ -283,6 +292,12 @@ class _Keys(Table):
         """Return the resolved input; only for experiments that went through `resolve`."""
         assert self.input is not None, "the experiment was not resolved against its data"
         return self.input
+
+    def train_in_round(
+        self, round: int, *, epochs: int | None = None, lr: float | None = None, scheduled: bool = True
+    ) -> Train:
+        """Return the settings of local training in a round: [train], with the rate that its schedule has there."""
+        return self.train.in_round(round, self.rounds, epochs=epochs, lr=lr, scheduled=scheduled)
 
     @property
     def cohort_size(self) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.cohort import Cohort
     from refprotofl.methods.base.compressor import Compressor
     from refprotofl.methods.base.gradients import add_to_gradients, in_turn, proximal_term
+    from refprotofl.methods.base.optimisers import GradHook
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
         LOST,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.screening import norm
     from refprotofl.methods.base.server import Server, ServerContext, set_aside
     from refprotofl.methods.base.training import (
-        GradHook,
         Loss,
         Penalty,
         TrainResult,
@@ -81,6 +81,7 @@ _NAMES = {  # by module
     "refprotofl.methods.base.cohort": "Cohort",
     "refprotofl.methods.base.compressor": "Compressor",
     "refprotofl.methods.base.gradients": "add_to_gradients in_turn proximal_term",
+    "refprotofl.methods.base.optimisers": "GradHook",
     "refprotofl.methods.base.samples": "Samples",
     "refprotofl.methods.base.schema": (
         "Dense Either Fields LOST Lost MessageSchema MessageSchemas Real Refused Scope SparseVector "
@@ -89,7 +90,7 @@ _NAMES = {  # by module
     "refprotofl.methods.base.screening": "norm",
     "refprotofl.methods.base.server": "Server ServerContext set_aside",
     "refprotofl.methods.base.training": (
-        "GradHook Loss Penalty TrainResult check_alignment classify cross_entropy embed fixed minimise plain_sgd train"
+        "Loss Penalty TrainResult check_alignment classify cross_entropy embed fixed minimise plain_sgd train"
     ),
     "refprotofl.methods.builtin.fedavg.fedavg": "FedAvgClient FedAvgServer",
     "refprotofl.methods.catalogue": "METHODS fill_options find_method",

@@ -113,6 +113,7 @@ class Method:
     depends_on_rounds: ClassVar[bool] = False  # a round depends on the number of rounds, so a run cannot be extended
     stateful: ClassVar[bool] = False  # what clients send depends on more that they keep than their private part
     changes_once: ClassVar[str] = ""  # the reason why a change must not count again in later rounds, as under EF21
+    sgd_only: ClassVar[str] = ""  # the reason why its clients must train by SGD
     simulation_only: ClassVar[str] = ""  # the reason why it must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # deviations from what its authors published
 
@@ -173,6 +174,13 @@ class Method:
     @staticmethod
     def check(experiment: "Experiment") -> None:
         """Raise ValueError("has …") where the method's options and other keys contradict each other."""
+
+    def check_all(self, experiment: "Experiment") -> None:
+        """Raise ValueError("has …") where the experiment contradicts the method's own rules or what it declares."""
+        optimizer = experiment.train.optimizer
+        if self.sgd_only and optimizer != "sgd":
+            raise ValueError(f'has train.optimizer = "{optimizer}", but {self.name} needs "sgd": {self.sgd_only}')
+        self.check(experiment)
 
     def planned_uses(self, experiment: "Experiment") -> SampleUses:
         """Return the uses of private samples by verb, as declared or by default."""

@@ -7,7 +7,7 @@ of the loss.
 from torch import Tensor, nn
 
 from refprotofl.methods.base.client import Client
-from refprotofl.methods.base.training import GradHook
+from refprotofl.methods.base.optimisers import GradHook
 
 
 def add_to_gradients(client: Client, correction: Tensor) -> GradHook:

@@ -86,7 +86,7 @@ class ScaffoldServer(FedAvgServer):
 
     def reach(self, round: int, client: int) -> float:
         """Return lr |a_k|: how far a client gets along a constant gradient of 1."""
-        return reach(self.experiment.train.in_round(round), int(self.samples[client]))
+        return reach(self.experiment.train_in_round(round), int(self.samples[client]))
 
 
 class ScaffoldClient(FedAvgClient):
@@ -99,7 +99,7 @@ class ScaffoldClient(FedAvgClient):
         samples = self.training_samples()
         self.fit(round, samples=samples, grad_hook=add_to_gradients(self, common - own))
         answer = weights.write_update(self, round, received, self.keep_trained(round))
-        length = reach(self.experiment.train.in_round(round), len(samples))
+        length = reach(self.experiment.train_in_round(round), len(samples))
         change = weights.sent_change(self, round, received, answer).to(torch.float64)
         self.state["variate"] = (own.to(torch.float64) - common - change / length).to(torch.float32)  # option II
         return answer
