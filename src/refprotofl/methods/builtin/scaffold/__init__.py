@@ -35,5 +35,5 @@ class Scaffold(FedAvg):
     @staticmethod
     def releases(experiment: "Experiment") -> Releases:
         return Releases(
-            sample=0, client="its variates divide a change by the client's steps, which tell how many samples it has"
+            sample=0, client="its variates divide a change by the client's steps, which reveal how many samples it has"
         )
