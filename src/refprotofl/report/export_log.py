@@ -60,7 +60,7 @@ POLL = 1.0
 def export_log(
     run_folder: Path, to: Tracker, out: Path, follow: bool = False, wait: Callable[[float], object] = time.sleep
 ) -> int:
-    """Write a run's numbers to a folder or, as CSV, a file; return their count. With `follow`, until the run has ended."""
+    """Write a run's numbers to a folder or, for CSV, a file. With `follow`, continue until the run has ended."""
     if not is_run(run_folder):
         raise InputError(f"{run_folder} is not a run folder: it has no experiment.json.")
     reader, scalars, written = RunReader(run_folder), Scalars(), 0
