@@ -47,7 +47,11 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
         ({"vhl": {"per-class": 10**9}}, "vhl.per-class = 1000000000 is more than the maximum of 10,000"),
         ({"model": {"embedding": 10**9}}, "model.embedding = 1000000000 is more than the maximum of 65,536"),
-        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid, shards or natural."),
+        (
+            {"partition": "random"},
+            "partition = 'random' is not known; allowed: dirichlet, iid, shards, classes-per-client, quantity, "
+            "feature-shift or natural.",
+        ),
         ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: learning rate, above 0."),
         ({"train": {"lr": float("nan")}}, "train.lr = nan is not finite"),
         ({"train": {"momentum": 1}}, "train.momentum = 1 is too large"),
@@ -198,6 +202,8 @@ COMPANY: dict[str, dict[str, Any]] = {
     "thin.balance": {"thin.distil": 1.0},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
+    "classes-per-client": {"partition": "classes-per-client"},
+    "shift": {"partition": "feature-shift"},
     "trim": {"aggregate": "trimmed"},
     "clip": {"aggregate": "clipped"},
     "train.betas": {"train.optimizer": "adam"},

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationEr
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.core.discovery import OWN, check_name
-from refprotofl.experiment.keys import Count, Scalars, Share, Table, Text, at_most, explain, key, known_of
+from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key, known_of
 from refprotofl.experiment.sections import (
     Attack,
     Compress,
@@ -23,6 +23,14 @@ from refprotofl.experiment.sections import (
 )
 from refprotofl.methods import aggregators
 from refprotofl.methods.catalogue import METHODS, TABLES
+
+# The key that sets how far a partition is from an even one.
+_DEGREES = {
+    "dirichlet": "alpha",
+    "quantity": "alpha",
+    "classes-per-client": "classes-per-client",
+    "feature-shift": "shift",
+}
 
 
 def _known_aggregator(name: str) -> str:
@@ -39,8 +47,18 @@ class _Keys(Table):
     clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")
     rounds: Annotated[PositiveInt, at_most(1_000_000)] = key(50, "number of rounds, 1 or more", also=("num-rounds",))
-    partition: Literal["dirichlet", "iid", "shards", "natural"] = "dirichlet"
+    partition: Literal["dirichlet", "iid", "shards", "classes-per-client", "quantity", "feature-shift", "natural"] = (
+        "dirichlet"
+    )
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
+    classes_per_client: PositiveInt = key(
+        2, 'classes that each client has with partition = "classes-per-client", 1 or more', enters="changed"
+    )
+    shift: Rate = key(
+        0.1,
+        "variance of the noise on the last client's inputs with partition = feature-shift, above 0",
+        enters="changed",
+    )
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["auto", "adapter", "full"] = Field(
         "auto", description="parts that clients share, if the method leaves it open; auto is what its paper shares"
@@ -148,6 +166,7 @@ class _Keys(Table):
     def _fits_together(self) -> Self:
         if 0 < self.resize < self.crop:
             raise ValueError(f"has resize = {self.resize}, which is smaller than crop = {self.crop}")
+        self._check_partition()
         if self.train.warmup >= self.rounds:
             raise ValueError(
                 f"has train.warmup = {self.train.warmup}, but only rounds = {self.rounds}: no round would have train.lr"
@@ -163,6 +182,18 @@ class _Keys(Table):
                 "leave clients out"
             )
         return self
+
+    def _check_partition(self) -> None:
+        """Refuse a key of another partition than the chosen one, as it has no effect."""
+        for name in ("classes-per-client", "shift"):
+            field = name.replace("-", "_")
+            default = type(self).model_fields[field].default
+            readers = [kind for kind, degree in _DEGREES.items() if degree == name]
+            if getattr(self, field) != default and self.partition not in readers:
+                raise ValueError(
+                    f'has {name} = {getattr(self, field):g}, which is for partition = "{readers[0]}", not '
+                    f'"{self.partition}"'
+                )
 
     def _check_aggregate(self) -> None:
         """Refuse a key of another aggregator than the chosen one, as it has no effect; a user's own may read all."""
@@ -215,6 +246,20 @@ class _Keys(Table):
     def aggregates_plainly(self) -> bool:
         """Return True if the clients' changes are averaged as in the method's paper."""
         return self.aggregate == aggregators.MEAN and self.min_senders == 1
+
+    @property
+    def partition_degree(self) -> tuple[str, float] | None:
+        """Return the key that sets how uneven the partition is, with its value; None if the partition has none."""
+        name = _DEGREES.get(self.partition)
+        return None if name is None else (name, getattr(self, name.replace("-", "_")))
+
+    @property
+    def partition_title(self) -> str:
+        """Return the partition in a few words, such as `Dirichlet 0.5`."""
+        if self.partition_degree is None:
+            return self.partition
+        kind = {"dirichlet": "Dirichlet", "feature-shift": "feature shift"}.get(self.partition, self.partition)
+        return f"{kind.replace('-', ' ')} {self.partition_degree[1]:g}"
 
     @property
     def counts_clients(self) -> bool:
