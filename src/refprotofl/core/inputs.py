@@ -46,7 +46,7 @@ Summary = dict[str, Array | str]  # what a client sends in the first exchange
 
 @dataclass(frozen=True)
 class Facts:
-    """What an experiment records of the data in addition to their shape."""
+    """The facts about the data that an experiment records in addition to their shape."""
 
     mean: tuple[float, ...] = ()  # by feature
     std: tuple[float, ...] = ()

@@ -25,7 +25,7 @@ RULES = {"clients": "clients' sums", "public": "public set", "none": "none"}
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What one client sent and was sent in the first exchange, as it crossed."""
+    """The messages of one client in the first exchange, as they crossed."""
 
     client: int
     up: bytes
