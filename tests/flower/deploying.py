@@ -10,8 +10,8 @@ from tests.flower.inmemory import MemoryGrid, restart_nodes
 
 from refprotofl.deploy.registry import Place
 from refprotofl.deploy.run import deploy
+from refprotofl.deploy.run_config import KEYS, read_run_config
 from refprotofl.deploy.status import StatusCallback
-from refprotofl.engines.flower.bundle import KEYS, read_run_config
 from refprotofl.engines.flower.grid_transport import FlowerTransport
 from refprotofl.engines.flower.records import unwrap
 from refprotofl.federation.session import RunResult, run

@@ -26,8 +26,8 @@ from refprotofl.deploy import engine, fleet, transport
 from refprotofl.deploy.admission import Admissions, default_client
 from refprotofl.deploy.headers import Answered, Route
 from refprotofl.deploy.registry import Place
+from refprotofl.deploy.run_config import read_run_config
 from refprotofl.deploy.transport import Envelope
-from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.records import unwrap
 from refprotofl.federation.session import run
 from refprotofl.records.events import read_events, read_messages
