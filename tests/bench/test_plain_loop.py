@@ -14,8 +14,8 @@ from refprotofl.core.streams import stream
 from refprotofl.federation.participation import draw_cohort
 from refprotofl.federation.simulation import load_federation
 from refprotofl.methods.base import training
+from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.base.training import FreshSgd
 from refprotofl.models import ALL, SplitModel, build_model
 
 

@@ -56,7 +56,14 @@ def refused(refprotofl: "Command", tiny: Path) -> Callable[..., str]:
         ("refprotofl.apud=maybe", ("refprotofl.apud = 'maybe'", "on or off")),
         ("alpha=0", ("alpha = 0", "above 0")),
         ("alpha=nan", ("alpha = nan",)),
-        ("partition=dirichlett", ("partition = 'dirichlett'", "dirichlet, iid, shards or natural")),
+        (
+            "partition=dirichlett",
+            (
+                "partition = 'dirichlett'",
+                "dirichlet, iid, shards, classes-per-client, quantity, feature-shift or natural",
+            ),
+        ),
+        ("shift=0.2", ("has shift = 0.2", 'partition = "feature-shift", not "dirichlet"')),
         ("method=fedavgg", ("method = 'fedavgg'", "did you mean 'fedavg'?")),
         ("method=refprotofll", ("method = 'refprotofll'", "did you mean 'refprotofl'?")),
         ("model.name=resnet19", ("resnet19", "resnet18")),

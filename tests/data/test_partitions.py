@@ -16,7 +16,13 @@ from refprotofl.data.partitions import (
     repair,
 )
 
-KINDS: tuple[Literal["dirichlet", "iid", "shards"], ...] = ("dirichlet", "iid", "shards")
+KINDS: tuple[Literal["dirichlet", "iid", "shards", "quantity", "feature-shift"], ...] = (
+    "dirichlet",
+    "iid",
+    "shards",
+    "quantity",
+    "feature-shift",
+)
 
 
 @st.composite
@@ -110,6 +116,38 @@ def test_a_client_holds_two_shards():
     for client in range(10):
         counts = np.bincount(labels[owners == client], minlength=10)
         assert sorted(counts[counts > 0]) in ([100], [50, 50])
+
+
+def test_quantity_skew_has_dirichlet_sizes_and_even_classes():
+    labels = np.repeat(np.arange(2), 20_000)
+    expected = dirichlet(0.5, 1, 5, stream(0, "partition"))[0]
+    shares, notes = partition("quantity", labels, 5, 0.5, 1, 0)
+    assert notes.redraws == 0
+    assert [len(share) / len(labels) for share in shares] == pytest.approx(list(expected), abs=1e-4)
+    assert all(labels[share].mean() == pytest.approx(0.5, abs=0.05) for share in shares if len(share) > 1000)
+
+
+@given(st.integers(2, 8), st.integers(1, 8), st.integers(1, 12), st.integers(0, 5))
+def test_every_client_has_its_number_of_classes(classes, each, clients, seed):
+    labels = stream(seed, "labels").permutation(np.repeat(np.arange(classes), 60))
+    if each > classes or each * clients < classes:
+        with pytest.raises(InputError, match=f"classes-per-client = {each}"):
+            partition("classes-per-client", labels, clients, 0.5, 1, seed, each)
+        return
+    shares, _ = partition("classes-per-client", labels, clients, 0.5, 1, seed, each)
+    counts = np.stack([np.bincount(labels[share], minlength=classes) for share in shares])
+    assert ((counts > 0).sum(axis=1) == each).all()
+    holders = (counts > 0).sum(axis=0)
+    assert holders.max() - holders.min() <= 1
+    assert (counts.sum(axis=0) == 60).all()
+    for number in range(classes):  # a class is divided equally among the clients that have it
+        having = counts[:, number][counts[:, number] > 0]
+        assert having.max() - having.min() <= 1
+
+
+def test_clients_too_small_for_their_classes_are_refused_rather_than_repaired():
+    with pytest.raises(InputError, match=r"classes-per-client = 1: client \d has \d samples .* min-size = 20"):
+        partition("classes-per-client", np.array([0] * 60 + [1] * 15), 3, 0.5, 20, 0, 1)
 
 
 def test_the_seed_matters():

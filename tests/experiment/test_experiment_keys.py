@@ -47,8 +47,12 @@ INPUT = {"class-names": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0
         ({"train": {"local-epochs": 10**9}}, "train.local-epochs = 1000000000 is more than"),
         ({"vhl": {"per-class": 10**9}}, "vhl.per-class = 1000000000 is more than the maximum of 10,000"),
         ({"model": {"embedding": 10**9}}, "model.embedding = 1000000000 is more than the maximum of 65,536"),
-        ({"partition": "random"}, "partition = 'random' is not known; allowed: dirichlet, iid, shards or natural."),
-        ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: SGD's learning rate, above 0."),
+        (
+            {"partition": "random"},
+            "partition = 'random' is not known; allowed: dirichlet, iid, shards, classes-per-client, quantity, "
+            "feature-shift or natural.",
+        ),
+        ({"train": {"lr": "fast"}}, "train.lr = 'fast' is not a number; allowed: learning rate, above 0."),
         ({"train": {"lr": float("nan")}}, "train.lr = nan is not finite"),
         ({"train": {"momentum": 1}}, "train.momentum = 1 is too large"),
         ({"train": 5}, "[train] is not a table."),
@@ -198,8 +202,14 @@ COMPANY: dict[str, dict[str, Any]] = {
     "thin.balance": {"thin.distil": 1.0},
     "refprotofl.error-feedback": {"refprotofl.normalise": "participants"},
     "compress.name": {"refprotofl.apud": False},
+    "classes-per-client": {"partition": "classes-per-client"},
+    "shift": {"partition": "feature-shift"},
     "trim": {"aggregate": "trimmed"},
     "clip": {"aggregate": "clipped"},
+    "train.betas": {"train.optimizer": "adam"},
+    "train.eps": {"train.optimizer": "adam"},
+    "train.step-size": {"train.schedule": "step"},
+    "train.gamma": {"train.schedule": "step"},
     "attack.kind": {"attack.fraction": 0.2},
     "attack.fraction": {"attack.kind": "signflip"},
     "attack.strength": {"attack.fraction": 0.2, "attack.kind": "scaling"},
@@ -236,7 +246,7 @@ def other_values(field: FieldInfo, value: Any) -> list[Any]:
     derived = (
         [not value] if isinstance(value, bool) else [value + 1, value / 2] if isinstance(value, int | float) else []
     )
-    guesses = (*derived, *literals, 0.25, 3, "x:y", [1])
+    guesses = (*derived, *literals, 0.25, 3, "x:y", [1], [0.5, 0.5])
     return [one for one in guesses if one not in (value, "auto")]  # auto stands for another value
 
 

@@ -10,7 +10,7 @@ from refprotofl.export import load_trained
 from refprotofl.federation import simulation
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods import Samples
-from refprotofl.methods.base.training import FreshSgd
+from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.builtin.centralised.centralised import CentralisedServer
 from refprotofl.wire.tensors import same_bits
 

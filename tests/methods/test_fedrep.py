@@ -6,7 +6,7 @@ import torch
 
 from refprotofl.core.errors import GuardError, RunError
 from refprotofl.experiment.sections import Train
-from refprotofl.methods.base import client, training
+from refprotofl.methods.base import client, optimisers
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import train
 from refprotofl.models import BODY, HEAD, SplitModel
@@ -92,6 +92,6 @@ def test_what_crosses_is_what_crosses_in_fedper(simulated):
 
 def test_a_head_that_stays_stops_the_run(simulate, monkeypatch):
     """A library's FedRep never trained its head with one local epoch; here that would be noticed."""
-    monkeypatch.setattr(training.FreshSgd, "step", lambda self, loss, grad_hook=None: None)
+    monkeypatch.setattr(optimisers.FreshSgd, "step", lambda self, loss, grad_hook=None: None)
     with pytest.raises(RunError, match="training did not change the head"):
         simulate({"method": "fedrep"})

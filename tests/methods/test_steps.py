@@ -9,7 +9,7 @@ import pytest
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.session import run
 from refprotofl.methods import METHODS
-from refprotofl.methods.base.training import FreshSgd
+from refprotofl.methods.base.optimisers import FreshSgd
 
 pytestmark = pytest.mark.slow
 

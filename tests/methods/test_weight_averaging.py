@@ -16,7 +16,7 @@ from refprotofl.experiment.sections import Train
 from refprotofl.federation.session import run
 from refprotofl.methods.aggregators.mean import Mean
 from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.training import FreshSgd
+from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.models import ADAPTER, SplitModel

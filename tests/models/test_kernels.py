@@ -16,7 +16,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.session import run
-from refprotofl.methods.base.training import FreshSgd
+from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.models import ADAPTER, ALL, SplitModel, build_model
 from refprotofl.models.kernels import FAST, PLAIN, kernel_of
 from refprotofl.models.networks import SmallMapConv2d

@@ -89,6 +89,10 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
     "thin, rotated code": {"method": "thin", "thin": {"code": "rotated"}},
     "thin, distilling, anchors": {"method": "thin", "thin": {"distil": 1.0, "drift": "anchors"}},
     "thin, sparse code": {"method": "thin", "thin": {"code": "sparse", "cooling": 0.8, "drift": "proximal"}},
+    "fedavg, adamw, cosine": {
+        "method": "fedavg",
+        "train": {"optimizer": "adamw", "lr": 0.003, "schedule": "cosine", "warmup": 1, "grad-clip": 0.5},
+    },
     "centralised, batch norm": {"method": "centralised", "model": {"norm": "batch-local"}},
 }
 

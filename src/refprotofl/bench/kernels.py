@@ -16,7 +16,8 @@ from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, rat
 from refprotofl.core import stream
 from refprotofl.core.process import one_compute_thread
 from refprotofl.experiment import Experiment
-from refprotofl.methods.base.training import FreshSgd, embed
+from refprotofl.methods.base.optimisers import FreshSgd
+from refprotofl.methods.base.training import embed
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
 from refprotofl.models.kernels import FAST
 

@@ -34,7 +34,7 @@ def partition(
     from refprotofl.data import load_federated
     from refprotofl.data.client_files import export_federation
     from refprotofl.experiment.presets import load_experiment
-    from refprotofl.report.pictures.partition import draw_partition
+    from refprotofl.report.pictures.partition import Panel, draw_partitions
 
     experiment = load_experiment(file, preset, settings or ())
     federated = load_federated(experiment, data)
@@ -49,11 +49,13 @@ def partition(
         say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
     else:
         redraws, moved = counted(made.redraws, "redraw"), counted(made.moved, "sample")
-        say(f"{made.kind}: {redraws}, {moved} moved by the repair step")
+        say(f"{experiment.partition_title}: {redraws}, {moved} moved by the repair step")
+    if made.shift:
+        say(f"noise: standard deviation {made.shift[0]:.3g} on client 0 to {made.shift[-1]:.3g} on the last")
     for note in federated.notes:
         say(note, notes)
     if out_file is not None:
-        caption = f"{experiment.dataset}, {made.kind}" + (f" {experiment.alpha:g}" if made.kind == "dirichlet" else "")
-        say(draw_partition(counts, names, out_file, caption, federated.client_names))
+        caption = f"{experiment.dataset}, {experiment.partition_title}"
+        say(draw_partitions([Panel(counts, names, caption, federated.client_names, made.shift)], out_file))
     if export is not None:
         say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from refprotofl.core import InputError, stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
 from refprotofl.data.draws import balanced_draw, covered_classes, draw_from_own, draw_public, shuffled_classes
+from refprotofl.data.feature_shift import noise_deviations, shift_features
 from refprotofl.data.labelled_images import LabelledImages
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
@@ -101,7 +102,7 @@ class FederatedData:
 
     def partition_record(self) -> dict[str, Any]:
         """Return the notes on the partition and, unless they are too many, the class counts of each client."""
-        record = vars(self.partition_notes)
+        record = {name: value for name, value in vars(self.partition_notes).items() if name != "shift" or value}
         if self.num_clients * self.dataset.num_classes > MOST_COUNTS:
             return record
         return {**record, "class_counts": self.class_counts().tolist()}
@@ -156,8 +157,18 @@ def _draw_partition(experiment: Experiment, dataset: Dataset, private: Indices, 
     kind, seed = experiment.partition, experiment.seed
     assert kind != "natural"
     labels = dataset.train_labels[private]
-    shares, notes = partition(kind, labels, experiment.clients, experiment.alpha, experiment.min_size, seed)
-    return _without_public(experiment, dataset, [private[share] for share in shares], test, notes)
+    shares, notes = partition(
+        kind, labels, experiment.clients, experiment.alpha, experiment.min_size, seed, experiment.classes_per_client
+    )
+    data = _without_public(experiment, dataset, [private[share] for share in shares], test, notes)
+    return _shifted(data, experiment.shift, seed) if kind == "feature-shift" else data
+
+
+def _shifted(data: FederatedData, shift: float, seed: int) -> FederatedData:
+    """Return the same partition with each client's noise on its training and test samples."""
+    deviations = noise_deviations(data.num_clients, shift)
+    dataset = shift_features(data.dataset, data.client_indices, data.own_test_indices, deviations, seed)
+    return replace(data, dataset=dataset, partition_notes=replace(data.partition_notes, shift=deviations))
 
 
 def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:

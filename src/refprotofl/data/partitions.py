@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from refprotofl.core import InputError, counted, stream
 from refprotofl.data.dataset import Dataset, Indices, Labels, Owners
 
-Drawn = Literal["dirichlet", "iid", "shards"]
+Drawn = Literal["dirichlet", "iid", "shards", "classes-per-client", "quantity", "feature-shift"]
 
 MOST_REDRAWS = 50
 SHARDS_PER_CLIENT = 2  # as in McMahan et al. 2017
@@ -28,10 +28,11 @@ class PartitionNotes:
     redraws: int = 0  # draws thrown away because a client had too few samples
     moved: int = 0  # samples moved from the largest clients because redrawing did not help
     left_out: dict[str, int] = field(default_factory=dict)  # natural clients with too few samples, and how many
+    shift: tuple[float, ...] = ()  # of "feature-shift": the standard deviation of each client's noise
 
 
 def partition(
-    kind: Drawn, labels: Labels, clients: int, alpha: float, min_size: int, seed: int
+    kind: Drawn, labels: Labels, clients: int, alpha: float, min_size: int, seed: int, classes_per_client: int = 2
 ) -> tuple[list[Indices], PartitionNotes]:
     """Return the sorted positions in `labels` of every client; every position has exactly one owner."""
     least = max(1, min_size)
@@ -47,10 +48,15 @@ def partition(
     redraws = 0
     if kind == "dirichlet":
         owners, redraws = draw_dirichlet(labels, clients, alpha, least, generator)
-    elif kind == "iid":
-        owners = draw_iid(len(labels), clients, generator)
-    else:
+    elif kind == "quantity":
+        owners, redraws = draw_quantity(len(labels), clients, alpha, least, generator)
+    elif kind == "classes-per-client":
+        owners = draw_classes(labels, clients, classes_per_client, generator)
+        _check_classes(owners, clients, least, classes_per_client)
+    elif kind == "shards":
         owners = draw_shards(labels, clients, generator)
+    else:
+        owners = draw_iid(len(labels), clients, generator)
     owners, moved = repair(owners, clients, least, generator)
     return group(owners, clients), PartitionNotes(kind, redraws, moved)
 
@@ -62,8 +68,7 @@ def draw_dirichlet(
 
     Return the owners and the number of redraws; after the last allowed one a client may have too few all the same.
     """
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise InputError(f"alpha = {alpha}: the Dirichlet draw needs a finite number above 0.")
+    _check_alpha(alpha)
     class_sizes = np.bincount(labels)
     redraws = 0
     counts = _cut(dirichlet(alpha, len(class_sizes), clients, generator), class_sizes)  # (C, clients)
@@ -75,6 +80,11 @@ def draw_dirichlet(
     owners = np.empty(len(labels), np.int64)
     owners[order] = np.repeat(np.tile(np.arange(clients), len(class_sizes)), counts.ravel())
     return owners, redraws
+
+
+def _check_alpha(alpha: float) -> None:
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise InputError(f"alpha = {alpha}: the Dirichlet draw needs a finite number above 0.")
 
 
 def dirichlet(alpha: float, rows: int, clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
@@ -101,6 +111,60 @@ def _cut(proportions: NDArray[np.float64], class_sizes: NDArray[np.int64]) -> ND
 
 def draw_iid(samples: int, clients: int, generator: np.random.Generator) -> Owners:
     return np.asarray(generator.permutation(np.arange(samples) % clients))
+
+
+def draw_quantity(
+    samples: int, clients: int, alpha: float, least: int, generator: np.random.Generator
+) -> tuple[Owners, int]:
+    """Draw the clients' sizes from one Dir(alpha), redrawn while one is too small, and their samples uniformly.
+
+    This is the quantity skew of Li et al. 2022; return the owners and the number of redraws.
+    """
+    _check_alpha(alpha)
+    whole = np.array([samples])
+    redraws = 0
+    counts = _cut(dirichlet(alpha, 1, clients, generator), whole)[0]
+    while counts.min() < least and redraws < MOST_REDRAWS:
+        redraws += 1
+        counts = _cut(dirichlet(alpha, 1, clients, generator), whole)[0]
+    return generator.permutation(np.repeat(np.arange(clients), counts)), redraws
+
+
+def draw_classes(labels: Labels, clients: int, each: int, generator: np.random.Generator) -> Owners:
+    """Give every client `each` classes, and divide each class equally among the clients that have it.
+
+    Clients choose in turn among the classes that the fewest clients have so far, ties at random, so that the numbers
+    of clients of two classes differ by at most one.
+    """
+    present = np.unique(labels)
+    if each > len(present):
+        raise InputError(f"classes-per-client = {each}: the data have {len(present)} classes.")
+    if each * clients < len(present):
+        raise InputError(
+            f"classes-per-client = {each}: {counted(clients, 'client')} cannot cover {len(present)} classes; use "
+            f"{math.ceil(len(present) / clients)} or more, or more clients."
+        )
+    holders: list[list[int]] = [[] for _ in present]
+    held = np.zeros(len(present), np.int64)
+    for client in range(clients):
+        for number in np.lexsort((generator.random(len(present)), held))[:each]:
+            holders[number].append(client)
+            held[number] += 1
+    owners = np.empty(len(labels), np.int64)
+    for label, having in zip(present, holders, strict=True):
+        members = np.flatnonzero(labels == label)
+        owners[generator.permutation(members)] = np.resize(generator.permutation(having), len(members))
+    return owners
+
+
+def _check_classes(owners: Owners, clients: int, least: int, each: int) -> None:
+    """Refuse clients that are too small: the repair step would give them samples of further classes."""
+    sizes = np.bincount(owners, minlength=clients)
+    if (smallest := int(sizes.min())) < least:
+        raise InputError(
+            f"classes-per-client = {each}: client {int(sizes.argmin())} has {smallest} samples of its classes, fewer "
+            f"than min-size = {least}: use min-size = {max(1, smallest)} or less, fewer clients, or more classes each."
+        )
 
 
 def draw_shards(labels: Labels, clients: int, generator: np.random.Generator) -> Owners:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationEr
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.core.discovery import OWN, check_name
-from refprotofl.experiment.keys import Count, Scalars, Share, Table, Text, at_most, explain, key
+from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key
 from refprotofl.experiment.sections import (
     Attack,
     Compress,
@@ -23,6 +23,14 @@ from refprotofl.experiment.sections import (
 )
 from refprotofl.methods import aggregators
 from refprotofl.methods.catalogue import METHODS, TABLES
+
+# The key that sets how far a partition is from an even one.
+_DEGREES = {
+    "dirichlet": "alpha",
+    "quantity": "alpha",
+    "classes-per-client": "classes-per-client",
+    "feature-shift": "shift",
+}
 
 
 def _known_aggregator(name: str) -> str:
@@ -39,8 +47,18 @@ class _Keys(Table):
     clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")
     rounds: Annotated[PositiveInt, at_most(1_000_000)] = key(50, "number of rounds, 1 or more", also=("num-rounds",))
-    partition: Literal["dirichlet", "iid", "shards", "natural"] = "dirichlet"
+    partition: Literal["dirichlet", "iid", "shards", "classes-per-client", "quantity", "feature-shift", "natural"] = (
+        "dirichlet"
+    )
     alpha: Annotated[float, Field(gt=0)] = Field(0.5, description="concentration of the Dirichlet draw, above 0")
+    classes_per_client: PositiveInt = key(
+        2, 'classes that each client has with partition = "classes-per-client", 1 or more', enters="changed"
+    )
+    shift: Rate = key(
+        0.1,
+        "variance of the noise on the last client's inputs with partition = feature-shift, above 0",
+        enters="changed",
+    )
     min_size: PositiveInt = Field(64, description="samples that every client has at least, 1 or more")
     share: Literal["auto", "adapter", "full"] = Field(
         "auto", description="parts that clients share, if the method leaves it open; auto is what its paper shares"
@@ -141,13 +159,18 @@ class _Keys(Table):
     def _method_agrees(self) -> Self:
         """Check the keys of a built-in method; a user's own method is checked when its code is loaded."""
         if self.method in METHODS:
-            METHODS[self.method].check(self)  # type: ignore[arg-type]
+            METHODS[self.method].check_all(self)  # type: ignore[arg-type]
         return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if 0 < self.resize < self.crop:
             raise ValueError(f"has resize = {self.resize}, which is smaller than crop = {self.crop}")
+        self._check_partition()
+        if self.train.warmup >= self.rounds:
+            raise ValueError(
+                f"has train.warmup = {self.train.warmup}, but only rounds = {self.rounds}: no round would have train.lr"
+            )
         self._check_aggregate()
         self._check_attack()
         self._check_privacy()
@@ -159,6 +182,18 @@ class _Keys(Table):
                 "leave clients out"
             )
         return self
+
+    def _check_partition(self) -> None:
+        """Refuse a key of another partition than the chosen one, as it has no effect."""
+        for name in ("classes-per-client", "shift"):
+            field = name.replace("-", "_")
+            default = type(self).model_fields[field].default
+            readers = [kind for kind, degree in _DEGREES.items() if degree == name]
+            if getattr(self, field) != default and self.partition not in readers:
+                raise ValueError(
+                    f'has {name} = {getattr(self, field):g}, which is for partition = "{readers[0]}", not '
+                    f'"{self.partition}"'
+                )
 
     def _check_aggregate(self) -> None:
         """Refuse a key of another aggregator than the chosen one, as it has no effect; a user's own may read all."""
@@ -183,6 +218,11 @@ class _Keys(Table):
         """Refuse keys that would have no effect or undo the protection."""
         if self.privacy.unit == "none" and self.privacy != Privacy():
             raise ValueError('has keys of [privacy] but privacy.unit = "none", so that nothing is protected')
+        if self.privacy.unit == "sample" and self.train.grad_clip:
+            raise ValueError(
+                f"has train.grad-clip = {self.train.grad_clip:g}, but sample-level privacy clips the gradient of each "
+                "sample, before the noise: set privacy.clip"
+            )
         if self.privacy.unit == "sample" and self.model.norm == "batch-local":
             raise ValueError(
                 'has privacy.unit = "sample", but with model.norm = "batch-local" a sample\'s gradient depends on the '
@@ -206,6 +246,20 @@ class _Keys(Table):
     def aggregates_plainly(self) -> bool:
         """Return True if the clients' changes are averaged as in the method's paper."""
         return self.aggregate == aggregators.MEAN and self.min_senders == 1
+
+    @property
+    def partition_degree(self) -> tuple[str, float] | None:
+        """Return the key that sets how uneven the partition is, with its value; None if the partition has none."""
+        name = _DEGREES.get(self.partition)
+        return None if name is None else (name, getattr(self, name.replace("-", "_")))
+
+    @property
+    def partition_title(self) -> str:
+        """Return the partition in a few words, such as `Dirichlet 0.5`."""
+        if self.partition_degree is None:
+            return self.partition
+        kind = {"dirichlet": "Dirichlet", "feature-shift": "feature shift"}.get(self.partition, self.partition)
+        return f"{kind.replace('-', ' ')} {self.partition_degree[1]:g}"
 
     @property
     def counts_clients(self) -> bool:
@@ -283,6 +337,12 @@ class _Keys(Table):
         """Return the resolved input; only for experiments that went through `resolve`."""
         assert self.input is not None, "the experiment was not resolved against its data"
         return self.input
+
+    def train_in_round(
+        self, round: int, *, epochs: int | None = None, lr: float | None = None, scheduled: bool = True
+    ) -> Train:
+        """Return the settings of local training in a round: [train], with the rate that its schedule has there."""
+        return self.train.in_round(round, self.rounds, epochs=epochs, lr=lr, scheduled=scheduled)
 
     @property
     def cohort_size(self) -> int:

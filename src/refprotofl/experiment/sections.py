@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_
 
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
+from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors
 
 MOST_VALUES = 1 << 24  # per image: 2,360 x 2,360 pixels in RGB
@@ -41,19 +42,84 @@ def listed_names(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
     return names if isinstance(names, tuple) else tuple(one for one, count in names.items() for _ in range(count))
 
 
+def _two_decays(values: tuple[float, ...]) -> tuple[float, ...]:
+    if len(values) != 2 or not all(0 <= value < 1 for value in values):
+        raise ValueError("is not a list of two numbers from 0 to below 1")
+    return values
+
+
 class Train(Table):
+    """Local training by a method's clients; servers that train have keys of their own."""
+
     local_epochs: Annotated[PositiveInt, at_most(1_000_000)] = key(
         1, "passes over a client's data in a round, 1 or more", also=("epochs",)
     )
     batch_size: Annotated[PositiveInt, at_most(1_000_000)] = Field(64, description="samples in a batch, 1 or more")
-    lr: Rate = key(0.01, "SGD's learning rate, above 0", also=("learning-rate",))
+    optimizer: Literal["sgd", "adam", "adamw"] = key(
+        "sgd", "the clients' optimiser; its state is new in every round", enters="changed", also=("optimiser", "optim")
+    )
+    lr: Rate = key(0.01, "learning rate, above 0", also=("learning-rate",))
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="SGD's momentum, from 0 to below 1")
-    weight_decay: Weight = Field(1e-4, description="SGD's weight decay, 0 or more")
+    weight_decay: Weight = Field(
+        1e-4, description="weight decay, 0 or more: added to the gradient by sgd and adam, apart from it by adamw"
+    )
+    betas: Annotated[tuple[float, ...], Field(strict=False), AfterValidator(_two_decays)] = key(
+        (0.9, 0.999), "Adam's decay of the mean gradient and of its square, from 0 to below 1", enters="changed"
+    )
+    eps: Rate = key(1e-8, "Adam's summand of the denominator, above 0", enters="changed")
+    schedule: Literal["constant", "cosine", "step", "linear"] = key(
+        "constant",
+        "learning rate over the rounds",
+        enters="changed",
+        also=("lr-schedule", "scheduler", "lr-scheduler"),
+    )
+    step_size: Annotated[Count, at_most(1_000_000)] = key(
+        0, "rounds between the steps of schedule = step, 0 for a third of the rounds", enters="changed"
+    )
+    gamma: Share = key(0.1, "factor of the rate at each of those steps, above 0 and up to 1", enters="changed")
+    warmup: Annotated[Count, at_most(1_000_000)] = key(
+        0, "first rounds, in which the rate rises to train.lr", enters="changed", also=("warmup-rounds",)
+    )
+    grad_clip: Weight = key(
+        0.0,
+        "norm that the gradient of a batch is clipped to, 0 for no limit",
+        enters="changed",
+        also=("clip-grad-norm", "max-grad-norm", "gradient-clipping", "clip-grad"),
+    )
 
-    def in_round(self, round: int, *, epochs: int | None = None, lr: float | None = None) -> "Train":
-        """Return the settings of a round; `epochs` and `lr` are a method's own in place of these."""
-        changed = {"local_epochs": epochs, "lr": lr}
-        return self.model_copy(update={name: value for name, value in changed.items() if value is not None})
+    @model_validator(mode="after")
+    def _has_no_idle_key(self) -> Self:
+        """Refuse keys of another optimiser or schedule than the chosen one: they would have no effect."""
+        adaptive = self.optimizer != "sgd"
+        for name, works, reader in (
+            ("momentum", not adaptive, 'optimizer = "sgd"; Adam has betas'),
+            ("betas", adaptive, 'optimizer = "adam" or "adamw"'),
+            ("eps", adaptive, 'optimizer = "adam" or "adamw"'),
+            ("step_size", self.schedule == "step", 'schedule = "step"'),
+            ("gamma", self.schedule == "step", 'schedule = "step"'),
+        ):
+            if not works and getattr(self, name) != type(self).model_fields[name].default:
+                shown = getattr(self, name)
+                value = list(shown) if isinstance(shown, tuple) else shown
+                raise ValueError(f"has {name.replace('_', '-')} = {value}, which is for {reader}")
+        return self
+
+    @property
+    def depends_on_rounds(self) -> bool:
+        """True where the rate of a round depends on the number of rounds, so that a run cannot be extended."""
+        return self.schedule in ("cosine", "linear") or (self.schedule == "step" and not self.step_size)
+
+    def in_round(
+        self, round: int, rounds: int, *, epochs: int | None = None, lr: float | None = None, scheduled: bool = True
+    ) -> "Train":
+        """Return the settings of a round, counted from 1, of `rounds`: its rate by schedule and warm-up.
+
+        `epochs` and `lr` are a method's own in place of these. A rate that is not `scheduled` is the same in any round.
+        """
+        steps = Steps(self.step_size, self.gamma)
+        factor = rate_factor(self.schedule, round, rounds, self.warmup, steps) if scheduled else 1.0
+        changed = {"lr": (self.lr if lr is None else lr) * factor}
+        return self.model_copy(update=changed | ({} if epochs is None else {"local_epochs": epochs}))
 
     def steps_per_epoch(self, samples: int) -> int:
         """Return the number of batches in a pass over the samples, the last incomplete one included."""

@@ -44,7 +44,8 @@ def _public_name(dataset: str) -> str:
 
 
 def _partition(experiment: Experiment) -> str:
-    spread = f" with alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else ""
+    degree = experiment.partition_degree
+    spread = "" if degree is None else f" with {degree[0]} = {degree[1]:g}"
     return f"{experiment.partition}{spread} over {counted(experiment.clients, 'client')}"
 
 

@@ -10,7 +10,7 @@ from refprotofl.federation.callbacks import Callback
 from refprotofl.federation.loop import put_back
 from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.server_side import ServerSide
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import RunFolder, is_longer
 from refprotofl.records.manifest import kept_name
@@ -48,11 +48,12 @@ def open_run(
 
 def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
     """Refuse more rounds where the first ones depend on their number; elsewhere they end as if planned."""
-    if find_method(stored.method).depends_on_rounds:
+    if depends_on_rounds(stored):
+        own = find_method(stored.method).depends_on_rounds
+        why = f"each round of method = {stored.method!r}" if own else f'train.schedule = "{stored.train.schedule}"'
         raise InputError(
             f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot be extended to "
-            f"{wanted.rounds}: each round of method = {stored.method!r} depends on the number of all rounds. "
-            "Use another --out."
+            f"{wanted.rounds}: {why} depends on the number of all rounds. Use another --out."
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
     from refprotofl.methods.base.compressor import Compressor
+    from refprotofl.methods.base.optimisers import GradHook
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
         LOST,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.screening import norm
     from refprotofl.methods.base.server import Server, ServerContext, set_aside
     from refprotofl.methods.base.training import (
-        GradHook,
         Loss,
         Penalty,
         TrainResult,
@@ -79,6 +79,7 @@ _NAMES = {  # by module
     "refprotofl.methods.base.client": "Client ClientContext",
     "refprotofl.methods.base.cohort": "Cohort",
     "refprotofl.methods.base.compressor": "Compressor",
+    "refprotofl.methods.base.optimisers": "GradHook",
     "refprotofl.methods.base.samples": "Samples",
     "refprotofl.methods.base.schema": (
         "Dense Either Fields LOST Lost MessageSchema MessageSchemas Real Refused Scope SparseVector "
@@ -87,7 +88,7 @@ _NAMES = {  # by module
     "refprotofl.methods.base.screening": "norm",
     "refprotofl.methods.base.server": "Server ServerContext set_aside",
     "refprotofl.methods.base.training": (
-        "GradHook Loss Penalty TrainResult check_alignment classify cross_entropy embed fixed minimise plain_sgd train"
+        "Loss Penalty TrainResult check_alignment classify cross_entropy embed fixed minimise plain_sgd train"
     ),
     "refprotofl.methods.builtin.fedavg.fedavg": "FedAvgClient FedAvgServer",
     "refprotofl.methods.catalogue": "METHODS fill_options find_method",

@@ -56,7 +56,7 @@ def _own(name: str) -> Method:
     _check_options(where, method.options)
     related = _related_method(method)
     if related is not None:
-        for fact in ("feedback", "depends_on_rounds"):
+        for fact in ("feedback", "depends_on_rounds", "sgd_only"):
             if getattr(source, fact) is getattr(Method, fact):
                 setattr(method, fact, getattr(related, fact))
     return method
@@ -111,6 +111,11 @@ def _related_method(method: Method) -> Method | None:
     return next((METHODS[name] for name, table in TABLES.items() if table is read), None)
 
 
+def depends_on_rounds(experiment: "Experiment") -> bool:
+    """Return whether a round depends on the number of rounds, so that the run cannot be extended."""
+    return find_method(experiment.method).depends_on_rounds or experiment.train.depends_on_rounds
+
+
 def options_of(experiment: "Experiment") -> Any:
     """Return the options of the experiment's method: its table.
 
@@ -133,7 +138,7 @@ def with_options(experiment: "Experiment") -> "Experiment":
     share = method.auto_share if experiment.share == "auto" else experiment.share
     filled = experiment.model_copy(update={"own": own, "share": share})
     try:
-        method.check(filled)
+        method.check_all(filled)
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
     return filled

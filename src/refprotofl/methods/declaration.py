@@ -111,6 +111,7 @@ class Method:
     extra_outputs: ClassVar[Any] = 0  # logits in addition to those of the classes
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # a round depends on the number of rounds, so a run cannot be extended
+    sgd_only: ClassVar[str] = ""  # the reason why its clients must train by SGD
     simulation_only: ClassVar[str] = ""  # the reason why it must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # deviations from what its authors published
 
@@ -171,6 +172,13 @@ class Method:
     @staticmethod
     def check(experiment: "Experiment") -> None:
         """Raise ValueError("has …") where the method's options and other keys contradict each other."""
+
+    def check_all(self, experiment: "Experiment") -> None:
+        """Raise ValueError("has …") where the experiment contradicts the method's own rules or what it declares."""
+        optimizer = experiment.train.optimizer
+        if self.sgd_only and optimizer != "sgd":
+            raise ValueError(f'has train.optimizer = "{optimizer}", but {self.name} needs "sgd": {self.sgd_only}')
+        self.check(experiment)
 
     def planned_uses(self, experiment: "Experiment") -> SampleUses:
         """Return the uses of private samples by verb, as declared or by default."""

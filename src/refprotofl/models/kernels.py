@@ -7,7 +7,7 @@ from torch import nn
 
 from refprotofl.experiment.sections import Model
 
-FUSED_SGD = True  # of both kernels: slower than torch's other ways for no model here, and the same to the bit
+FUSED = True  # optimisers, of both kernels: slower than torch's other ways for no model here, and the same to the bit
 
 
 @dataclass(frozen=True)

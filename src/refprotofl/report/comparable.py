@@ -18,7 +18,18 @@ METHOD_KEYS = {"method", "share", "compress", "own", *TABLES}
 
 # Keys that runs are paired by and scored on: they must be equal even if rows name them.
 COMMON = {
-    *("dataset", "train-limit", "clients", "partition", "alpha", "min-size", "resize", "crop"),
+    *(
+        "dataset",
+        "train-limit",
+        "clients",
+        "partition",
+        "alpha",
+        "classes-per-client",
+        "shift",
+        "min-size",
+        "resize",
+        "crop",
+    ),
     *("validation", "evaluate", "test"),
 }
 

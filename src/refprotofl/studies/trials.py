@@ -8,7 +8,7 @@ from pathlib import Path
 from refprotofl.core import InputError, for_file_name
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.studies.rows import Row, key_of, read_switches
 
 VALIDATION = 0.1  # share of their training samples that clients hold out in a search, unless the experiment sets it
@@ -76,9 +76,9 @@ def unique(trials: Iterable[Trial]) -> list[Trial]:
 def rung(trial: Trial, rounds: int) -> Trial:
     """Return a trial with fewer than `rounds` rounds in the folder of the whole run, where more rounds resume it.
 
-    A method that plans with the number of rounds cannot be resumed with more: its trials keep a folder each.
+    What plans with the number of rounds cannot be resumed with more: its trials keep a folder each.
     """
-    if find_method(trial.experiment.method).depends_on_rounds:
+    if depends_on_rounds(trial.experiment):
         return trial
     whole = trial.experiment.model_copy(update={"rounds": rounds})
     return replace(trial, folder=trial.folder.with_name(folder_name(whole)))

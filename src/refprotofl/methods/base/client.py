@@ -23,9 +23,10 @@ from refprotofl.evaluation.scoring import (
 )
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.optimisers import GradHook
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
-from refprotofl.methods.base.training import GradHook, Loss, TrainResult, train
+from refprotofl.methods.base.training import Loss, TrainResult, train
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
@@ -186,17 +187,19 @@ class Client(ABC):
         order: np.random.Generator | None = None,
         epochs: int | None = None,
         lr: float | None = None,
+        scheduled: bool = True,
     ) -> TrainResult:
         """Train the loaded model as [train] says: the one way in which a method's client trains.
 
         By default it trains all parts on the client's training samples by mean cross-entropy, in batches from the
         round's stream "batches"; several calls in a round share one `order`. `epochs` and `lr` replace those of
-        [train]; the rest is described at `train`.
+        [train]; the schedule multiplies this rate too, unless the training is not `scheduled`, as fine-tuning after the
+        last round. The rest is described at `train`.
         """
         return train(
             self.model,
             self.training_samples() if samples is None else samples,
-            self.experiment.train.in_round(round, epochs=epochs, lr=lr),
+            self.experiment.train_in_round(round, epochs=epochs, lr=lr, scheduled=scheduled),
             self.stream("batches", round) if order is None else order,
             loss=loss,
             grad_hook=grad_hook,

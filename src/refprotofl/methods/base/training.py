@@ -9,20 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.sgd import sgd
 
 from refprotofl.core import RefProtoFLError
 from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.optimisers import GradHook, Optimiser, create_optimiser
 from refprotofl.methods.base.samples import Samples
 from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
-from refprotofl.models.kernels import FUSED_SGD
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.sealed_samples import open_samples
 
 Penalty = Callable[[Tensor, Tensor], Tensor]  # embeddings (B, m), labels (B,) -> scalar
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]  # inputs, labels -> loss, the method's term in it
-GradHook = Callable[[list[nn.Parameter]], None]  # changes the gradients of the trained parameters in place
 Step = Loss  # which also moves the parameters
 
 
@@ -37,52 +35,6 @@ class TrainResult:
     loss: float
     penalty: float
     steps: int
-
-
-class FreshSgd:
-    """SGD with momentum and weight decay whose state starts at zero.
-
-    It calls torch's fused kernel instead of torch.optim.SGD: building one imports torch's compiler, which takes longer
-    than a small federation's whole first round.
-    """
-
-    def __init__(self, parameters: list[nn.Parameter], settings: Train) -> None:
-        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
-        self._settings = settings
-        self._momenta = [torch.zeros_like(parameter) for parameter in self.parameters]
-
-    def step(self, loss: Tensor, grad_hook: GradHook | None = None) -> None:
-        """Take a step down the loss; the hook may change the gradients before they enter the momentum."""
-        for parameter in self.parameters:
-            parameter.grad = None
-        loss.backward()
-        self._move(grad_hook)
-
-    def step_along(self, gradients: Iterable[Tensor], grad_hook: GradHook | None = None) -> None:
-        """Take a step along given gradients of the trained parameters, in their order."""
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._move(grad_hook)
-
-    def _move(self, grad_hook: GradHook | None) -> None:
-        if grad_hook is not None:
-            grad_hook(self.parameters)
-        reached = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
-        with torch.no_grad():
-            sgd(
-                [self.parameters[i] for i in reached],
-                [self.parameters[i].grad for i in reached],  # type: ignore[misc]
-                [self._momenta[i] for i in reached],
-                has_sparse_grad=False,
-                foreach=False,
-                fused=FUSED_SGD,
-                lr=self._settings.lr,
-                momentum=self._settings.momentum,
-                weight_decay=self._settings.weight_decay,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-            )
 
 
 def cross_entropy(model: SplitModel, penalty: Penalty | None = None) -> Loss:
@@ -122,7 +74,7 @@ def train(
         frozen.eval()
     loss = loss or cross_entropy(model)
     with fixed(_outside(model, parts, frozen)):
-        optimiser = FreshSgd(model.parameters_of(parts), settings)
+        optimiser = create_optimiser(model.parameters_of(parts), settings)
         if noise is None:
             step, batches = _plain_step(optimiser, loss, grad_hook), _batches(data, settings, order, model.device)
         else:
@@ -163,7 +115,7 @@ def _run(model: SplitModel, step: Step, batches: Iterable[tuple[Tensor, Tensor]]
     return TrainResult(loss_sum.item() / steps if finite else math.nan, penalty_sum.item() / steps, steps)
 
 
-def _plain_step(optimiser: FreshSgd, loss: Loss, grad_hook: GradHook | None) -> Step:
+def _plain_step(optimiser: Optimiser, loss: Loss, grad_hook: GradHook | None) -> Step:
     def step(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         total, penalty = loss(inputs, labels)
         optimiser.step(total, grad_hook)
@@ -173,7 +125,7 @@ def _plain_step(optimiser: FreshSgd, loss: Loss, grad_hook: GradHook | None) -> 
 
 
 def _noised_step(
-    optimiser: FreshSgd,
+    optimiser: Optimiser,
     model: SplitModel,
     loss: Loss,
     grad_hook: GradHook | None,
@@ -224,9 +176,9 @@ def fixed(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
-def plain_sgd(lr: float, epochs: int, batch_size: int) -> Train:
-    """Return settings without momentum and weight decay, for a server's own training."""
-    return Train(lr=lr, local_epochs=epochs, batch_size=batch_size, momentum=0.0, weight_decay=0.0)
+def plain_sgd(lr: float, epochs: int, batch_size: int, *, momentum: float = 0.0, weight_decay: float = 0.0) -> Train:
+    """Return settings of SGD for a server's own training, which [train] does not describe."""
+    return Train(lr=lr, local_epochs=epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay)
 
 
 def minimise(
@@ -241,7 +193,7 @@ def minimise(
 
     The rows are on the parameters' device, shuffled by `order` or in turn.
     """
-    optimiser, device = FreshSgd(parameters, settings), parameters[0].device
+    optimiser, device = create_optimiser(parameters, settings), parameters[0].device
     for _ in range(settings.local_epochs):
         rows = torch.arange(count) if order is None else torch.from_numpy(order.permutation(count))
         for batch in rows.to(device).split(settings.batch_size):

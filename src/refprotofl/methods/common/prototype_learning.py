@@ -74,7 +74,7 @@ def train_towards(
     client.load()
     samples = client.training_samples()
     penalty = alignment.penalty(anchors, defined, client.model.device)
-    seen = Running(penalty, len(samples), client.experiment.train.in_round(round)) if running else None
+    seen = Running(penalty, len(samples), client.experiment.train) if running else None
     loss = cross_entropy(client.model, seen or penalty)
     trained = client.fit(round, samples=samples, loss=loss)
     check_alignment(trained, samples, alignment.weight, defined, alignment.key)

@@ -140,11 +140,10 @@ def number_text(value: Cell, form: Form) -> str:
 
 def title(experiment: Experiment, *, mailed: bool = False) -> str:
     """Return the title of a run. `mailed` leaves out the path of the data set."""
-    spread = f"Dirichlet {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
     clients, rounds = counted(experiment.clients, "client"), counted(experiment.rounds, "round")
     dataset = without_place(experiment.dataset) if mailed else experiment.dataset
     what = for_terminal(f"{experiment.method} on {dataset}")
-    return f"{what}: {clients}, {spread}, {rounds}, seed {experiment.seed}"
+    return f"{what}: {clients}, {experiment.partition_title}, {rounds}, seed {experiment.seed}"
 
 
 def without_place(dataset: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_BUBBLE_CLIENTS, MOST_BUBBLE_CLASSES = 50, 100
 MOST_NAMED_CLIENTS = 50  # more names would overlap
+_NOISE_HEIGHT = 1.0  # inches
 FAINTEST = 1.5  # square points below which a bubble could not be seen
 
 
@@ -30,6 +31,7 @@ class Panel:
     class_names: Sequence[str]
     title: str = ""
     client_names: Sequence[str] = ()
+    shift: Sequence[float] = ()  # standard deviation of the noise on each client's inputs
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,10 @@ class _Scale:
 def partition_panel(experiment: Experiment, data: Path | None = None) -> Panel:
     """Return the partition that a run of the experiment would have. `data`: the folder searched first for data sets."""
     federated = load_federated(experiment, data)
-    title = f"alpha = {experiment.alpha:g}" if experiment.partition == "dirichlet" else experiment.partition
-    return Panel(federated.class_counts(), federated.dataset.class_names, title, federated.client_names)
+    degree = experiment.partition_degree
+    title = experiment.partition if degree is None else f"{degree[0]} = {degree[1]:g}"
+    shift = federated.partition_notes.shift
+    return Panel(federated.class_counts(), federated.dataset.class_names, title, federated.client_names, shift)
 
 
 def draw_partition(
@@ -77,13 +81,19 @@ def draw_partitions(panels: Sequence[Panel], path: Path) -> str:
     scale = _common_scale(panels)
     widths = [_panel_width(len(panel.counts), scale) for panel in panels]
     width = 2.3 + sum(widths) + 0.3 * len(panels)
-    with open_figure(path, width, _height(scale)) as figure:
-        row = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
-        for axes, panel in zip(row, panels, strict=True):
+    shifted = any(panel.shift for panel in panels)
+    heights = [_height(scale), *([_NOISE_HEIGHT] if shifted else [])]
+    with open_figure(path, width, sum(heights)) as figure:
+        row, *below = figure.subplots(
+            len(heights), len(panels), squeeze=False, width_ratios=widths, height_ratios=heights
+        )
+        for axes, noise, panel in zip(row, below[0] if below else row, panels, strict=True):
             (_draw_bubbles if scale.as_bubbles else _draw_heat_map)(axes, panel.counts, scale)
             _label(axes, panel, scale, named=axes is row[0])
             title = end_of(panel.title, int(8 * width / len(panels)))
             axes.set_title(title, loc="left", color=INK, fontsize=11, pad=12)
+            if shifted:
+                _draw_shift(noise, panel)
         if scale.as_bubbles:
             _explain_sizes(row[-1], scale)
         else:
@@ -124,6 +134,16 @@ def _draw_bubbles(axes: "Axes", counts: NDArray[np.int64], scale: _Scale) -> Non
     axes.grid(color=GRID, linewidth=0.8)
     sizes = np.maximum(scale.area * counts[x, y], FAINTEST)
     axes.scatter(x, y, s=sizes, color=BLUE, alpha=0.85, linewidths=0, zorder=2)
+
+
+def _draw_shift(axes: "Axes", panel: Panel) -> None:
+    """Draw the noise on each client's inputs as bars below the classes."""
+    if panel.shift:
+        axes.bar(range(len(panel.shift)), panel.shift, width=0.7, color=BLUE)
+    axes.set_xlim(-0.6, len(panel.counts) - 0.4)
+    axes.set_xticks([])
+    axes.set_ylabel("noise")
+    remove_frame(axes)
 
 
 def _explain_sizes(axes: "Axes", scale: _Scale) -> None:

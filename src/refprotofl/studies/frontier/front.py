@@ -13,12 +13,12 @@ from statistics import fmean
 from refprotofl.core import InputError, RunError
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.federation.resolution import prepare
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.studies.frontier.candidates import Candidate, Request
 from refprotofl.studies.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.studies.planner import Outcomes, Study
 from refprotofl.studies.results import Result
-from refprotofl.studies.rows import check_rows, read_switches
+from refprotofl.studies.rows import check_rows
 from refprotofl.studies.trials import Trial
 from refprotofl.studies.tune.strategies import Budget, rungs
 
@@ -73,11 +73,11 @@ def check(request: Request) -> int:
 def frontier(request: Request) -> Study[Frontier]:
     """Search rung by rung."""
     left = list(request.candidates)
-    least = 3 if any(map(_starts_anew, left)) else 2  # the same for all candidates
+    least = 3 if any(_starts_anew(request, one) for one in left) else 2  # the same for all candidates
     tried: dict[Candidate, CandidateResult] = {}
     for share, count in plan(request):
         decides = share == 1 or count < len(left)
-        rung = {one: _rounds(one, share, least) for one in left if decides or not _starts_anew(one)}
+        rung = {one: _rounds(one, share, least) for one in left if decides or not _starts_anew(request, one)}
         new = {one: rounds for one, rounds in rung.items() if not _is_done(tried.get(one), rounds)}
         trials = {one: [request.trial(one, rounds, seed) for seed in request.seeds] for one, rounds in new.items()}
         outcomes = yield [trial for some in trials.values() for trial in some]
@@ -89,9 +89,9 @@ def frontier(request: Request) -> Study[Frontier]:
     return _frontier(tried.values())
 
 
-def _starts_anew(candidate: Candidate) -> bool:
-    """Return whether the method cannot resume with more rounds: it skips rungs that eliminate no candidate."""
-    return find_method(read_switches(candidate.method)[0]).depends_on_rounds
+def _starts_anew(request: Request, candidate: Candidate) -> bool:
+    """Return whether a run cannot resume with more rounds: it skips rungs that eliminate no candidate."""
+    return depends_on_rounds(request.trial(candidate, candidate.schedule.rounds, request.seeds[0]).experiment)
 
 
 def _may_continue(tried: CandidateResult) -> bool:

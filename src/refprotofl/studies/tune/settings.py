@@ -78,10 +78,9 @@ def write_settings(path: Path, request: Request, found: Sequence[SearchResult]) 
     """Write the choice: an experiment for one method; for several a table each, for `reproduce --tuned`."""
     make_folders(path.parent)
     base = request.experiment
-    spread = f"{base.partition} {base.alpha:g}" if base.partition == "dirichlet" else base.partition
     head = (
         f"{_MARK} --strategy {request.strategy}: the best {request.protocol} on validation data of {base.dataset}, "
-        f"{spread}, {counted(base.rounds, 'round')}, seeds {', '.join(map(str, request.seeds))}."
+        f"{base.partition_title}, {counted(base.rounds, 'round')}, seeds {', '.join(map(str, request.seeds))}."
     )
     if len(found) == 1:
         lines = _experiment_lines(request, found[0])
@@ -101,7 +100,7 @@ def _searched(request: Request) -> dict[str, Any]:
     return {
         "dataset": base.dataset,
         "partition": base.partition,
-        **({"alpha": base.alpha} if base.partition == "dirichlet" else {}),
+        **dict([base.partition_degree] if base.partition_degree else []),
         "rounds": base.rounds,
         "seeds": list(request.seeds),
         "protocol": request.protocol,

@@ -58,7 +58,7 @@ class CentralisedServer(Server):
     def round(self, cohort: Cohort) -> None:
         model = self.global_model()
         order = streams.stream(self.experiment.seed, "batches", round=cohort.round)
-        train(model, self.pooled, self.experiment.train.in_round(cohort.round), order)
+        train(model, self.pooled, self.experiment.train_in_round(cohort.round), order)
         self.shared, self.statistics = model.read(self.parts), model.read_private(self.parts)
 
     def evaluation(self) -> Message:

@@ -75,9 +75,8 @@ class FedGHServer(Server):
 
         table = self.options
         if table.server == "official":  # one prototype at a time, in client order, as the clients train
-            one_by_one = self.experiment.train.model_copy(
-                update={"lr": table.server_lr, "local_epochs": 1, "batch_size": 1}
-            )
+            clients = self.experiment.train
+            one_by_one = plain_sgd(table.server_lr, 1, 1, momentum=clients.momentum, weight_decay=clients.weight_decay)
             minimise([weight, bias], loss, len(labels), one_by_one, grad_hook=_clip)
         else:
             order = stream(self.experiment.seed, "server-batches", round=round)

@@ -24,6 +24,7 @@ class FedNova(Method):
     server = lazy("refprotofl.methods.builtin.fednova.fednova:FedNovaServer")
     client = lazy("refprotofl.methods.builtin.fednova.fednova:FedNovaClient")
     shared = ByShare("full")
+    sgd_only = "it divides a change by the total weight with which SGD's gradients enter it"
     notes = (
         "with mu above 0 the effective steps are the mean of |a_k|, as for mu = 0; the authors' code takes the number "
         "of steps, which shrinks the server's move with momentum",
@@ -35,6 +36,14 @@ class FedNova(Method):
             sample=0,
             client="it divides a change by the client's progress, which depends on how many samples the client has",
         )
+
+    @staticmethod
+    def check(experiment: "Experiment") -> None:
+        if experiment.fednova.mu and experiment.train.grad_clip:
+            raise ValueError(
+                f"has train.grad-clip = {experiment.train.grad_clip:g} and fednova.mu = {experiment.fednova.mu:g}: the "
+                "normalisation counts the proximal term in full, and clipping would shorten it"
+            )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

@@ -80,7 +80,7 @@ class FedNovaServer(Server):
         The last two must follow from the number of samples that it joined with: a client cannot gain weight by
         reporting less.
         """
-        settings = self.experiment.train.in_round(round)
+        settings = self.experiment.train_in_round(round)
         steps = settings.steps(int(self.samples[client]))
         expected = progress(steps, settings.momentum, settings.lr, self.options.mu)
         reported = answer.real("progress"), answer.whole("steps") if self.options.mu else 0
@@ -116,7 +116,7 @@ class FedNovaClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        settings, mu = self.experiment.train.in_round(round), self.options.mu
+        settings, mu = self.experiment.train_in_round(round), self.options.mu
         trained = self.fit(round, grad_hook=proximal_term(self, received, mu))
         answer = weights.write_update(self, round, received, self.keep_trained(round))
         answer["progress"] = progress(trained.steps, settings.momentum, settings.lr, mu)

@@ -163,6 +163,11 @@ class Thin(Method):
                 'model.norm = "group" or "none"'
             )
         table: Options = experiment.thin
+        if table.cooling < 1 and experiment.train.schedule != "constant":
+            raise ValueError(
+                f'has thin.cooling = {table.cooling:g} and train.schedule = "{experiment.train.schedule}", two '
+                "schedules of one learning rate: leave one of them out"
+            )
         if table.drift != "none" and not table.strength:
             raise ValueError(f'has thin.drift = "{table.drift}" with thin.strength = 0, which has no effect')
         if table.distil and not table.server_epochs:

@@ -47,11 +47,11 @@ class ThinClient(Client):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         held = self.receive(message)
-        samples, settings = self.training_samples(), self.experiment.train.in_round(round)
+        samples = self.training_samples()
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
         grad_hook = proximal_term(self, held, self.options.strength) if self.options.drift == "proximal" else None
-        lr = self.options.cooled(settings.lr, round)
+        lr = self.options.cooled(self.experiment.train.lr, round)
         trained = self.fit(round, samples=samples, loss=loss, grad_hook=grad_hook, lr=lr)
         if anchors is not None:
             check_alignment(trained, samples, self.options.strength, is_defined(anchors), "thin.strength")
@@ -79,8 +79,8 @@ class ThinClient(Client):
 
     def tuned(self, round: int, samples: Samples) -> Tensor:
         """Return the vector after fine-tuning on these samples."""
-        lr = self.options.finetuned(self.experiment.train.in_round(round).lr)
-        self.fit(round, samples=samples, order=self.stream("tune", round), epochs=self.options.tune_epochs, lr=lr)
+        lr, order = self.options.finetuned(self.experiment.train.lr), self.stream("tune", round)
+        self.fit(round, samples=samples, order=order, epochs=self.options.tune_epochs, lr=lr, scheduled=False)
         return self.model.read(self.parts)
 
     def chosen(self, round: int, held: Tensor) -> Tensor:

@@ -124,8 +124,9 @@ class ThinServer(Server):
         if not epochs or self.public is None:
             return vector
         self.model.write(self.parts, vector)
-        settings = self.experiment.train.in_round(round)
-        settings = settings.in_round(round, epochs=epochs, lr=self.options.cooled(settings.lr, max(round, 1)))
+        first = max(round, 1)
+        lr = self.options.cooled(self.experiment.train.lr, first)
+        settings = self.experiment.train_in_round(first, epochs=epochs, lr=lr)
         order, loss = stream(self.experiment.seed, f"thin/{purpose}", round=round), None
         if ensemble is not None:
             loss = ensemble.loss(self.options.distil)
