@@ -1,4 +1,4 @@
-"""What a server and a node need of a connection to a broker, and the topics that they use."""
+"""Topics, and the connection to a broker as a server and a node use it."""
 
 import base64
 from collections.abc import Callable

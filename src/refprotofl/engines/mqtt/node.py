@@ -26,7 +26,7 @@ Answer = Callable[[str, Envelope], Envelope]
 class _Task:
     request: frames.Request
     text: bytes  # the header
-    until: float | None  # when nobody waits for the answer any more
+    until: float | None  # when the answer is of no use
     payload: bytes = b""
 
 

@@ -290,7 +290,7 @@ class MqttTransport:
         self._peers[exchange.node].exchanges.pop(exchange.number, None)
 
     def _forget_old(self) -> None:
-        """Forget exchanges whose answer nobody waits for any more."""
+        """Forget exchanges whose answer is not awaited."""
         old = self._clock() - FORGOTTEN
         for exchange in [one for one in self._under_way.values() if one.until < old]:
             self._drop(exchange)
@@ -304,9 +304,9 @@ class MqttTransport:
             self._noise_since = self._clock()
         self._noise[node] += 1
         if self._noise[node] == NOISE + 1:
-            self._warn(f"Node {self._label(node)} sends messages that nobody asked for: it is cut off for a minute.")
+            self._warn(f"Node {self._label(node)} sends unrequested messages: it is cut off for a minute.")
             for exchange in list(self._peers[node].exchanges.values()):
-                self._end(exchange, Reply(reason="its node sends messages that nobody asked for"))
+                self._end(exchange, Reply(reason="its node sends unrequested messages"))
             self._cut(node)
 
     def _label(self, node: str) -> str:
