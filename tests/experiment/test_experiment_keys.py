@@ -210,6 +210,8 @@ COMPANY: dict[str, dict[str, Any]] = {
     "train.eps": {"train.optimizer": "adam"},
     "train.step-size": {"train.schedule": "step"},
     "train.gamma": {"train.schedule": "step"},
+    "finetune.rate": {"finetune.epochs": 2},
+    "finetune.validation": {"finetune.epochs": 2},
     "attack.kind": {"attack.fraction": 0.2},
     "attack.fraction": {"attack.kind": "signflip"},
     "attack.strength": {"attack.fraction": 0.2, "attack.kind": "scaling"},

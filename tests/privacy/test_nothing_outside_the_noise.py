@@ -47,7 +47,8 @@ def test_thin_learns_nothing_from_samples_under_overwhelming_noise(tmp_path: Pat
         rounds=1,
         privacy={**SAMPLE, "noise": 50.0},
         evaluate={"every": 1},
-        thin={"server-epochs": 0, "tune-epochs": 20},
+        thin={"server-epochs": 0},
+        finetune={"epochs": 20},
         **{"train-limit": 300},
     )
     own = run(experiment, out=tmp_path / "run").summary["accuracy"]["own"]
@@ -57,7 +58,7 @@ def test_thin_learns_nothing_from_samples_under_overwhelming_noise(tmp_path: Pat
 
 def test_tuning_after_the_last_round_is_in_epsilon(tmp_path: Path) -> None:
     found = [
-        run(tiny(method="thin", privacy=SAMPLE, thin={"tune-epochs": passes}), out=tmp_path / str(passes)).summary[
+        run(tiny(method="thin", privacy=SAMPLE, finetune={"epochs": passes}), out=tmp_path / str(passes)).summary[
             "privacy"
         ]["epsilon"]
         for passes in (0, 2, 4)
@@ -329,8 +330,8 @@ def test_what_clients_tune_for_themselves_stays_with_them(tmp_path: Path) -> Non
             if direction == "up" and purpose == "training":
                 sent.setdefault(phase, set()).update(decode(data))
 
-    run(tiny(method="thin", privacy=CLIENT), out=tmp_path / "run", callback=Seen())
-    assert sent["finish"] == set()
+    run(tiny(method="thin", privacy=CLIENT, finetune={"epochs": 1}), out=tmp_path / "run", callback=Seen())
+    assert sent["finetune"] == set()
 
 
 # Statistics of the images

@@ -13,6 +13,7 @@ from refprotofl.experiment.sections import (
     Attack,
     Compress,
     Evaluate,
+    Finetune,
     Input,
     Model,
     Privacy,
@@ -127,6 +128,7 @@ class _Keys(Table):
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
     compress: Compress = Field(default_factory=lambda: Compress())
+    finetune: Finetune = Field(default_factory=lambda: Finetune())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
     attack: Attack = Field(default_factory=lambda: Attack())
     privacy: Privacy = Field(default_factory=lambda: Privacy())

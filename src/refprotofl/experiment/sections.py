@@ -204,10 +204,51 @@ class Compress(Table):
         return f'compress.name = "{self.name}"'
 
 
+def _leaves_samples(value: int) -> int:
+    if value == 1:
+        raise ValueError("is 1, which holds out every sample")
+    return value
+
+
 class Evaluate(Table):
     every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test images used, 0 for all")
+
+
+class Finetune(Table):
+    """Fine-tuning of the common model at each client, after the last round."""
+
+    epochs: Annotated[Count, at_most(1_000_000)] = key(
+        0, "fine-tuning passes of each client over its own data after the last round, 0 for none", enters="changed"
+    )
+    head_epochs: Annotated[Count, at_most(1_000_000)] = key(
+        0, "passes that train the head alone before those of the whole model (LP-FT)", enters="changed"
+    )
+    rate: Annotated[float, Field(gt=0, le=1)] = key(
+        1.0, "factor of the learning rate in these passes, above 0 and up to 1", enters="changed"
+    )
+    validation: Annotated[Count, AfterValidator(_leaves_samples)] = key(
+        10,
+        "one in this many own samples is held out to choose the mix of common and fine-tuned weights, 2 or more; "
+        "0 takes the fine-tuned ones",
+        enters="changed",
+    )
+
+    @model_validator(mode="after")
+    def _has_passes(self) -> Self:
+        if not self.passes and (self.rate, self.validation) != (1.0, 10):
+            raise ValueError("has rate or validation but no epochs or head-epochs, so that nothing is fine-tuned")
+        return self
+
+    @property
+    def passes(self) -> int:
+        """The passes over a client's own data, those of the head included; 0: there is no fine-tuning."""
+        return self.head_epochs + self.epochs
+
+    def held_out(self, samples: int) -> int:
+        """Return how many of this many own samples choose the mix instead of being trained on."""
+        return samples // self.validation if self.validation else 0
 
 
 AttackKind = Literal[

@@ -1,6 +1,6 @@
 """Resolving an experiment: filling in the method's own defaults, and what the data decide."""
 
-from refprotofl.core import InputError
+from refprotofl.core import ALL, InputError
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import channel_statistics
 from refprotofl.data.draws import covered_classes, default_per_class
@@ -8,6 +8,7 @@ from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
 from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -19,6 +20,7 @@ def prepare(experiment: Experiment) -> Experiment:
     check_backbones(experiment)
     check_compressor(experiment)
     check_aggregate(experiment)
+    check_finetuning(experiment)
     privacy = create_mechanism(experiment)
     privacy.check_method()
     privacy.check_accountant()
@@ -66,6 +68,27 @@ def check_aggregate(experiment: Experiment) -> None:
     if experiment.dropout and method.pooled:
         raise InputError(
             f"dropout = {experiment.dropout:g} has no effect: method = {experiment.method!r} asks no clients."
+        )
+
+
+def check_finetuning(experiment: Experiment) -> None:
+    """Refuse [finetune] where there is no common model to start from."""
+    if not experiment.finetune.passes:
+        return
+    method, parts = find_method(experiment.method), find_method(experiment.method).shared(experiment)
+    reason = ""
+    if method.pooled:
+        reason = "its clients do not train"
+    elif {*parts} != {*ALL}:
+        reason = f"clients share {' and '.join(parts)} alone" if parts else "clients share no weights"
+    elif experiment.model.norm == "batch-local":
+        reason = 'with model.norm = "batch-local" each client has batch statistics of its own'
+    elif method.server.global_model is Server.global_model:
+        reason = f"{method.server.__name__}.global_model returns none"
+    if reason:
+        raise InputError(
+            f"[finetune] starts from a common model, which method = {experiment.method!r} does not have: {reason}. "
+            "Leave [finetune] out."
         )
 
 

@@ -94,7 +94,8 @@ class Mechanism(ABC):
 
     def finetune_steps(self, samples: int) -> int:
         """Return the steps after the last round of a client with this many samples of its own."""
-        return find_method(self.experiment.method).finetune_steps(self.experiment, samples)
+        table = self.experiment.finetune
+        return table.passes * self.experiment.train.steps_per_epoch(samples - table.held_out(samples))
 
     # At the server
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.methods.declaration import Method, SampleUse
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounted_client import AccountedClient, MakeClient, planned, public_size
@@ -45,7 +45,8 @@ class SampleLevel(Mechanism):
         if method.pooled:
             return "its server gets all clients' samples"
         closing = [verb for verb, use in self._uses().items() if use.closing]
-        if closing and not method.depends_on_rounds:  # an extended run would close twice, but be charged once
+        # An extended run would close twice, but be charged once.
+        if closing and not depends_on_rounds(self.experiment):
             return f"it uses samples in {closing[0]!r}, after the last round, without depends_on_rounds = True"
         return ""
 

@@ -15,6 +15,7 @@ from refprotofl.core import Parts, RefProtoFLError
 from refprotofl.evaluation.metrics import sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
+from refprotofl.methods.declaration import FINETUNE
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.codec import Value
@@ -301,12 +302,13 @@ def declare(
     evaluate: Fields | None = None,
     greeting: Fields | None = None,
     join: Fields | None = None,
+    finetune: MessageSchema | None = None,
     **verbs: MessageSchema,
 ) -> dict[str, MessageSchema]:
     """Return the schemas of a method's verbs, and those of joining and scoring.
 
     `evaluate` are the fields that a client is sent for scoring, `greeting` and `join` the fields of joining in
-    addition to the public set, down, and to the number of samples, up.
+    addition to the public set, down, and to the number of samples, up. `finetune` is used where [finetune] asks for it.
     """
     images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
     labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
@@ -314,6 +316,8 @@ def declare(
     counted: Fields = {one.name: score for one in PROTOCOLS.values() if one.per_client}
     matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
     metrics = {one.name: Real(one.low, one.high, optional=True) for one in sent_by_clients(scope.classes)}
+    if finetune is not None and scope.experiment.finetune.passes:
+        verbs[FINETUNE] = finetune
     scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, **metrics}
     return {
         "join": MessageSchema(

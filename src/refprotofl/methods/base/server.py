@@ -30,6 +30,7 @@ from refprotofl.methods.base.schema import (
 )
 from refprotofl.methods.base.screening import Screening, accepted, norm
 from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -140,8 +141,16 @@ class Server(ABC):
     def round(self, cohort: Cohort) -> None: ...
 
     def close(self, cohort: Cohort) -> None:
-        """Run after the last round, for all clients that ever joined."""
-        return
+        """Run after the last round, for all clients that ever joined: they fine-tune where [finetune] asks for it."""
+        if self.experiment.finetune.passes:
+            for _ in self.ask(cohort, FINETUNE, self.common_model(cohort.round), lambda _, answer: answer):
+                pass
+
+    def common_model(self, round: int) -> Callable[[int], Message]:
+        """Return what each client is sent after the last round: the common model, or the step to it."""
+        model = self.global_model()
+        assert model is not None, "[finetune] is refused for methods without a common model"
+        return self.downlink.requests(round + 1, "shared", model.read(self.parts), {})
 
     @abstractmethod
     def evaluation(self) -> Message:

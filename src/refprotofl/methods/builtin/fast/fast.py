@@ -71,6 +71,7 @@ class FASTServer(Server):
             label=MessageSchema(pool if pooled else encoder, {name: Whole(low=0) for name in labelling.COUNTS}),
             train=MessageSchema(weights.broadcast(scope), weights.change(scope)),
             evaluate={"shared": weights.shared_vector(scope)},
+            finetune=weights.finetuning(scope),
         )
 
     @property
@@ -202,11 +203,19 @@ class FASTClient(Client):
         images, name = self.samples.images_of(self.samples.rows[positions]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
-    def train(self, round: int, message: ValidatedMessage) -> Message:
+    def take_labels(self) -> None:
+        """Give the client's samples the labels that were made when it joined."""
         labels = self.state.get("labels")
         if not isinstance(labels, Tensor):
             raise Lost
         self.samples = self.samples.relabelled(labels.long())
+
+    def finetune(self, round: int, message: ValidatedMessage) -> Message:
+        self.take_labels()
+        return super().finetune(round, message)
+
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        self.take_labels()
         received = weights.load_shared(self, message)
         self.fit(round)
         return weights.write_update(self, round, received, self.keep_trained(round))
