@@ -248,7 +248,7 @@ def other_values(field: FieldInfo, value: Any) -> list[Any]:
     derived = (
         [not value] if isinstance(value, bool) else [value + 1, value / 2] if isinstance(value, int | float) else []
     )
-    guesses = (*derived, *literals, 0.25, 3, "x:y", [1], [0.5, 0.5])
+    guesses = (*derived, *literals, 0.25, 3, "x:y", "vector", [1], [0.5, 0.5])
     return [one for one in guesses if one not in (value, "auto")]  # auto stands for another value
 
 

@@ -10,6 +10,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.distillation import Ensemble, balanced, mixtures
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ class Flat(torch.nn.Module):
 @pytest.fixture
 def model() -> SplitModel:
     """Two pixels, an embedding of one value, two classes; pixels are seen as they are."""
-    return SplitModel(Flat(), 2, 1, 2, [0.0], [1 / 255])
+    return SplitModel(Flat(), 2, 1, 2, pixels([0.0], [1 / 255]))
 
 
 def weights(head: tuple[float, float]) -> torch.Tensor:

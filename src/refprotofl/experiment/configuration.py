@@ -12,6 +12,7 @@ from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text,
 from refprotofl.experiment.sections import (
     Attack,
     Compress,
+    Data,
     Evaluate,
     Finetune,
     Input,
@@ -120,6 +121,7 @@ class _Keys(Table):
         "rejects answers and server steps more than this many times the typical norm, 0 for none",
         enters="changed",
     )
+    data: Data = Field(default_factory=lambda: Data())
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())

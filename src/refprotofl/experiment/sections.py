@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer, model_validator
 
+from refprotofl import inputs
 from refprotofl.core.discovery import OWN, check_name
+from refprotofl.core.inputs import InputKind
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
 from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors
-
-MOST_VALUES = 1 << 24  # per image: 2,360 x 2,360 pixels in RGB
 
 
 def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -298,21 +298,72 @@ class Privacy(Table):
     )
 
 
-def _within_reason(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Refuse images of a size for which no model is built: a received file may claim any."""
-    if math.prod(shape) > MOST_VALUES:
-        raise ValueError(f"has {math.prod(shape):,} values an image, more than {MOST_VALUES:,}: resize the images")
-    return shape
+def _known_kind(name: str) -> str:
+    if name not in inputs.NAMES:
+        raise ValueError(f"is not one of {', '.join(inputs.NAMES)}")
+    return name
+
+
+Kind = Annotated[str, AfterValidator(_known_kind)]
+
+
+def _known_or_auto(name: str) -> str:
+    return name if name == "auto" else _known_kind(name)
+
+
+class Data(Table):
+    """Reading and normalisation of data that are not images."""
+
+    kind: Annotated[str, AfterValidator(_known_or_auto)] = key(
+        "auto",
+        f"what a sample is: {', '.join(inputs.NAMES)}; auto for what the arrays look like",
+        enters="changed",
+    )
+    statistics: Literal["auto", "clients", "public", "none"] = key(
+        "auto",
+        "source of means and deviations by feature, and of a vocabulary: clients' sums in a first exchange, the public "
+        "set, or none; auto is clients for numbers and the public set for texts",
+        enters="changed",
+    )
+    unit: Literal["characters", "words"] = key("characters", "what a text is split into", enters="changed")
+    length: Annotated[Count, at_most(65_536)] = key(
+        0, "tokens of a text, the rest is cut; 0 for the longest text, at most 256", enters="changed"
+    )
+    vocabulary: Annotated[PositiveInt, at_most(65_536)] = key(
+        5_000, "most entries of the vocabulary, the most common ones", enters="changed"
+    )
 
 
 class Input(Table):
-    """The shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
+    """The kind, shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
 
     class_names: Annotated[tuple[str, ...], Field(strict=False)]
-    shape: Annotated[tuple[int, int, int], Field(strict=False), AfterValidator(_within_reason)]
+    shape: Annotated[tuple[int, ...], Field(strict=False)]
     mean: Annotated[tuple[float, ...], Field(strict=False)]
     std: Annotated[tuple[float, ...], Field(strict=False)]
     client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients
+    kind: Kind = key(inputs.IMAGE, enters="changed")
+    dtype: str = key("uint8", enters="changed")
+    normalisation: str = key("", enters="changed")  # the source of mean and std, where it is not the data set
+    vocabulary: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of tokens
+
+    @model_validator(mode="after")
+    def _is_of_its_kind(self) -> Self:
+        """Refuse a shape for which no model is built: a received file may claim any."""
+        self.input_kind.check_shape(self.shape)
+        if "dtype" in self.model_fields_set and self.dtype != self.input_kind.dtype:
+            raise ValueError(f"has dtype {self.dtype!r}; of {self.input_kind.plural} it is {self.input_kind.dtype!r}")
+        self.__dict__["dtype"] = self.input_kind.dtype
+        return self
+
+    @property
+    def input_kind(self) -> InputKind:
+        return inputs.find_kind(self.kind)
+
+    @property
+    def field(self) -> str:
+        """Return the name of samples in messages."""
+        return self.input_kind.field
 
     @property
     def num_classes(self) -> int:

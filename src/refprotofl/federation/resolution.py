@@ -2,11 +2,10 @@
 
 from refprotofl.core import ALL, InputError
 from refprotofl.data import FederatedData
-from refprotofl.data.dataset import channel_statistics
 from refprotofl.data.draws import covered_classes, default_per_class
-from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
+from refprotofl.federation.statistics import find_normalisation
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
@@ -95,30 +94,20 @@ def check_finetuning(experiment: Experiment) -> None:
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
     """Return the experiment with everything filled in that the data decide."""
     dataset, covered = data.dataset, data.public_classes
-    mean, std = normalisation(experiment, data)
+    normalisation = find_normalisation(experiment, data)
+    mean, std = normalisation.statistics
     seen = Input(
         class_names=dataset.class_names,
         shape=dataset.shape,
         mean=mean,
         std=std,
         client_names=data.client_names,
+        kind=dataset.kind,
+        normalisation=normalisation.rule,
+        vocabulary=dataset.vocabulary,
     )
     per_class = data.public_size // len(covered) if covered else 0
     return fill_in(experiment, seen, covered, per_class)
-
-
-def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, which all models use.
-
-    Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
-    under [privacy] the public images' take their place, or without any the middle of the range.
-    """
-    dataset = data.dataset
-    if create_mechanism(experiment).exact_statistics or experiment.dataset in NAMES:
-        return dataset.mean, dataset.std
-    if data.public_size:
-        return channel_statistics(data.public_images)
-    return (0.5,) * len(dataset.mean), (0.5,) * len(dataset.std)
 
 
 def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
@@ -134,7 +123,7 @@ def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
 
 
 def resolve_apart(experiment: Experiment, other: Experiment) -> Experiment:
-    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe images."""
+    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe the data."""
     if experiment.public.dataset:
         return resolve_alike(experiment, other)
     stated = None if experiment.test.dataset else experiment.input
@@ -154,7 +143,7 @@ def _as_drawn(public: Public, other: Public) -> Public:
 
 
 def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
-    """Return the experiment with the format of its images, and the classes and size of its public set."""
+    """Return the experiment with the format of its samples, and the classes and size of its public set."""
     public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
     if experiment.partition != "natural":
         seen = seen.model_copy(update={"client_names": ()})

@@ -50,7 +50,7 @@ class ServerContext:
     parts: Parts  # shared with the clients
     public: Samples | None = None
     pooled: Samples | None = None  # all clients' samples, for a method without federation
-    test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
+    test: tuple[Tensor, Tensor] | None = None  # inputs (T, …), labels (T,)
     options: Any = None  # the method's own
     feedback: Feedback = field(default_factory=Feedback)
     most_samples: int | None = None  # of any client, where that is known
@@ -209,7 +209,7 @@ class Server(ABC):
         if self.public is None or not self.ships_public_set:
             return {}
         labels = class_ids(self.public.own_labels, self.num_classes)
-        return {"images": self.public.images[self.public.rows], "labels": labels}
+        return {self.experiment.known_input.field: self.public.inputs[self.public.rows], "labels": labels}
 
     def join_newcomers(self, cohort: Cohort) -> None:
         self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])

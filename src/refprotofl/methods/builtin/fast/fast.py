@@ -131,7 +131,8 @@ class FASTServer(Server):
     @cached_property
     def width(self) -> int:
         """The width of an embedding, computed here, so that no client's first answer has to be believed."""
-        blank = torch.zeros(1, *self.experiment.known_input.shape, dtype=torch.uint8)
+        seen = self.experiment.known_input
+        blank = torch.zeros(1, *seen.shape, dtype=getattr(torch, seen.dtype))
         return embed_images(self.options.embedder, blank, self.encoder).shape[1]
 
     def take_seeds(self, client: int, rows: Tensor, labels: Tensor) -> None:
@@ -200,7 +201,7 @@ class FASTClient(Client):
 
     def embed(self, positions: Tensor, encoder: Message) -> Tensor:
         """Return embeddings of some of the client's samples; without a PCA from the server one is fitted on them."""
-        images, name = self.samples.images_of(self.samples.rows[positions]).cpu(), self.options.embedder
+        images, name = self.samples.inputs_of(self.samples.rows[positions]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
     def take_labels(self) -> None:
