@@ -39,8 +39,13 @@ def check_backbones(experiment: Experiment) -> None:
 
 
 def check_compressor(experiment: Experiment) -> None:
-    create_compressor(experiment)  # a user's own is found now
-    if experiment.compress.enabled and not find_method(experiment.method).server.sends_weights:
+    compressor, method = create_compressor(experiment), find_method(experiment.method)  # a user's own is found now
+    if method.changes_once and compressor.feedback.server_memory:
+        raise InputError(
+            f"{experiment.compress.setting} counts the last changes of absent clients again in every round, but in "
+            f"method = {experiment.method!r} {method.changes_once}: use another compressor."
+        )
+    if experiment.compress.enabled and not method.server.sends_weights:
         raise InputError(
             f"{experiment.compress.setting} has nothing to shorten: "
             f"method = {experiment.method!r} sends no weights up; leave compress out."

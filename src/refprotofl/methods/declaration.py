@@ -113,6 +113,8 @@ class Method:
     extra_outputs: ClassVar[Any] = 0  # logits in addition to those of the classes
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # a round depends on the number of rounds, so a run cannot be extended
+    stateful: ClassVar[bool] = False  # what clients send depends on more that they keep than their private part
+    changes_once: ClassVar[str] = ""  # the reason why a change must not count again in later rounds, as under EF21
     sgd_only: ClassVar[str] = ""  # the reason why its clients must train by SGD
     simulation_only: ClassVar[str] = ""  # the reason why it must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # deviations from what its authors published
