@@ -36,6 +36,15 @@ Against = Annotated[
         show_default="the first of --methods",
     ),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[PROTOCOL=]SHARE",
+        help="Report rounds, bytes and seconds until an evaluation first reaches this accuracy on samples that clients "
+        "hold out, such as 0.8 (personal) or own=0.8.",
+        show_default=False,
+    ),
+]
 Last = Annotated[int, typer.Option(min=2, metavar="K", help="Number of final evaluations that are averaged.")]
 TableFormat = Annotated[
     Format, typer.Option("--format", help="Output format; json also has the values by seed and the run folders.")
@@ -55,6 +64,7 @@ def compare(
     seeds: Seeds = "0,1,2",
     against: Against = None,
     margin: Margin = None,
+    target: Target = None,
     last: Last = 3,
     out_dir: StudyFolder = Path("runs/compare"),
     data: DataDir = None,
@@ -80,6 +90,7 @@ def compare(
             last=last,
             runs=out_dir,
             margin=read_margin(margin),
+            target=study.read_target(target),
         )
         study.check(request)
     with planning(out_dir, data, count) as planner:
@@ -115,13 +126,14 @@ def _print(rows: "list[OverSeeds]", title: str, table_format: Format, out_dir: P
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
-    from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
+    from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values, targets
 
     names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16, "verdict": 12}
     for shown, (headings, lines) in (
         (title, accuracies(rows)),
         ("Metrics", metric_values(rows)),
         ("What it took", efforts(rows)),
+        ("What it took to the target, on samples that clients hold out", targets(rows)),
     ):
         if not headings:
             continue

@@ -273,6 +273,35 @@ class Finetune(Table):
         return samples // self.validation if self.validation else 0
 
 
+class Stop(Table):
+    """Early stopping, by an accuracy on samples that clients hold out."""
+
+    patience: Annotated[Count, at_most(1_000_000)] = key(
+        0, "evaluations in a row without a better accuracy after which a run stops, 0 for no limit", enters="changed"
+    )
+    min_delta: Annotated[float, Field(ge=0, lt=1)] = key(
+        0.0, "gain in accuracy above which one is better, as a share of 1", enters="changed"
+    )
+    target: Annotated[float, Field(ge=0, le=1)] = key(
+        0.0, "accuracy at which a run stops, as a share of 1; 0 for none", enters="changed"
+    )
+    protocol: Literal["personal", "global", "own"] = key(
+        "personal", "the accuracy that decides", enters="changed", also=("monitor",)
+    )
+
+    @model_validator(mode="after")
+    def _has_no_idle_key(self) -> Self:
+        if self.min_delta and not self.patience:
+            raise ValueError(f"has min-delta = {self.min_delta:g}, which is for patience, and patience = 0")
+        if not self.enabled and self != Stop.model_construct():
+            raise ValueError("has protocol but neither patience nor target, so that no run stops early")
+        return self
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.patience or self.target)
+
+
 AttackKind = Literal[
     "none",
     "signflip",
