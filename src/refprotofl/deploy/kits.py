@@ -74,7 +74,7 @@ store = "store"           # its private state; only its owner can read it
 # uplink-budget = "20 kB" # the most that it sends in a round, where the experiment has a budget, too
 # look-every = 3          # the longest pause in seconds between two looks for work
 # keep-runs = 3           # the number of runs whose state its store keeps
-# hold-out = 0.2          # share kept for testing if the data come without test images
+# hold-out = 0.2          # share kept for testing if the data come without test samples
 """
 
 
