@@ -1,4 +1,4 @@
-"""A model of each kind is exported, described, predicts in every form, and its federation's files are a deployment's."""
+"""A model of each kind is exported and predicts in every form, and files of its federation are read by nodes."""
 
 from pathlib import Path
 
@@ -68,9 +68,8 @@ def test_files_of_a_federation_are_read_by_nodes_and_server(kind: str, tmp_path:
     node = renumbered(found, server.input, "client-2.npz")
     assert np.array_equal(node.inputs, data.dataset.train_inputs[data.client_indices[2]])
     assert node.test is not None
-    assert np.array_equal(
-        node.test.inputs, data.test_inputs[np.searchsorted(data.test_indices, data.own_test_indices[2])]
-    )
+    own = np.searchsorted(data.test_indices, data.own_test_indices[2])
+    assert np.array_equal(node.test.inputs, data.test_inputs[own])
 
 
 def test_tokens_outside_of_the_vocabulary_survive_a_file(tmp_path: Path) -> None:
