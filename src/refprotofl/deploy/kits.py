@@ -102,7 +102,7 @@ OWN = {  # by transport
     "flower": "# look-every = 3          # the longest pause in seconds between two looks for work\n",
     "mqtt": """# rate = "50 kB"          # the most that it sends per second
 # hours = "22:00-06:00"   # when it may send, by this device's clock
-# keep-alive = 60         # seconds of silence after which a ping tells that it is there
+# keep-alive = 60         # seconds of silence after which it sends a ping
 """,
 }
 

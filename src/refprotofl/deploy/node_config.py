@@ -34,7 +34,7 @@ class NodeConfig(Table):
         3.0, description="longest pause in seconds between two looks for work, 0.1 to 600 (Flower)"
     )
     keep_alive: Annotated[int, Field(ge=5, le=3600)] = Field(
-        60, description="seconds of silence after which a ping tells that the node is there, 5 to 3600 (MQTT)"
+        60, description="seconds of silence after which the node sends a ping, 5 to 3600 (MQTT)"
     )
     rate: Bytes | None = Field(None, description="bytes that the node sends in a second at most (MQTT)")
     hours: str = Field("", description='when the node may send, such as "22:00-06:00" by its own clock (MQTT)')

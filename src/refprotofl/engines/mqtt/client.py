@@ -27,7 +27,7 @@ IN_FLIGHT = 100  # messages that are sent and not acknowledged, in each directio
 KEPT = 7 * 86_400  # seconds for which a broker keeps the session of a node that is offline
 ROOM = 4096  # bytes of a packet beyond our largest message
 TAKEN_OVER = 142  # MQTT's reason code for a connection that another one with the same name has replaced
-KEEP_ALIVE = 60  # seconds of silence after which a ping tells that a connection is alive
+KEEP_ALIVE = 60  # seconds of silence after which a client sends a ping
 
 Say = Callable[[str], None]
 
@@ -128,27 +128,27 @@ class PahoLink:
         self, client: Client, _: object, flags: ConnectFlags, reason: ReasonCode, __: Properties | None
     ) -> None:
         if reason.is_failure:
-            self._tell(f"The broker refuses the connection: {reason}. Trying again.")
+            self._report(f"The broker refuses the connection: {reason}. Trying again.")
             return
         self._client.reconnect_delay_set(*pauses())
         if not flags.session_present:
             options = SubscribeOptions(qos=1)
             client.subscribe([(topic, options) for topic in self._subscriptions])
-        self._tell(f"Connected to {self._address[0]}:{self._address[1]}.")
+        self._report(f"Connected to {self._address[0]}:{self._address[1]}.")
         self._connected(flags.session_present)
 
     def _on_connect_fail(self, client: Client, _: object) -> None:
         problem = self._client.problem
-        self._tell(f"Cannot reach {self._address[0]}:{self._address[1]} ({problem}). Trying again.")
+        self._report(f"Cannot reach {self._address[0]}:{self._address[1]} ({problem}). Trying again.")
 
     def _on_disconnect(
         self, client: Client, _: object, flags: DisconnectFlags, reason: ReasonCode, __: Properties | None
     ) -> None:
         if reason.value == TAKEN_OVER:
             self._client.reconnect_delay_set(TWIN_PAUSE * random.uniform(0.7, 1.3), 10 * TWIN_PAUSE)  # type: ignore[arg-type]
-            self._tell("Another node with the same certificate is online, or the server ended the connection.")
+            self._report("Another node with the same certificate is online, or the server ended the connection.")
         elif reason.is_failure:
-            self._tell(f"The connection to {self._address[0]}:{self._address[1]} is lost ({reason}). Trying again.")
+            self._report(f"The connection to {self._address[0]}:{self._address[1]} is lost ({reason}). Trying again.")
 
     def _on_message(self, client: Client, _: object, message: MQTTMessage) -> None:
         valid = getattr(message.properties, "MessageExpiryInterval", None) if message.properties else None
@@ -158,7 +158,7 @@ class PahoLink:
         with suppress(OSError, AttributeError):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _tell(self, sentence: str) -> None:
+    def _report(self, sentence: str) -> None:
         """Say a sentence, unless it was the last one."""
         if sentence != self._last:
             self._say(sentence)

@@ -1,4 +1,4 @@
-"""What a node can check of its broker: the certificates of both, and whether the broker accepts its own."""
+"""Findings of `deploy doctor` about a node's broker: the certificates of both, and whether it accepts the node's."""
 
 import socket
 import ssl
