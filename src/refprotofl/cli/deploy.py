@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Settings, app, read_path
+from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import Column, say, show, warn
 from refprotofl.cli.transports import TransportName, connect, require_extra
 from refprotofl.core import DataError, InputError, RunError, counted
@@ -127,6 +127,7 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
+    seed: Seed = None,
     out_dir: Annotated[
         Path | None,
         typer.Option(
@@ -143,7 +144,7 @@ def run(
     from refprotofl.deploy.operator import follow
 
     site, operator = _open(folder)
-    config = _run_config(site, file, preset, settings or [], out_dir, data)
+    config = _run_config(site, file, preset, with_seed(settings, seed), out_dir, data)
     number = operator.start(config)
     named = shlex.quote(str(folder))
     say(f"Submitted run {number}. Its log is {site.runs / f'{number}.log'}.")
