@@ -50,9 +50,7 @@ def test_a_target_stops_at_the_first_evaluation_that_reaches_it() -> None:
 
 
 def test_a_protocol_that_the_method_lacks_is_refused() -> None:
-    with pytest.raises(
-        InputError, match="stop.protocol = 'global' is not scored with method = 'refprotofl', only personal"
-    ):
+    with pytest.raises(InputError, match="'global' is not scored with method = 'refprotofl', only personal"):
         decided([0.5], target=0.9, protocol="global")
 
 

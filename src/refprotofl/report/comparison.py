@@ -44,7 +44,7 @@ class Against:
 
 @dataclass(frozen=True)
 class ToTarget:
-    """What it took until an evaluation first reached a target accuracy."""
+    """The rounds, bytes and seconds until an evaluation first reached a target accuracy."""
 
     target: float
     protocol: str
