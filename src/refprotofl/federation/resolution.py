@@ -47,7 +47,7 @@ def check_compressor(experiment: Experiment) -> None:
         )
     if experiment.compress.enabled and not method.server.sends_weights:
         raise InputError(
-            f"{experiment.compress.setting} has nothing to shorten: "
+            f"{experiment.compress.setting} has nothing to compress: "
             f"method = {experiment.method!r} sends no weights up; leave compress out."
         )
 
@@ -57,7 +57,7 @@ def check_aggregate(experiment: Experiment) -> None:
     method = find_method(experiment.method)
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
-            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no effect on "
             f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by an "
             "aggregator: leave both out."
         )
