@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-fast test-faults test-flower test-flower-faults audit lint setup clean
+.PHONY: run test test-fast test-faults test-edge test-flower test-flower-faults audit lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick --report
@@ -31,6 +31,10 @@ test-faults: setup
 audit: setup
 	$(PIP) 'pip-audit>=2.10,<3'
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+# Deployments over MQTT with a real broker: needs mosquitto (apt install mosquitto), without which it says so and skips.
+test-edge: setup
+	$(BIN)/pytest --numprocesses=2 tests/edge tests/mqtt
 
 # What needs flwr and Ray, which nothing else installs: the same run under Flower, in simulation and on nodes.
 test-flower: $(VENV)/flower

@@ -10,10 +10,11 @@ from tests.deployments import FIRST, Grid, key_of
 from refprotofl.deploy import node
 from refprotofl.deploy.admission import fingerprint
 from refprotofl.deploy.node_config import NodeConfig
+from refprotofl.deploy.site import broker_user
 from refprotofl.deploy.transport import Envelope, Node, Reply, Sending
 from refprotofl.engines.mqtt.frames import REPLY, read_frame
 from refprotofl.engines.mqtt.frames import Reply as ReplyFrame
-from refprotofl.engines.mqtt.link import Connected, Deliver, Topics, node_id
+from refprotofl.engines.mqtt.link import Connected, Deliver, Topics
 from refprotofl.engines.mqtt.node import MqttNode
 from refprotofl.engines.mqtt.parts import ContentStore
 from refprotofl.engines.mqtt.transport import MqttTransport, _Exchange
@@ -188,12 +189,12 @@ class MqttGrid(Grid):
 
     def admitted(self) -> dict[str, Node]:
         found = self.admissions.nodes.items()
-        return {node_id(one.key): Node(0, one.key, name) for name, one in found}
+        return {broker_user(one.key): Node(0, one.key, name) for name, one in found}
 
     def identity(self, number: int) -> str:
         name = self.names.get(number, f"node-{number - FIRST}")
         by_name = key_of(int(name.removeprefix("node-"))) if name else f"{number}".encode()
-        return node_id(fingerprint(self.keys.get(number, by_name)))
+        return broker_user(fingerprint(self.keys.get(number, by_name)))
 
     def update(self) -> None:
         """Start the nodes that are not running, and stop those that are no longer there."""

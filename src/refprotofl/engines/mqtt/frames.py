@@ -16,9 +16,9 @@ from refprotofl.wire.primitives import Reader, WireError, varint
 
 PART = 32_768  # bytes of one part of a payload
 INLINE = 65_536  # bytes of the largest payload that crosses in one message
-PACKET = 262_144  # bytes of the largest MQTT packet: a payload in one message, and its header
 HEADER = 131_072  # bytes of the longest header, decompressed
 SESSION, KEY, DIGEST = 4, 8, 32  # bytes of a server's session, of a payload's name in a part, and of its digest
+CHECK = 3  # bytes of a header's check sum
 ACTIONS = ("hello", "run", "ask")
 
 REQUEST, REPLY, WANT, PAYLOAD_PART, MISSING, UNREADABLE = range(6)
@@ -177,19 +177,26 @@ def header_text(header: Mapping[str, Any]) -> bytes:
 
 def compress(text: bytes, dictionary: bytes = b"") -> bytes:
     squeezing = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, COMMON + dictionary)
-    return squeezing.compress(text) + squeezing.flush()
+    return _check(text) + squeezing.compress(text) + squeezing.flush()
 
 
 def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
     """Return a header's text; raise Unreadable if it is damaged, too long, or has another dictionary."""
     opening = zlib.decompressobj(-15, COMMON + dictionary)
     try:
-        text = opening.decompress(data, HEADER)
+        text = opening.decompress(data[CHECK:], HEADER)
     except zlib.error:
         raise Unreadable("its header is damaged") from None
     if not opening.eof:
         raise Unreadable("its header is too long")
+    if _check(text) != data[:CHECK]:
+        raise Unreadable("its header is damaged")
     return text
+
+
+def _check(text: bytes) -> bytes:
+    """Return a check sum: another dictionary may give another text."""
+    return zlib.crc32(text).to_bytes(4)[:CHECK]
 
 
 def read_header(text: bytes) -> dict[str, Any]:

@@ -1,23 +1,17 @@
 """Topics, and the connection to a broker as a server and a node use it."""
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 PREFIX = "rp"  # of all topics, so that a broker can serve other applications, too
-SERVER = "server"  # the broker's user name of the server and of its runs
+PACKET = 262_144  # bytes of our largest message: a payload that crosses in one piece, and its header
 OFFERED = 4  # payloads of answers that a node keeps for a server that fetches them in parts
 
 # Called with the topic, the message, the seconds that it is still valid (None: for ever), and whether it was retained.
 Deliver = Callable[[str, bytes, float | None, bool], None]
 # Called when a connection is there: True if the broker has kept the session, so that no message was lost.
 Connected = Callable[[bool], None]
-
-
-def node_id(fingerprint: str) -> str:
-    """Return a node's user name at the broker, from the SHA-256 of its public key."""
-    return base64.b32encode(bytes.fromhex(fingerprint)[:10]).decode().lower()
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,7 @@ class MqttNode:
         try:
             dictionary = self._known[request.session, request.exchange - request.back] if request.back else b""
             text = frames.decompress(request.header, dictionary)
+            frames.read_header(text)
         except (KeyError, Unreadable):
             self._publish(request.session, frames.NeedsHeader(request.exchange))
             return
@@ -140,7 +141,7 @@ class MqttNode:
 
     def _ask_again(self) -> None:
         with self._lock:
-            for incoming, _ in self._fetching.values():
+            for incoming, _ in list(self._fetching.values()):
                 if incoming.stalled:
                     self._ask(incoming.begin())
 

@@ -11,7 +11,7 @@ from refprotofl.core import for_terminal
 from refprotofl.deploy.transport import Envelope, Node, Reply, Sending, Unreadable
 from refprotofl.engines.mqtt import frames
 from refprotofl.engines.mqtt.frames import INLINE, Announced, Body, announce
-from refprotofl.engines.mqtt.link import Link, Topics
+from refprotofl.engines.mqtt.link import PACKET, Link, Topics
 from refprotofl.engines.mqtt.parts import Incoming, MemorySink, parts_of
 
 LONGEST = 1.0  # seconds of a rest in which nothing arrives
@@ -195,7 +195,7 @@ class MqttTransport:
 
     def _hear(self, node: str, data: bytes) -> None:
         peer = self._peers.get(node)
-        if peer is None or len(data) > frames.PACKET:
+        if peer is None or len(data) > PACKET:
             return
         try:
             used = self._take(peer, frames.read_frame(data))
