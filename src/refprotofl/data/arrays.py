@@ -13,7 +13,7 @@ from refprotofl.core import DataError
 from refprotofl.core.inputs import InputKind, missing_rows
 from refprotofl.data.dataset import Dataset, Inputs, Labels, Owners
 from refprotofl.data.reading import AS_IT_COMES, Reading
-from refprotofl.inputs import IMAGE, find_kind
+from refprotofl.inputs import IMAGE, NAMES, find_kind
 
 
 def number_labels(
@@ -73,12 +73,16 @@ def _some(values: NDArray[np.generic]) -> str:
 
 SPLIT_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 VOCABULARY = "vocabulary"  # of tokens: entry i is token i + 1
+KIND = "kind"  # of the samples, where it does not follow from their array
 
 
-def find_kind_of(inputs: NDArray[Any], wanted: str) -> InputKind:
-    """Return the kind of an array: the one that is wanted, else what its type and axes say."""
-    if wanted != "auto":
-        return find_kind(wanted)
+def find_kind_of(inputs: NDArray[Any], arrays: Mapping[str, Any], wanted: str) -> InputKind:
+    """Return the kind of an array: the one that is wanted, or that its file names, or what its type and axes say."""
+    named = str(arrays.get(KIND, wanted)) if wanted == "auto" else wanted
+    if named not in ("auto", *NAMES):
+        raise DataError(f"{KIND} = {named!r} is not one of {', '.join(NAMES)}.")
+    if named != "auto":
+        return find_kind(named)
     if inputs.dtype.kind in "US" and inputs.ndim == 1:
         return find_kind("tokens")
     return find_kind("vector" if inputs.ndim == 2 else IMAGE)
@@ -97,7 +101,7 @@ def dataset_from_arrays(
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
         raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}.")
     parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
-    kind = find_kind_of(parts["x_train"], reading.kind)
+    kind = find_kind_of(parts["x_train"], arrays, reading.kind)
     vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
     found = kind.convert(parts["x_train"], parts["x_test"], origin, reading.code, vocabulary)
     check_alike(kind, found.train, found.test, origin)

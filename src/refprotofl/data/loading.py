@@ -10,7 +10,7 @@ import numpy as np
 
 from refprotofl.core import DataError, InputError, is_reference, load_object
 from refprotofl.data.array_files import BROKEN, is_npy, read_npz
-from refprotofl.data.arrays import CLIENT_ARRAYS, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
+from refprotofl.data.arrays import CLIENT_ARRAYS, KIND, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.huggingface import load_huggingface
 from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
@@ -95,7 +95,7 @@ def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
 
 
 def load_npz(path: Path, reading: Reading = AS_IT_COMES) -> Dataset:
-    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS, VOCABULARY)
+    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS, KIND, VOCABULARY)
     try:
         if is_npy(path):
             raise DataError(f"{path} holds a single array; save {', '.join(SPLIT_ARRAYS)} with numpy.savez_compressed.")
@@ -116,10 +116,12 @@ def load_from_function(name: str, reading: Reading = AS_IT_COMES) -> Dataset:
         raise DataError(f"dataset = {name!r}: the function failed with {type(error).__name__}: {error}.") from error
     if isinstance(result, Dataset):
         # A user's Dataset passes the same checks as arrays.
-        splits = (result.train_inputs, result.train_labels, result.test_inputs, result.test_labels)
+        kind = find_kind(result.kind)
+        train, known = kind.stored(result.train_inputs, result.vocabulary)
+        test, known_in_test = kind.stored(result.test_inputs, result.vocabulary)
+        splits = (train, result.train_labels, test, result.test_labels)
         arrays = dict(zip(SPLIT_ARRAYS, splits, strict=True))
-        if result.vocabulary:
-            arrays[VOCABULARY] = np.array(result.vocabulary)
+        arrays[VOCABULARY] = np.array(max(known, known_in_test, key=len))
         for key, owners in zip(CLIENT_ARRAYS, (result.train_owners, result.test_owners), strict=True):
             if owners is not None:
                 arrays[key] = np.array(result.client_names)[owners]

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, version
@@ -19,12 +19,13 @@ import numpy as np
 from refprotofl.core import RefProtoFLError, counted, size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled
-from refprotofl.data.reading import Reading, Sizing
+from refprotofl.data.reading import AS_IT_COMES, reading_of
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
+from refprotofl.inputs import find_kind
 
 PATIENCE = 10.0  # seconds
 AHEAD, BEHIND = 5, 305  # seconds by which Flower lets the time stamp of a node's signature be off
@@ -187,12 +188,13 @@ def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding
 
 def _assume_input(experiment: Experiment, found: LabelledSamples) -> Experiment:
     """Return an experiment that has not run yet as if all nodes had data like this one's."""
-    channels = found.shape[0]
     seen = Input(
         class_names=found.class_names,
         shape=found.shape,
-        mean=found.mean or (0.5,) * channels,
-        std=found.std or (0.25,) * channels,
+        mean=found.mean,
+        std=found.std,
+        kind=found.kind,
+        vocabulary=found.vocabulary,
     )
     return experiment.model_copy(update={"input": seen})
 
@@ -226,17 +228,16 @@ def _memory() -> Finding:
 
 
 def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledSamples:
-    sizing = Sizing(experiment.resize, experiment.crop) if experiment is not None else Sizing()
-    return load_labelled(config.data_path, "data-path", None, Reading(sizing))
+    reading = AS_IT_COMES if experiment is None else replace(reading_of(experiment), natural=False)
+    return load_labelled(config.data_path, "data-path", None, reading)
 
 
 def _data(found: LabelledSamples, config: NodeConfig, experiment: Experiment | None) -> Finding:
     from refprotofl.deploy.node_data import inputs_of
 
-    channels, height, width = found.shape
+    kind = find_kind(found.kind)
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
-    shape = f"{width} x {height} with {counted(channels, 'channel')}"
-    summary = f"{counted(len(found.labels), 'image')} of {shape}, classes {', '.join(occurring)}"
+    summary = f"{counted(len(found.labels), kind.noun)} of {kind.describe(found.shape)}, classes {', '.join(occurring)}"
     if experiment is None:
         return Finding("data", True, f"{summary}. To check them against the experiment, {NEEDED}.")
     try:
@@ -270,13 +271,13 @@ def _step(found: LabelledSamples, config: NodeConfig, experiment: Experiment) ->
     client, table = client_of(config), experiment.train
     own = inputs_of(found, config, experiment, client).train
     batch = min(table.batch_size, len(own.labels))
-    images, labels = torch.from_numpy(own.inputs[:batch]), torch.from_numpy(own.labels[:batch])
+    inputs, labels = torch.from_numpy(own.inputs[:batch]), torch.from_numpy(own.labels[:batch])
     seconds = 0.0
     try:
         model = model_of(experiment, client)
         for _ in range(2):
             begin = time.perf_counter()
-            samples, once = Samples(images, labels, torch.arange(batch)), table.in_round(1, 1, epochs=1)
+            samples, once = Samples(inputs, labels, torch.arange(batch)), table.in_round(1, 1, epochs=1)
             train(model, samples, once, np.random.default_rng(0))
             seconds = time.perf_counter() - begin
     except Exception as problem:
