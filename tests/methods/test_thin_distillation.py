@@ -10,6 +10,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.distillation import Ensemble, balanced, mixtures
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ class Flat(torch.nn.Module):
 @pytest.fixture
 def model() -> SplitModel:
     """Two pixels, an embedding of one value, two classes; pixels are seen as they are."""
-    return SplitModel(Flat(), 2, 1, 2, [0.0], [1 / 255])
+    return SplitModel(Flat(), 2, 1, 2, pixels([0.0], [1 / 255]))
 
 
 def weights(head: tuple[float, float]) -> torch.Tensor:
@@ -155,7 +156,7 @@ def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> 
     [
         ({"thin": {"distil": 1.0, "server-epochs": 0}}, "a part of the server's passes"),
         ({"thin": {"balance": True}}, "with thin.distil = 0"),
-        ({"aggregate": "median"}, "listens to every client alike"),
+        ({"aggregate": "median"}, "weights all clients equally"),
         ({"public": {"per-class": 0}}, "it must not be empty"),
         (
             {"privacy": {"unit": "client", "clip": 1.0, "noise": 1.0}, "thin": {"distil": 1.0, "feedback": False}},

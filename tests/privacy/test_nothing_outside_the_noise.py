@@ -75,6 +75,7 @@ PRIVATE_METHODS: list[dict[str, Any]] = [
     {"method": "fedproto"},
     {"method": "fedprotokd"},
     {"method": "thin"},
+    {"method": "thin", "train": {"batch-size": 16, "local-steps": 3}},
     {"method": "thin", "public": {"per-class": 2, "train-on": True}},
     {"method": "refprotofl"},
     {"method": "refprotofl", "public": {"per-class": 2, "classes": [0, 1, 2]}},
@@ -94,7 +95,7 @@ def test_every_client_did_what_the_accountant_counts(keys: dict[str, Any], tmp_p
         steps = means = 0
         for use in uses.values():
             times = 1 if use.closing else experiment.rounds
-            steps += times * use.passes * -(-(own + (0 if use.own else public)) // 16)
+            steps += times * (use.passes * -(-(own + (0 if use.own else public)) // 16) + use.steps)
             means += times * use.means
         assert (state[STEPS], state[MEANS]) == (steps, means)
 
@@ -122,20 +123,20 @@ class _Own:
 class OwnLoop(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        logits = self.model(self.model.prepare(self.training_samples().own_images))
+        logits = self.model(self.model.prepare(self.training_samples().own_inputs))
         functional.cross_entropy(logits, self.samples.own_labels).backward()
         return weights.write_update(self, round, received, self.keep_trained(round))
 
 
 class BySeat(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
-        return {"shared": self.context.samples.images.to(torch.float32).mean() + message.tensor("shared")}
+        return {"shared": self.context.samples.inputs.to(torch.float32).mean() + message.tensor("shared")}
 
 
 class Rebuilt(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         weights.load_shared(self, message)
-        plain = Samples(self.samples.images, self.samples.labels, self.samples.rows)
+        plain = Samples(self.samples.inputs, self.samples.labels, self.samples.rows)
         train(self.model, plain, self.experiment.train, self.stream("batches", round))
         return {"shared": self.keep_trained(round)}
 
@@ -145,7 +146,7 @@ class OnTestImages(FedAvgClient):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received, test = weights.load_shared(self, message), self.context.test
-        plain = Samples(test.images, test.labels, torch.arange(len(test.labels)))
+        plain = Samples(test.inputs, test.labels, torch.arange(len(test.labels)))
         train(self.model, plain, self.experiment.train, self.stream("batches", round))
         return weights.write_update(self, round, received, self.keep_trained(round))
 
@@ -267,12 +268,12 @@ def test_sealed_samples_reveal_their_number_and_nothing_else() -> None:
     plain = Samples(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4), torch.arange(3))
     sealed = PrivateSamples(plain, None)  # type: ignore[arg-type]
     assert len(sealed) == 3
-    assert len(sealed.joined(plain.images[:2], plain.labels[:2])) == 5
-    for name in ("images", "labels", "rows", "own_images", "own_labels"):
+    assert len(sealed.joined(plain.inputs[:2], plain.labels[:2])) == 5
+    for name in ("images", "labels", "rows", "own_inputs", "own_labels"):
         with pytest.raises(PrivacyError, match="train"):
             getattr(sealed, name)
     with pytest.raises(PrivacyError):
-        sealed.images_of(torch.arange(1))
+        sealed.inputs_of(torch.arange(1))
     with pytest.raises(PrivacyError):
         sealed.relabelled(torch.arange(3))
 
@@ -343,7 +344,7 @@ def test_a_users_own_images_are_not_normalised_by_private_statistics(unit: str, 
     found = []
     for bright in (False, True):
         file = tmp_path / f"{bright}.npz"
-        own_images(file, bright)
+        own_inputs(file, bright)
         keys: dict[str, Any] = {"dataset": str(file), "train-limit": 0, "method": "fedavg"}
         experiment = tiny(**keys, privacy={"unit": unit, "noise": 1.0}, public={"per-class": 0})
         found.append(load_federation(experiment, None).experiment.known_input)
@@ -352,7 +353,7 @@ def test_a_users_own_images_are_not_normalised_by_private_statistics(unit: str, 
     assert found[0] == found[1]
 
 
-def own_images(file: Path, bright: bool) -> None:
+def own_inputs(file: Path, bright: bool) -> None:
     draw = np.random.default_rng(0)
     images, labels = draw.integers(0, 200, (120, 8, 8), dtype=np.uint8), np.arange(120) % 3
     if bright:

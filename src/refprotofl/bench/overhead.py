@@ -30,11 +30,12 @@ from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core import InputError, stream
 from refprotofl.core.process import one_compute_thread
 from refprotofl.data import FederatedData
-from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.data.dataset import Dataset, Images, Labels
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.federation.participation import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
+from refprotofl.inputs.image import channel_statistics
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
 from refprotofl.report.live.web_server import BackgroundServer
@@ -98,15 +99,15 @@ class Work:
 def work_of(federation: Federation) -> Work:
     """Return the clients, samples and batches of this experiment's run, in the same order."""
     experiment, data = federation.experiment, federation.data
-    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
-    public, tests = torch.from_numpy(data.public_images), torch.from_numpy(data.test_images)
+    images, labels = torch.from_numpy(data.dataset.train_inputs), torch.from_numpy(data.dataset.train_labels)
+    public, tests = torch.from_numpy(data.public_inputs), torch.from_numpy(data.test_inputs)
     batches, forwards = [], []
     for round in range(1, experiment.rounds + 1):
         for client in draw_cohort(experiment, round):
             batches.append(client_batches(experiment, data, client, round))
             if uploads_prototypes(experiment, round):
                 forwards += [public, images[uncovered(data, client)]]
-        if round % experiment.evaluate.every == 0 or round == experiment.rounds:
+        if experiment.is_evaluated(round):
             forwards += [tests for _ in draw_evaluated(experiment)]
     return Work(images, labels, batches, forwards)
 
@@ -238,6 +239,10 @@ def measure_overhead(
             f"method = {experiment.method!r}: the overhead is only measured for refprotofl, "
             "whose forward passes are known."
         )
+    others = sorted(experiment.train.plain().keys() - Train().plain().keys())
+    if others:
+        named = ", ".join(f"train.{key}" for key in others)
+        raise InputError(f"The bare loop makes passes by SGD at a constant rate: leave out {named}.")
     experiment = experiment.model_copy(update={"device": "cpu"})
     with one_compute_thread():
         federation = load_federation(experiment, data)

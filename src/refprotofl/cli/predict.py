@@ -57,7 +57,7 @@ def predict(
     data_dir: DataDir = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Classify images with the model of one client or of each: predicted class and class probabilities."""
+    """Classify samples with the model of one client or of each: predicted class and class probabilities."""
     from refprotofl.export import find_clients, predict_each, write_predictions
     from refprotofl.export import predict as predict_one
     from refprotofl.export.predictions import mean_accuracy, summed_confusion
@@ -77,7 +77,7 @@ def predict(
     counts = summed_confusion(made)
     if counts is not None:
         of_all = f", mean of {counted(len(made), 'client')}" if len(made) > 1 else ""
-        say(f"Accuracy on labelled images: {percent(mean_accuracy(made))}{of_all}", notes)
+        say(f"Accuracy on labelled samples: {percent(mean_accuracy(made))}{of_all}", notes)
         _show_classes(counts, made[0].class_names)
 
 
@@ -87,7 +87,7 @@ def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
 
     small = len(names) <= MOST_COLUMNS
     others = [Column(name, numbers=True) for name in names] if small else [Column("most frequent error", wraps=20)]
-    columns = (Column("class", wraps=20), Column("images", numbers=True), Column("accuracy", numbers=True), *others)
+    columns = (Column("class", wraps=20), Column("samples", numbers=True), Column("accuracy", numbers=True), *others)
     rows = []
     for label, share in enumerate(per_class_accuracy(counts)):
         wrong = most_confused(counts, label)

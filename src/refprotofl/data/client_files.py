@@ -6,52 +6,61 @@ from typing import Any
 import numpy as np
 
 from refprotofl.core import InputError
-from refprotofl.data.dataset import Images, Labels
+from refprotofl.data.arrays import KIND, VOCABULARY
+from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.data.federated import FederatedData
+from refprotofl.experiment.sections import Input
+from refprotofl.inputs import IMAGE, find_kind
 
 
 def client_file(number: int) -> str:
     return f"client-{number}.npz"
 
 
-def export_federation(data: FederatedData, folder: Path) -> list[Path]:
+def export_federation(data: FederatedData, folder: Path, seen: Input | None = None) -> list[Path]:
     """Write one .npz per client with its training and test samples, and public.npz and test.npz where these exist.
 
-    Labels are written as names, together with all classes and the whole set's mean and deviation, so that a deployment
-    numbers and scales as the simulation does.
+    Labels are written as names, together with all classes, and mean and deviation of the experiment or the whole set,
+    so that a deployment numbers and scales as the simulation does.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} already exists and is not empty: export to a new folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_write(folder / name, data, arrays) for name, arrays in _files(data).items()]
+        return [_write(folder / name, data, arrays, seen) for name, arrays in _files(data).items()]
     except OSError as problem:
         raise InputError(f"Cannot write to {folder}: {problem.strerror or problem}.") from None
 
 
-def _files(data: FederatedData) -> dict[str, dict[str, tuple[Images, Labels]]]:
+def _files(data: FederatedData) -> dict[str, dict[str, tuple[Inputs, Labels]]]:
     whole = data.dataset
-    test_images, test_labels = (
-        (whole.train_images, whole.train_labels) if data.validates else (whole.test_images, whole.test_labels)
+    test_inputs, test_labels = (
+        (whole.train_inputs, whole.train_labels) if data.validates else (whole.test_inputs, whole.test_labels)
     )
     files = {}
     for number, (rows, tests) in enumerate(zip(data.client_indices, data.own_test_indices, strict=True)):
-        parts = {"train": (whole.train_images[rows], whole.train_labels[rows])}
+        parts = {"train": (whole.train_inputs[rows], whole.train_labels[rows])}
         if len(tests):
-            parts["test"] = (test_images[tests], test_labels[tests])
+            parts["test"] = (test_inputs[tests], test_labels[tests])
         files[client_file(number)] = parts
     if data.public_size:
-        files["public.npz"] = {"": (data.public_images, data.public_labels)}
+        files["public.npz"] = {"": (data.public_inputs, data.public_labels)}
     if len(data.test_indices):
-        files["test.npz"] = {"": (data.test_images, data.test_labels)}
+        files["test.npz"] = {"": (data.test_inputs, data.test_labels)}
     return files
 
 
-def _write(path: Path, data: FederatedData, parts: dict[str, tuple[Images, Labels]]) -> Path:
-    names = np.array(data.dataset.class_names)
-    arrays: dict[str, Any] = {"class_names": names, "mean": data.dataset.mean, "std": data.dataset.std}
-    for split, (images, labels) in parts.items():
+def _write(path: Path, data: FederatedData, parts: dict[str, tuple[Inputs, Labels]], seen: Input | None) -> Path:
+    whole, kind = data.dataset, find_kind(data.dataset.kind)
+    names, known = np.array(whole.class_names), seen or whole
+    arrays: dict[str, Any] = {"class_names": names, "mean": known.mean, "std": known.std}
+    if kind.name != IMAGE:
+        arrays[KIND] = kind.name
+    for split, (inputs, labels) in parts.items():
         ending = f"_{split}" if split else ""
-        arrays |= {f"x{ending}": images, f"y{ending}": names[labels]}
+        stored, vocabulary = kind.stored(inputs, whole.vocabulary)
+        arrays |= {f"x{ending}": stored, f"y{ending}": names[labels]}
+        if vocabulary and len(vocabulary) >= len(arrays.get(VOCABULARY, ())):
+            arrays[VOCABULARY] = np.array(vocabulary)
     np.savez_compressed(path, **arrays)
     return path

@@ -24,8 +24,8 @@ def shift_features(
     """Return the data set with the noise of each client on its training rows and on its test rows."""
     return replace(
         dataset,
-        train_images=_noised(dataset.train_images, train, deviations, seed, "feature-shift/train"),
-        test_images=_noised(dataset.test_images, test, deviations, seed, "feature-shift/test"),
+        train_inputs=_noised(dataset.train_inputs, train, deviations, seed, "feature-shift/train"),
+        test_inputs=_noised(dataset.test_inputs, test, deviations, seed, "feature-shift/test"),
     )
 
 

@@ -4,6 +4,7 @@ The test data include a part with each client's own class mix, for the protocol 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import InputError, stream
-from refprotofl.data.dataset import Dataset, Images, Indices, Labels
+from refprotofl.data.dataset import Dataset, Indices, Inputs, Labels
 from refprotofl.data.draws import balanced_draw, covered_classes, draw_from_own, draw_public, shuffled_classes
 from refprotofl.data.feature_shift import noise_deviations, shift_features
-from refprotofl.data.labelled_images import LabelledImages
+from refprotofl.data.labelled_samples import LabelledSamples
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
 from refprotofl.data.reading import reading_of
 from refprotofl.data.server_data import conform, load_server_data, overlaps
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.sections import Input
 
 
 def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:
@@ -65,7 +67,7 @@ class FederatedData:
     partition_notes: PartitionNotes
     client_names: tuple[str, ...] = ()  # of natural clients
     notes: tuple[str, ...] = ()  # for people: changes to the data, clients that were left out
-    own_public: tuple[Images, Labels] | None = None  # a separate public set; else it is held out by `public_indices`
+    own_public: tuple[Inputs, Labels] | None = None  # a separate public set; else it is held out by `public_indices`
     validates: bool = False  # scores are on samples that clients hold out of training, never on the test split
 
     @property
@@ -77,10 +79,10 @@ class FederatedData:
         return len(self.public_labels)
 
     @property
-    def public_images(self) -> Images:
+    def public_inputs(self) -> Inputs:
         if self.own_public is not None:
             return self.own_public[0]
-        return self.dataset.train_images[self.public_indices]
+        return self.dataset.train_inputs[self.public_indices]
 
     @property
     def public_labels(self) -> Labels:
@@ -89,8 +91,8 @@ class FederatedData:
         return self.dataset.train_labels[self.public_indices]
 
     @property
-    def test_images(self) -> Images:
-        return (self.dataset.train_images if self.validates else self.dataset.test_images)[self.test_indices]
+    def test_inputs(self) -> Inputs:
+        return (self.dataset.train_inputs if self.validates else self.dataset.test_inputs)[self.test_indices]
 
     @property
     def test_labels(self) -> Labels:
@@ -115,11 +117,28 @@ def load_federated(
     dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment, seen_from))
     server = load_server_data(experiment, data_dir, seen_from)
     data = federate(experiment, conform(dataset, server), server.public)
-    private = dataset.train_images[np.concatenate(data.client_indices)] if server.input is not None else None
+    private = dataset.train_inputs[np.concatenate(data.client_indices)] if server.input is not None else None
     return replace(data, notes=(*data.notes, *overlaps(server, private)))
 
 
-def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledImages | None = None) -> FederatedData:
+def under(data: FederatedData, seen: Input) -> FederatedData:
+    """Return the data in the form of a resolved experiment: the tokens of its vocabulary."""
+    dataset = under_input(data.dataset, seen)
+    if data.own_public is None:
+        return replace(data, dataset=dataset)
+    inputs, labels = data.own_public
+    fitted = seen.input_kind.fit(inputs, data.dataset.vocabulary, seen.shape, seen.vocabulary)
+    return replace(data, dataset=dataset, own_public=(fitted, labels))
+
+
+def under_input(dataset: Dataset, seen: Input) -> Dataset:
+    """Return a data set in the form of a resolved experiment, whose kind and shape it has."""
+    fit = partial(seen.input_kind.fit, vocabulary=dataset.vocabulary, shape=seen.shape, known=seen.vocabulary)
+    train, test = fit(dataset.train_inputs), fit(dataset.test_inputs)
+    return replace(dataset, train_inputs=train, test_inputs=test, vocabulary=seen.vocabulary)
+
+
+def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledSamples | None = None) -> FederatedData:
     """Limit the splits, hold out the public set, and partition the rest among clients or leave it with its owners.
 
     With a separate public set nothing is held out.
@@ -139,7 +158,7 @@ def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledImage
         chosen, covered = draw_from_own(own_public.labels, dataset.class_names, public.per_class, classes, seed)
         data = replace(
             divide(experiment, dataset, pool, test),
-            own_public=(own_public.images[chosen], own_public.labels[chosen]),
+            own_public=(own_public.inputs[chosen], own_public.labels[chosen]),
             public_classes=covered,
         )
     else:

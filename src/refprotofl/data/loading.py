@@ -10,21 +10,21 @@ import numpy as np
 
 from refprotofl.core import DataError, InputError, is_reference, load_object
 from refprotofl.data.array_files import BROKEN, is_npy, read_npz
-from refprotofl.data.arrays import CLIENT_ARRAYS, SPLIT_ARRAYS, dataset_from_arrays
-from refprotofl.data.dataset import Dataset, channel_statistics
+from refprotofl.data.arrays import CLIENT_ARRAYS, KIND, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
+from refprotofl.data.dataset import Dataset
 from refprotofl.data.huggingface import load_huggingface
 from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
 from refprotofl.data.locations import load_standard
-from refprotofl.data.reading import Reading, Sizing
+from refprotofl.data.reading import AS_IT_COMES, Reading
 from refprotofl.data.standard import STANDARD, load_digits
+from refprotofl.inputs import IMAGE, find_kind
+from refprotofl.inputs.image import channel_statistics
 
 NAMES = ("digits", *STANDARD)
 FORMS = f"{', '.join(NAMES)}, a path to a .npz file or a folder of images, hf:owner/name, or module:function"
 
-PLAIN_READING = Reading()
 
-
-def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading: Reading = PLAIN_READING) -> Dataset:
+def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading: Reading = AS_IT_COMES) -> Dataset:
     """Load a data set by name, path, hub name or function.
 
     Standard sets are searched for in `data_dir`, $REFPROTOFL_DATA and the user's cache, then downloaded. The seed only
@@ -36,26 +36,26 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
     elif name.startswith("hf:"):
         dataset = load_huggingface(name.removeprefix("hf:"), seed, reading.sizing)
     else:
-        dataset = _sized(_load_whole(name, path, data_dir, reading.seen_from), reading.sizing, name)
+        dataset = _sized(_load_whole(name, path, data_dir, reading), reading, name)
     if reading.natural and dataset.train_owners is None:
         raise InputError(
-            f'partition = "natural": dataset = {name!r} does not assign its images to clients. Use client folders '
+            f'partition = "natural": dataset = {name!r} does not assign its samples to clients. Use client folders '
             f"({NATURAL_LAYOUT}), or add an array called client to x_train."
         )
     return dataset
 
 
-def _load_whole(name: str, path: Path | None, data_dir: Path | None, seen_from: Path | None) -> Dataset:
-    """Load a data set from a source whose images already have one size."""
+def _load_whole(name: str, path: Path | None, data_dir: Path | None, reading: Reading) -> Dataset:
+    """Load a data set from a source whose samples already have one size."""
     if name == "digits":
         return load_digits()
     if name in STANDARD:
         return load_standard(STANDARD[name], data_dir)
     if path is not None and path.is_file() and path.suffix == ".npz":
-        return load_npz(path)
+        return load_npz(path, reading)
     if is_reference(name):
-        return load_from_function(name)
-    raise InputError(_complaint(name, path or Path(name).expanduser(), seen_from))
+        return load_from_function(name, reading)
+    raise InputError(_complaint(name, path or Path(name).expanduser(), reading.seen_from))
 
 
 def is_relative(name: str) -> bool:
@@ -72,12 +72,15 @@ def locate(name: str, seen_from: Path | None = None) -> Path | None:
     return next((place for place in ((seen_from or Path()) / path, path) if place.exists()), None)
 
 
-def _sized(dataset: Dataset, sizing: Sizing, origin: str) -> Dataset:
+def _sized(dataset: Dataset, reading: Reading, origin: str) -> Dataset:
+    sizing = reading.sizing
     if not sizing:
         return dataset
-    train, test = sizing.fit_all(dataset.train_images, origin), sizing.fit_all(dataset.test_images, origin)
+    if dataset.kind != IMAGE:
+        raise InputError(f"{sizing} is for images, but the samples of {origin} are {find_kind(dataset.kind).plural}.")
+    train, test = sizing.fit_all(dataset.train_inputs, origin), sizing.fit_all(dataset.test_inputs, origin)
     mean, std = channel_statistics(train)
-    return replace(dataset, train_images=train, test_images=test, mean=mean, std=std)
+    return replace(dataset, train_inputs=train, test_inputs=test, mean=mean, std=std)
 
 
 def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
@@ -91,8 +94,8 @@ def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
     return f"dataset = {name!r} is unknown.{guess} Allowed: {FORMS}."
 
 
-def load_npz(path: Path) -> Dataset:
-    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS)
+def load_npz(path: Path, reading: Reading = AS_IT_COMES) -> Dataset:
+    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS, KIND, VOCABULARY)
     try:
         if is_npy(path):
             raise DataError(f"{path} holds a single array; save {', '.join(SPLIT_ARRAYS)} with numpy.savez_compressed.")
@@ -101,10 +104,10 @@ def load_npz(path: Path) -> Dataset:
         raise DataError(
             f"{path} is not a readable .npz file ({error}): save it again with numpy.savez_compressed."
         ) from None
-    return dataset_from_arrays(arrays, str(path))
+    return dataset_from_arrays(arrays, str(path), reading=reading)
 
 
-def load_from_function(name: str) -> Dataset:
+def load_from_function(name: str, reading: Reading = AS_IT_COMES) -> Dataset:
     """Call the function without arguments; it returns a mapping of the arrays of a .npz file, or a Dataset."""
     function = load_object(name, "dataset")
     try:
@@ -113,15 +116,19 @@ def load_from_function(name: str) -> Dataset:
         raise DataError(f"dataset = {name!r}: the function failed with {type(error).__name__}: {error}.") from error
     if isinstance(result, Dataset):
         # A user's Dataset passes the same checks as arrays.
-        splits = (result.train_images, result.train_labels, result.test_images, result.test_labels)
+        kind = find_kind(result.kind)
+        train, known = kind.stored(result.train_inputs, result.vocabulary)
+        test, known_in_test = kind.stored(result.test_inputs, result.vocabulary)
+        splits = (train, result.train_labels, test, result.test_labels)
         arrays = dict(zip(SPLIT_ARRAYS, splits, strict=True))
+        arrays[VOCABULARY] = np.array(max(known, known_in_test, key=len))
         for key, owners in zip(CLIENT_ARRAYS, (result.train_owners, result.test_owners), strict=True):
             if owners is not None:
                 arrays[key] = np.array(result.client_names)[owners]
-        return dataset_from_arrays(arrays, name, result.class_names)
+        return dataset_from_arrays(arrays, name, result.class_names, replace(reading, kind=result.kind))
     if not isinstance(result, Mapping):
         raise DataError(
             f"dataset = {name!r}: the function returned {type(result).__name__}; "
             f"it must return a mapping with {', '.join(SPLIT_ARRAYS)}, or a Dataset."
         )
-    return dataset_from_arrays(result, name)
+    return dataset_from_arrays(result, name, reading=reading)

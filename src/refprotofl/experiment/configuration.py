@@ -2,16 +2,19 @@
 
 import hashlib
 import json
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.core.discovery import OWN, check_name
-from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key
+from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key, known_of
 from refprotofl.experiment.sections import (
+    HASHED_AS,
     Attack,
     Compress,
+    Data,
     Evaluate,
     Finetune,
     Input,
@@ -102,7 +105,7 @@ class _Keys(Table):
     numerics: Literal["portable", "native"] = key(
         "portable",
         "CPU kernels: the same on x86-64 machines with AVX2 of one maker, or the fastest here",
-        enters="never",
+        enters="carried",
     )
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for no limit", enters="never"
@@ -123,6 +126,7 @@ class _Keys(Table):
         "rejects answers and server steps more than this many times the typical norm, 0 for none",
         enters="changed",
     )
+    data: Data = Field(default_factory=lambda: Data())
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
@@ -332,10 +336,30 @@ class _Keys(Table):
             others.add("clients")
         return {name: value for name, value in super().plain().items() if name not in others}
 
+    def carried(self) -> dict[str, Any]:
+        """Return the plain form for the processes and nodes that compute: with the keys that only they need."""
+        names = [name for name, field in type(self).model_fields.items() if known_of(field, "enters") == "carried"]
+        return self.plain() | self.model_dump(mode="json", by_alias=True, include=set(names))
+
     @property
     def hash(self) -> str:
-        canonical = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        """The digest of all that affects the models; the evaluations that "auto" adds do not."""
+        plain = self.plain()
+        if self.evaluate.every == "auto":
+            plain["evaluate"]["every"] = HASHED_AS
+        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def evaluated_rounds(self) -> list[int]:
+        """The rounds after which models are evaluated: every so many and the last, by default also the first."""
+        return [round for round in range(1, self.rounds + 1) if self.is_evaluated(round)]
+
+    def is_evaluated(self, round: int) -> bool:
+        every = self.evaluate.every
+        if every == "auto":
+            return round in (1, self.rounds) or round % math.ceil(self.rounds / 10) == 0
+        return round == self.rounds or round % every == 0
 
     @property
     def known_input(self) -> Input:

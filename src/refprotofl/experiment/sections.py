@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer, model_validator
 
+from refprotofl import inputs
 from refprotofl.core.discovery import OWN, check_name
+from refprotofl.core.inputs import InputKind
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
 from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors
-
-MOST_VALUES = 1 << 24  # per image: 2,360 x 2,360 pixels in RGB
 
 
 def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -52,7 +52,14 @@ class Train(Table):
     """Local training by a method's clients; servers that train have keys of their own."""
 
     local_epochs: Annotated[PositiveInt, at_most(1_000_000)] = key(
-        1, "passes over a client's data in a round, 1 or more", also=("epochs",)
+        1, "passes over a client's data in a round, 1 or more", also=("epochs",), rival="local-steps"
+    )
+    local_steps: Annotated[Count, at_most(1_000_000_000)] = key(
+        0,
+        "steps of a client in a round, in place of local-epochs; 0 for passes",
+        enters="changed",
+        also=("steps", "max-steps", "local-iterations"),
+        rival="local-epochs",
     )
     batch_size: Annotated[PositiveInt, at_most(1_000_000)] = Field(64, description="samples in a batch, 1 or more")
     optimizer: Literal["sgd", "adam", "adamw"] = key(
@@ -89,7 +96,11 @@ class Train(Table):
 
     @model_validator(mode="after")
     def _has_no_idle_key(self) -> Self:
-        """Refuse keys of another optimiser or schedule than the chosen one: they would have no effect."""
+        """Refuse passes next to steps, and keys of another optimiser or schedule: they would have no effect."""
+        if self.local_steps and self.local_epochs > 1:
+            raise ValueError(
+                f"has local-steps = {self.local_steps} and local-epochs = {self.local_epochs}: leave one of them out"
+            )
         adaptive = self.optimizer != "sgd"
         for name, works, reader in (
             ("momentum", not adaptive, 'optimizer = "sgd"; Adam has betas'),
@@ -119,7 +130,12 @@ class Train(Table):
         steps = Steps(self.step_size, self.gamma)
         factor = rate_factor(self.schedule, round, rounds, self.warmup, steps) if scheduled else 1.0
         changed = {"lr": (self.lr if lr is None else lr) * factor}
-        return self.model_copy(update=changed | ({} if epochs is None else {"local_epochs": epochs}))
+        return self.model_copy(update=changed | ({} if epochs is None else {"local_epochs": epochs, "local_steps": 0}))
+
+    @property
+    def passes(self) -> int:
+        """The passes over a client's samples in a round; none where steps are counted instead."""
+        return 0 if self.local_steps else self.local_epochs
 
     def steps_per_epoch(self, samples: int) -> int:
         """Return the number of batches in a pass over the samples, the last incomplete one included."""
@@ -127,7 +143,7 @@ class Train(Table):
 
     def steps(self, samples: int) -> int:
         """Return the number of local steps of a client with this many samples."""
-        return self.local_epochs * self.steps_per_epoch(samples)
+        return self.local_steps or self.local_epochs * self.steps_per_epoch(samples)
 
 
 class Model(Table):
@@ -210,8 +226,14 @@ def _leaves_samples(value: int) -> int:
     return value
 
 
+HASHED_AS = 5  # evaluate.every = "auto" in hashes: those of experiments that leave it open stay what they were
+
+
 class Evaluate(Table):
-    every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
+    every: Literal["auto"] | PositiveInt = Field(
+        "auto",
+        description="rounds between evaluations, 1 or more; auto for about ten, in the first and last round too",
+    )
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
@@ -298,21 +320,72 @@ class Privacy(Table):
     )
 
 
-def _within_reason(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Refuse images of a size for which no model is built: a received file may claim any."""
-    if math.prod(shape) > MOST_VALUES:
-        raise ValueError(f"has {math.prod(shape):,} values an image, more than {MOST_VALUES:,}: resize the images")
-    return shape
+def _known_kind(name: str) -> str:
+    if name not in inputs.NAMES:
+        raise ValueError(f"is not one of {', '.join(inputs.NAMES)}")
+    return name
+
+
+Kind = Annotated[str, AfterValidator(_known_kind)]
+
+
+def _known_or_auto(name: str) -> str:
+    return name if name == "auto" else _known_kind(name)
+
+
+class Data(Table):
+    """Reading and normalisation of data that are not images."""
+
+    kind: Annotated[str, AfterValidator(_known_or_auto)] = key(
+        "auto",
+        f"what a sample is: {', '.join(inputs.NAMES)}; auto for what the arrays look like",
+        enters="changed",
+    )
+    statistics: Literal["auto", "clients", "public", "none"] = key(
+        "auto",
+        "source of means and deviations by feature, and of a vocabulary: clients' sums in a first exchange, the public "
+        "set, or none; auto is clients for numbers and the public set for texts",
+        enters="changed",
+    )
+    unit: Literal["characters", "words"] = key("characters", "what a text is split into", enters="changed")
+    length: Annotated[Count, at_most(1024)] = key(
+        0, "tokens of a text, the rest is cut; 0 for the longest text, at most 256", enters="changed"
+    )
+    vocabulary: Annotated[PositiveInt, at_most(65_536)] = key(
+        5_000, "most entries of the vocabulary, the most common ones", enters="changed"
+    )
 
 
 class Input(Table):
-    """The shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
+    """The kind, shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
 
     class_names: Annotated[tuple[str, ...], Field(strict=False)]
-    shape: Annotated[tuple[int, int, int], Field(strict=False), AfterValidator(_within_reason)]
+    shape: Annotated[tuple[int, ...], Field(strict=False)]
     mean: Annotated[tuple[float, ...], Field(strict=False)]
     std: Annotated[tuple[float, ...], Field(strict=False)]
     client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients
+    kind: Kind = key(inputs.IMAGE, enters="changed")
+    dtype: str = key("uint8", enters="changed")
+    normalisation: str = key("", enters="changed")  # the source of mean and std, where it is not the data set
+    vocabulary: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of tokens
+
+    @model_validator(mode="after")
+    def _is_of_its_kind(self) -> Self:
+        """Refuse a shape for which no model is built: a received file may claim any."""
+        self.input_kind.check_shape(self.shape)
+        if "dtype" in self.model_fields_set and self.dtype != self.input_kind.dtype:
+            raise ValueError(f"has dtype {self.dtype!r}; of {self.input_kind.plural} it is {self.input_kind.dtype!r}")
+        self.__dict__["dtype"] = self.input_kind.dtype
+        return self
+
+    @property
+    def input_kind(self) -> InputKind:
+        return inputs.find_kind(self.kind)
+
+    @property
+    def field(self) -> str:
+        """Return the name of samples in messages."""
+        return self.input_kind.field
 
     @property
     def num_classes(self) -> int:

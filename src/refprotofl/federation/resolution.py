@@ -2,11 +2,11 @@
 
 from refprotofl.core import ALL, InputError
 from refprotofl.data import FederatedData
-from refprotofl.data.dataset import channel_statistics
 from refprotofl.data.draws import covered_classes, default_per_class
-from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
+from refprotofl.federation.statistics import DataFacts, find_facts
+from refprotofl.inputs import IMAGE
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
@@ -39,11 +39,22 @@ def check_backbones(experiment: Experiment) -> None:
         )
 
 
+def check_trigger(experiment: Experiment) -> None:
+    if experiment.attack.kind == "backdoor" and experiment.known_input.kind != IMAGE:
+        plural = experiment.known_input.input_kind.plural
+        raise InputError(f'attack.kind = "backdoor": its trigger is a bright square on images, not on {plural}.')
+
+
 def check_compressor(experiment: Experiment) -> None:
-    create_compressor(experiment)  # a user's own is found now
-    if experiment.compress.enabled and not find_method(experiment.method).server.sends_weights:
+    compressor, method = create_compressor(experiment), find_method(experiment.method)  # a user's own is found now
+    if method.changes_once and compressor.feedback.server_memory:
         raise InputError(
-            f"{experiment.compress.setting} has nothing to shorten: "
+            f"{experiment.compress.setting} counts the last changes of absent clients again in every round, but in "
+            f"method = {experiment.method!r} {method.changes_once}: use another compressor."
+        )
+    if experiment.compress.enabled and not method.server.sends_weights:
+        raise InputError(
+            f"{experiment.compress.setting} has nothing to compress: "
             f"method = {experiment.method!r} sends no weights up; leave compress out."
         )
 
@@ -53,7 +64,7 @@ def check_aggregate(experiment: Experiment) -> None:
     method = find_method(experiment.method)
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
-            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no effect on "
             f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by an "
             "aggregator: leave both out."
         )
@@ -92,33 +103,22 @@ def check_finetuning(experiment: Experiment) -> None:
         )
 
 
-def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
-    """Return the experiment with everything filled in that the data decide."""
+def resolve(experiment: Experiment, data: FederatedData, known: DataFacts | None = None) -> Experiment:
+    """Return the experiment with everything filled in that the data decide; `known` facts are not found again."""
     dataset, covered = data.dataset, data.public_classes
-    mean, std = normalisation(experiment, data)
+    found = known or find_facts(experiment, data)
     seen = Input(
         class_names=dataset.class_names,
         shape=dataset.shape,
-        mean=mean,
-        std=std,
+        mean=found.facts.mean,
+        std=found.facts.std,
         client_names=data.client_names,
+        kind=dataset.kind,
+        normalisation=found.rule,
+        vocabulary=found.facts.vocabulary,
     )
     per_class = data.public_size // len(covered) if covered else 0
     return fill_in(experiment, seen, covered, per_class)
-
-
-def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, which all models use.
-
-    Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
-    under [privacy] the public images' take their place, or without any the middle of the range.
-    """
-    dataset = data.dataset
-    if create_mechanism(experiment).exact_statistics or experiment.dataset in NAMES:
-        return dataset.mean, dataset.std
-    if data.public_size:
-        return channel_statistics(data.public_images)
-    return (0.5,) * len(dataset.mean), (0.5,) * len(dataset.std)
 
 
 def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
@@ -134,7 +134,7 @@ def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
 
 
 def resolve_apart(experiment: Experiment, other: Experiment) -> Experiment:
-    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe images."""
+    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe the data."""
     if experiment.public.dataset:
         return resolve_alike(experiment, other)
     stated = None if experiment.test.dataset else experiment.input
@@ -154,7 +154,7 @@ def _as_drawn(public: Public, other: Public) -> Public:
 
 
 def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
-    """Return the experiment with the format of its images, and the classes and size of its public set."""
+    """Return the experiment with the format of its samples, and the classes and size of its public set."""
     public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
     if experiment.partition != "natural":
         seen = seen.model_copy(update={"client_names": ()})
@@ -166,4 +166,6 @@ def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
     create_mechanism(filled).check_method()  # what the public set covers is known now
+    find_method(filled.method).check_input(filled)
+    check_trigger(filled)
     return filled

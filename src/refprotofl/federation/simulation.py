@@ -1,7 +1,7 @@
 """A simulated federation: all data in one place, and the server side and the client side that are built from them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from refprotofl.core.devices import CPU
 from refprotofl.core.state import State
 from refprotofl.data import FederatedData, load_federated
+from refprotofl.data.federated import under
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore
 from refprotofl.evaluation.scoring import TestSet
@@ -22,6 +23,7 @@ from refprotofl.federation.models import Models, prepare_models
 from refprotofl.federation.participation import count_spent, count_steps
 from refprotofl.federation.resolution import prepare, resolve
 from refprotofl.federation.server_side import ServerSide, build_server_side
+from refprotofl.federation.statistics import Exchanged, find_facts
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
@@ -37,6 +39,7 @@ class Federation:
     models: Models
     device: torch.device = CPU
     seen_from: Path | None = None  # where a relative path of the data may start
+    exchanged: Sequence[Exchanged] = ()  # the clients' messages about their samples before the first round
 
     @property
     def model(self) -> SplitModel:
@@ -44,18 +47,18 @@ class Federation:
         return self.models.by_name[self.experiment.backbones[0]]
 
     @cached_property
-    def train_images(self) -> Tensor:
-        """Images of the whole set, (N, channels, H, W) uint8 on the device."""
-        return torch.from_numpy(self.data.dataset.train_images).to(self.device)
+    def train_inputs(self) -> Tensor:
+        """Inputs of the whole set, (N, …) on the device."""
+        return torch.from_numpy(self.data.dataset.train_inputs).to(self.device)
 
     @cached_property
     def train_labels(self) -> Tensor:
         return torch.from_numpy(self.data.dataset.train_labels)
 
     @cached_property
-    def test_images(self) -> Tensor:
-        """Images that models are scored on, (T, channels, H, W) uint8 on the device."""
-        return torch.from_numpy(self.data.test_images).to(self.device)
+    def test_inputs(self) -> Tensor:
+        """Inputs that models are scored on, (T, …) on the device."""
+        return torch.from_numpy(self.data.test_inputs).to(self.device)
 
     @cached_property
     def test_labels(self) -> Tensor:
@@ -65,8 +68,8 @@ class Federation:
         """Return a client's data: rows of the whole set, which is never copied."""
         rows = torch.from_numpy(self.data.client_indices[number])
         own = np.searchsorted(self.data.test_indices, self.data.own_test_indices[number])
-        test = TestSet(self.test_images, self.test_labels, torch.from_numpy(own))
-        return ClientData(Samples(self.train_images, self.train_labels, rows), test)
+        test = TestSet(self.test_inputs, self.test_labels, torch.from_numpy(own))
+        return ClientData(Samples(self.train_inputs, self.train_labels, rows), test)
 
 
 def load_federation(
@@ -74,14 +77,16 @@ def load_federation(
 ) -> Federation:
     experiment = prepare(experiment).model_copy(update={"device": device.type})
     data = load_federated(experiment, data_dir, seen_from)
-    resolved = resolve(experiment, data)
-    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from)
+    found = find_facts(experiment, data)
+    resolved = resolve(experiment, data, found)
+    data = replace(under(data, resolved.known_input), notes=(*data.notes, *found.notes))
+    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from, found.exchanged)
 
 
 def server_side(federation: Federation) -> ServerSide:
     experiment = federation.experiment
     pooled = pooled_samples(federation) if find_method(experiment.method).pooled else None
-    test = federation.test_images, federation.test_labels
+    test = federation.test_inputs, federation.test_labels
     side = build_server_side(
         experiment,
         federation.models,
@@ -137,7 +142,7 @@ def spent_after(federation: Federation, rounds: int) -> Spent | None:
 def public_samples(data: FederatedData) -> Samples | None:
     if not data.public_size:
         return None
-    images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
+    images, labels = torch.from_numpy(data.public_inputs), torch.from_numpy(data.public_labels)
     return Samples(images, labels, torch.arange(len(labels)))
 
 
@@ -145,7 +150,7 @@ def pooled_samples(federation: Federation) -> Samples:
     """Return the training samples of all clients together."""
     data, joins = federation.data, federation.experiment.public.train_on
     rows = np.sort(np.concatenate([*data.client_indices, *([data.public_indices] if joins else [])]))
-    pooled = Samples(federation.train_images, federation.train_labels, torch.from_numpy(rows))
+    pooled = Samples(federation.train_inputs, federation.train_labels, torch.from_numpy(rows))
     if joins and data.own_public is not None:
         images, labels = data.own_public
         return pooled.joined(torch.from_numpy(images), torch.from_numpy(labels))

@@ -1,6 +1,6 @@
 """DP-SGD (Abadi et al. 2016): each sample's gradient is clipped, and noise is added to their sum.
 
-Everything computed from such gradients (weights, prototypes of public images) is as private as they are. A batch is a
+Everything computed from such gradients (weights, prototypes of public samples) is as private as they are. A batch is a
 Poisson sample: each of a client's samples is in it or not, by an independent draw. The accountant relies on that.
 """
 
@@ -68,7 +68,7 @@ class SampleNoise:
         There are as many steps as without noise; at a batch probability of 1 / steps a sample is used once on average.
         """
         steps = table.steps_per_epoch(len(samples))
-        for _ in range(table.local_epochs * steps):
+        for _ in range(table.steps(len(samples))):
             rows = samples.rows[torch.from_numpy(order.random(len(samples)) < 1 / steps)]
             yield rows.to(device), samples.labels[rows].to(device)
 

@@ -41,7 +41,7 @@ class Mechanism(ABC):
     repeats_rounds: ClassVar[bool]  # a round that failed may be repeated without the outlier
     compares_answers: ClassVar[bool]  # the server may compare clients' answers with each other
     own_aggregator: ClassVar[bool]  # a method may replace the aggregator that the experiment names
-    exact_statistics: ClassVar[bool]  # exact statistics of all clients' images may be used for normalisation
+    exact_statistics: ClassVar[bool]  # exact statistics of all clients' samples may be used for normalisation
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment

@@ -52,7 +52,7 @@ class SampleLevel(Mechanism):
 
     def check_model(self, name: str, model: SplitModel) -> None:
         if is_reference(name):  # built-in models are known to be separable
-            check_separable(model, name, self.experiment.known_input.shape)
+            check_separable(model, name)
 
     def sample_noise(self, streams: Streams) -> SampleNoise:
         return SampleNoise(self.table, streams)
@@ -107,8 +107,8 @@ class SampleLevel(Mechanism):
         return epsilon([SelfComposedDpEvent(*one) for one in events if one[1]], RELATION, self.table.delta)
 
 
-def check_separable(model: SplitModel, name: str, shape: tuple[int, int, int]) -> None:
-    """Raise InputError if the gradient of a single sample cannot be computed, by trying it on two images."""
+def check_separable(model: SplitModel, name: str) -> None:
+    """Raise InputError if the gradient of a single sample cannot be computed, by trying it on two samples."""
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         raise InputError(
             f"{setting('sample')}: model.name = {name!r} has batch norm, which makes a sample's gradient depend on the "
@@ -117,7 +117,7 @@ def check_separable(model: SplitModel, name: str, shape: tuple[int, int, int]) -
     moving = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
     model.train()
     try:
-        clipped_sums(model, moving, _first_output(model), torch.zeros(2, *shape), torch.zeros(2).long(), 1.0)
+        clipped_sums(model, moving, _first_output(model), model.blank(2), torch.zeros(2).long(), 1.0)
     except Exception as problem:
         line = str(problem).strip().partition("\n")[0]
         raise InputError(

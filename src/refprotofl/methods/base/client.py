@@ -33,7 +33,7 @@ from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
-from refprotofl.models import SplitModel, build_model
+from refprotofl.models import SplitModel, build_model, no_samples
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.interface import Mechanism
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -158,7 +158,7 @@ class Client(ABC):
         raise Lost
 
     def join(self, round: int, message: ValidatedMessage) -> Message:
-        if "images" in message:
+        if self.experiment.known_input.field in message:
             self.state["public"] = self.context.blobs.put(message)
         if self.context.feedback.server_memory:
             self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # the server resets its copy, too
@@ -198,14 +198,14 @@ class Client(ABC):
         return streams.stream(self.experiment.seed, purpose, client=self.context.client_id, round=round)
 
     def public_set(self) -> tuple[Tensor, Tensor]:
-        """Return public images and labels; raise `Lost` if the experiment has them but the store has not."""
+        """Return public inputs and labels; raise `Lost` if the experiment has them but the store has not."""
         if not self.experiment.public.classes:
-            images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
-            return images, torch.zeros(0, dtype=torch.int64)
+            return no_samples(self.experiment.known_input)
         kept = self.context.blobs.get(str(self.state["public"])) if "public" in self.state else None
         if kept is None:
             raise Lost
-        return ValidatedMessage(kept).tensor("images"), ValidatedMessage(kept).tensor("labels").long()
+        public, field = ValidatedMessage(kept), self.experiment.known_input.field
+        return public.tensor(field), public.tensor("labels").long()
 
     def training_samples(self) -> Samples:
         """Return the client's own samples, and the public ones with `public.train-on`."""
@@ -267,13 +267,13 @@ class Client(ABC):
         self.model.write(self.parts, tensor_of(self.state, "trained"))
 
     def test_features(self, newest: Tensor) -> Tensor:
-        """Return the backbone's features of the test images, (T, width); those of a shared backbone are memoised."""
+        """Return the backbone's features of the test inputs, (T, width); those of a shared backbone are memoised."""
         if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
-            return backbone_features(self.model, self.context.test.images)
+            return backbone_features(self.model, self.context.test.inputs)
         memo, key = self.context.memo, digest_value(newest)
         if key not in memo:
             memo.clear()
-            memo[key] = backbone_features(self.model, self.context.test.images)
+            memo[key] = backbone_features(self.model, self.context.test.inputs)
         return memo[key]
 
     def score(
@@ -294,7 +294,7 @@ class Client(ABC):
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:
-                features = backbone_features(self.model, test.images)
+                features = backbone_features(self.model, test.inputs)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
         return {**counts, **personal_scores(predicted[""], logits, test)}

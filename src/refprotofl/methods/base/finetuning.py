@@ -51,11 +51,11 @@ def _split(client: "Client", round: int) -> tuple[Samples, Samples]:
     own = client.samples
     rows = own.rows[torch.from_numpy(client.stream("tune/split", round).permutation(len(own)))]
     held_out = client.experiment.finetune.held_out(len(rows))
-    return Samples(own.images, own.labels, rows[held_out:]), Samples(own.images, own.labels, rows[:held_out])
+    return Samples(own.inputs, own.labels, rows[held_out:]), Samples(own.inputs, own.labels, rows[:held_out])
 
 
 def _loss(client: "Client", vector: Tensor, samples: Samples) -> float:
     """Return the mean cross-entropy: for few samples it is more precise than accuracy."""
     client.model.write(client.parts, vector)
-    logits = classify(client.model, embed(client.model, samples.own_images))
+    logits = classify(client.model, embed(client.model, samples.own_inputs))
     return float(functional.cross_entropy(logits[:, : client.num_classes], samples.own_labels))

@@ -16,7 +16,7 @@ from refprotofl.evaluation.metrics import sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.declaration import FINETUNE
-from refprotofl.models import SplitModel
+from refprotofl.models import SplitModel, type_of
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.codec import Value
 from refprotofl.wire.ledger import Counted, Kind
@@ -310,8 +310,11 @@ def declare(
     `evaluate` are the fields that a client is sent for scoring, `greeting` and `join` the fields of joining in
     addition to the public set, down, and to the number of samples, up. `finetune` is used where [finetune] asks for it.
     """
-    images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
-    labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
+    seen = scope.experiment.known_input
+    public: Fields = {
+        seen.field: Dense((None, *seen.shape), (type_of(seen),), optional=True),
+        "labels": whole_numbers(None, low=0, high=scope.classes - 1, optional=True),
+    }
     number, score = Whole(low=0, high=MOST_TESTED), Whole(low=0, high=MOST_TESTED, optional=True)
     counted: Fields = {one.name: score for one in PROTOCOLS.values() if one.per_client}
     matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
@@ -320,9 +323,7 @@ def declare(
         verbs[FINETUNE] = finetune
     scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, **metrics}
     return {
-        "join": MessageSchema(
-            {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}
-        ),
+        "join": MessageSchema({**public, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}),
         **verbs,
         "evaluate": MessageSchema(evaluate or {}, scores),
     }

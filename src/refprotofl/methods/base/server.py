@@ -50,7 +50,7 @@ class ServerContext:
     parts: Parts  # shared with the clients
     public: Samples | None = None
     pooled: Samples | None = None  # all clients' samples, for a method without federation
-    test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
+    test: tuple[Tensor, Tensor] | None = None  # inputs (T, …), labels (T,)
     options: Any = None  # the method's own
     feedback: Feedback = field(default_factory=Feedback)
     most_samples: int | None = None  # of any client, where that is known
@@ -211,7 +211,7 @@ class Server(ABC):
         if self.public is None or not self.ships_public_set:
             return {}
         labels = class_ids(self.public.own_labels, self.num_classes)
-        return {"images": self.public.images[self.public.rows], "labels": labels}
+        return {self.experiment.known_input.field: self.public.inputs[self.public.rows], "labels": labels}
 
     def join_newcomers(self, cohort: Cohort) -> None:
         self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])
@@ -284,8 +284,12 @@ class Server(ABC):
         return self.screening.screen(cohort, verb, answers, lambda client, one: read(client, self.checked(verb, one)))
 
     def steps_in_epoch(self, client: int) -> int:
-        """Return the steps of a client's epoch, by the number of samples it joined with; 1 if that is unknown."""
-        return max(1, -(-int(self.samples[client]) // self.experiment.train.batch_size))
+        """Return the steps of a client's epoch, by the number of samples it joined with; 1 if that is unknown.
+
+        With `train.local-steps` all clients take as many steps as each other.
+        """
+        settings = self.experiment.train
+        return 1 if settings.local_steps else max(1, settings.steps_per_epoch(int(self.samples[client])))
 
     def usual_memory(self, clients: Iterable[int]) -> float:
         """Return the usual size of changes under EF21, in which old clients send little and new ones all of it."""

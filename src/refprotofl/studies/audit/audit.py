@@ -10,6 +10,7 @@ from refprotofl.core.process import one_compute_thread
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after
+from refprotofl.inputs import IMAGE
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounting import Spent, epsilon_cell, epsilon_meaning
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -59,8 +60,8 @@ def audit(folder: Path, data: Path | None, most_clients: int, trust_code: bool =
 def _membership(federation: Federation, models: Sequence[SplitModel], client: int) -> dict[str, MembershipScores]:
     data = federation.client(client)
     groups = (
-        (data.samples.own_images, data.samples.own_labels),
-        (data.test.images[data.test.own], data.test.labels[data.test.own]),
+        (data.samples.own_inputs, data.samples.own_labels),
+        (data.test.inputs[data.test.own], data.test.labels[data.test.own]),
     )
     scores = [[confidence(model, *group) for model in models] for group in groups]
     own = [one[client] for one in scores]
@@ -70,7 +71,9 @@ def _membership(federation: Federation, models: Sequence[SplitModel], client: in
 
 def _inversion(federation: Federation, models: Sequence[SplitModel], clients: Sequence[int]) -> dict[int, Rebuilt]:
     experiment = federation.experiment
-    guesses = mean_images(federation.test_images, federation.test_labels, experiment.known_input.num_classes)
+    if experiment.known_input.kind != IMAGE:  # it searches for pixels
+        return {}
+    guesses = mean_images(federation.test_inputs, federation.test_labels, experiment.known_input.num_classes)
     rebuilt = [
         rebuild(models[client], federation.client(client).samples, guesses, create_mechanism(experiment))
         for client in clients

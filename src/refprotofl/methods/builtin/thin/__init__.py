@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from refprotofl.core import ALL
+from refprotofl.core import ALL, InputError
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
 from refprotofl.methods import NAMED_BY_SIZE, Cost, Method, Releases, lazy
 from refprotofl.methods.feedback import FEEDBACKS, Feedback
@@ -94,6 +94,15 @@ class Thin(Method):
     )
 
     @staticmethod
+    def check_input(experiment: "Experiment") -> None:
+        kind = experiment.known_input.input_kind
+        if experiment.thin.distil and not kind.normalised:
+            raise InputError(
+                f"thin.distil = {experiment.thin.distil:g}: the server distils over mixtures of two public "
+                f"samples, and {kind.plural} cannot be mixed; set thin.distil = 0."
+            )
+
+    @staticmethod
     def cost(experiment: "Experiment") -> Cost:
         """Return the cost; B: scales of a code. A step down names two versions, and the evaluation one more."""
         fixed = FIXED_SCALES.get(experiment.thin.code)
@@ -145,7 +154,7 @@ class Thin(Method):
             raise ValueError("has thin.balance, which is about what thin.distil asks for, with thin.distil = 0")
         if table.distil and experiment.aggregate != "mean":
             raise ValueError(
-                f'has aggregate = "{experiment.aggregate}", but thin.distil listens to every client alike: use '
+                f'has aggregate = "{experiment.aggregate}", but thin.distil weights all clients equally: use '
                 "thin.distil = 0"
             )
         if not _has_public_set(experiment):

@@ -112,7 +112,7 @@ class ThinServer(Server):
         if not self.options.distil or self.public is None or not len(self.public):
             return None
         order = stream(self.experiment.seed, "thin/mixtures", round=round)
-        pictures = mixtures(self.public.own_images, self.options.server_epochs * len(self.public), order)
+        pictures = mixtures(self.public.own_inputs, self.options.server_epochs * len(self.public), order)
         mix = None
         if self.options.balance:
             mix = self.public.own_labels.bincount(minlength=self.num_classes).to(torch.float64) / len(self.public)
@@ -141,7 +141,7 @@ class ThinServer(Server):
         if self.options.drift != "anchors" or self.public is None:
             return {}
         self.model.write(self.parts, self.sending.shared)
-        embeddings = embed(self.model, self.public.own_images)
+        embeddings = embed(self.model, self.public.own_inputs)
         means, _ = erpa.class_prototypes(embeddings, self.public.own_labels, self.num_classes)
         return {"anchors": means.to(torch.bfloat16)}
 

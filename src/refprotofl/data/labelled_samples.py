@@ -1,4 +1,4 @@
-"""Labelled images that are not a whole data set: a public set, a test set, the data of one node."""
+"""Labelled samples that are not a whole data set: a public set, a test set, the data of one node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,36 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import DataError, is_reference, load_object
+from refprotofl.core.inputs import InputKind, Statistics
 from refprotofl.data.array_files import BROKEN, read_npz
-from refprotofl.data.arrays import bring_to_uint8, channels_first, checked_labels
-from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.data.arrays import KIND, VOCABULARY, check_alike, check_complete, checked_labels, find_kind_of
+from refprotofl.data.dataset import Dataset, Inputs, Labels
 from refprotofl.data.image_files import read_images
 from refprotofl.data.image_folder import list_classes
 from refprotofl.data.loading import load_dataset, locate
-from refprotofl.data.reading import Reading
+from refprotofl.data.reading import AS_IT_COMES, Reading
+from refprotofl.experiment.sections import Input
+from refprotofl.inputs import IMAGE, find_kind
+from refprotofl.inputs.image import channel_statistics
 
 PAIRS = (("x", "y"), ("x_train", "y_train"))
 TEST = ("x_test", "y_test")
-ARRAYS = (*PAIRS[0], *PAIRS[1], *TEST, "class_names", "mean", "std")
+ARRAYS = (*PAIRS[0], *PAIRS[1], *TEST, "class_names", "mean", "std", KIND, VOCABULARY)
 FORM = "x and y, or x_train and y_train and optionally x_test and y_test"
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledImages:
-    images: Images
+class LabelledSamples:
+    inputs: Inputs
     labels: Labels
-    class_names: tuple[str, ...]  # by label; a class need not have an image
-    mean: tuple[float, ...]  # per channel, on the 0..1 scale
+    class_names: tuple[str, ...]  # by label; a class need not have a sample
+    mean: tuple[float, ...]  # by feature; per channel of images, on the 0..1 scale
     std: tuple[float, ...]
-    test: "LabelledImages | None" = None  # the test split of the source
+    test: "LabelledSamples | None" = None  # the test split of the source
+    kind: str = IMAGE
+    vocabulary: tuple[str, ...] = ()  # of tokens, as the source numbers them
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        _, channels, height, width = self.images.shape
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        return self.inputs.shape[1:]
 
 
-def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> LabelledImages:
+def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> LabelledSamples:
     """Load the images of a .npz file, a folder of class folders, `module:function` or a named set.
 
     `key` is the configuration key of the name, for errors.
@@ -49,16 +54,16 @@ def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, 
         images = read_images([one.file for one in listed], reading.sizing)
         return labelled_from_arrays({"x": images, "y": np.array([one.label for one in listed])}, str(path))
     if path is not None and path.is_file() and path.suffix == ".npz":
-        found = labelled_from_arrays(_arrays_of(path), str(path))
+        found = labelled_from_arrays(_arrays_of(path), str(path), reading)
     elif path is None and is_reference(name) and not name.startswith("hf:"):
-        found = _from_function(name, key)
+        found = _from_function(name, key, reading)
     else:
         return _of_dataset(load_dataset(name, data_dir, seed, replace(reading, natural=False)))
     return _sized(found, reading, name)
 
 
-def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImages:
-    """Make labelled images of a user's arrays, with the same checks as for a whole data set."""
+def labelled_from_arrays(arrays: Mapping[str, Any], origin: str, reading: Reading = AS_IT_COMES) -> LabelledSamples:
+    """Make labelled samples of a user's arrays, with the same checks as for a whole data set."""
     pair = next((pair for pair in PAIRS if all(name in arrays for name in pair)), None)
     if pair is None:
         raise DataError(f"{origin} must hold {FORM}.")
@@ -66,8 +71,11 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImag
     tested = all(name in arrays for name in TEST)
     raw_test = np.asarray(arrays[TEST[0]]) if tested else raw
     named = [str(name) for name in np.asarray(arrays["class_names"])] if "class_names" in arrays else None
-    pixels, test_pixels, _ = bring_to_uint8(raw, raw_test, origin)
-    images = channels_first(pixels, "train", origin)
+    kind = find_kind_of(raw, arrays, reading.kind)
+    vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
+    found = kind.convert(raw, raw_test, origin, reading.code, vocabulary)
+    check_alike(kind, found.train, found.test, origin)
+    check_complete(found.train, "train", reading, origin)
     train = _class_names(labels, "train", named, origin)
     test = (
         _class_names(np.asarray(arrays[TEST[1]]), "test", named, origin)
@@ -75,31 +83,41 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str) -> LabelledImag
         else NamedLabels([], np.zeros(0, int))
     )
     names = tuple(named) if named is not None else _in_order({*train.names, *test.names})
-    mean, std = _statistics(arrays, images)
-    whole = LabelledImages(images, _numbered(train, names, origin), names, mean, std)
+    mean, std = _statistics(arrays, kind, found.train)
+    whole = LabelledSamples(
+        found.train, _numbered(train, names, origin), names, mean, std, kind=kind.name, vocabulary=found.vocabulary
+    )
     if not tested:
         return _checked(whole, origin)
-    apart = LabelledImages(
-        channels_first(test_pixels, "test", origin), _numbered(test, names, origin), names, mean, std
-    )
+    check_complete(found.test, "test", reading, origin)
+    apart = replace(whole, inputs=found.test, labels=_numbered(test, names, origin))
     return _checked(replace(whole, test=_checked(apart, origin)), origin)
 
 
-def renumbered(
-    found: LabelledImages, class_names: Sequence[str], shape: tuple[int, int, int], origin: str
-) -> LabelledImages:
-    """Return the images with the class numbers of an experiment, by name; raise DataError if they do not fit it."""
-    if found.shape != tuple(shape):
+def renumbered(found: LabelledSamples, seen: Input, origin: str) -> LabelledSamples:
+    """Return the samples with the class numbers and tokens of an experiment; raise DataError if they do not fit it."""
+    kind = seen.input_kind
+    if found.kind != seen.kind:
+        raise DataError(f"{origin}: its samples are {find_kind(found.kind).plural}, the experiment's {kind.plural}.")
+    inputs = kind.fit(found.inputs, found.vocabulary, seen.shape, seen.vocabulary)
+    if inputs.shape[1:] != seen.shape:
         raise DataError(
-            f"{origin}: its images are {_size(found.shape)}, but the experiment's are {_size(shape)}. Convert them to "
-            "that size, or set resize in the experiment."
+            f"{origin}: its {kind.plural} are {kind.describe(found.shape)}, but the experiment's are "
+            f"{kind.describe(seen.shape)}. {kind.remedy}"
         )
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
-    if unknown := [name for name in occurring if name not in class_names]:
-        raise DataError(f"{origin}: the experiment has no class {unknown[0]!r}; its classes: {', '.join(class_names)}.")
-    numbers = np.array([class_names.index(name) if name in class_names else -1 for name in found.class_names])
-    test = None if found.test is None else renumbered(found.test, class_names, shape, origin)
-    return replace(found, labels=numbers[found.labels], class_names=tuple(class_names), test=test)
+    if unknown := [name for name in occurring if name not in seen.class_names]:
+        known = ", ".join(seen.class_names)
+        raise DataError(f"{origin}: the experiment has no class {unknown[0]!r}; its classes: {known}.")
+    numbers = np.array([seen.class_names.index(name) if name in seen.class_names else -1 for name in found.class_names])
+    return replace(
+        found,
+        inputs=inputs,
+        labels=numbers[found.labels],
+        class_names=seen.class_names,
+        vocabulary=seen.vocabulary,
+        test=None if found.test is None else renumbered(found.test, seen, origin),
+    )
 
 
 def _arrays_of(path: Path) -> dict[str, Any]:
@@ -111,7 +129,7 @@ def _arrays_of(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _from_function(name: str, key: str) -> LabelledImages:
+def _from_function(name: str, key: str, reading: Reading) -> LabelledSamples:
     function = load_object(name, key)
     try:
         result = function()
@@ -123,30 +141,40 @@ def _from_function(name: str, key: str) -> LabelledImages:
         raise DataError(
             f"{key} = {name!r}: the function returned {type(result).__name__}; it must return a mapping with {FORM}."
         )
-    return labelled_from_arrays(result, name)
+    return labelled_from_arrays(result, name, reading)
 
 
-def _of_dataset(dataset: Dataset) -> LabelledImages:
-    train = LabelledImages(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
-    return replace(train, test=replace(train, images=dataset.test_images, labels=dataset.test_labels))
+def _of_dataset(dataset: Dataset) -> LabelledSamples:
+    kind = find_kind(dataset.kind)
+    mean, std = (dataset.mean, dataset.std) if kind.published else kind.statistics(dataset.train_inputs)
+    train = LabelledSamples(
+        dataset.train_inputs,
+        dataset.train_labels,
+        dataset.class_names,
+        mean,
+        std,
+        kind=dataset.kind,
+        vocabulary=dataset.vocabulary,
+    )
+    return replace(train, test=replace(train, inputs=dataset.test_inputs, labels=dataset.test_labels))
 
 
-def _sized(found: LabelledImages, reading: Reading, origin: str) -> LabelledImages:
+def _sized(found: LabelledSamples, reading: Reading, origin: str) -> LabelledSamples:
     if not reading.sizing:
         return found
-    images = reading.sizing.fit_all(found.images, origin)
+    images = reading.sizing.fit_all(found.inputs, origin)
     mean, std = channel_statistics(images)
     test = None if found.test is None else _sized(found.test, reading, origin)
-    return replace(found, images=images, mean=mean, std=std, test=test)
+    return replace(found, inputs=images, mean=mean, std=std, test=test)
 
 
-def _statistics(arrays: Mapping[str, Any], images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _statistics(arrays: Mapping[str, Any], kind: InputKind, inputs: Inputs) -> Statistics:
     """Return mean and deviation as the source has them, so that a part of a set can keep those of the whole."""
     if "mean" in arrays and "std" in arrays:
         mean, std = (tuple(float(value) for value in np.ravel(arrays[name])) for name in ("mean", "std"))
-        if len(mean) == len(std) == images.shape[1] and min(std) > 0:
+        if len(mean) == len(std) == kind.features(inputs.shape[1:]) and min(std, default=1) > 0:
             return mean, std
-    return channel_statistics(images)
+    return kind.statistics(inputs)
 
 
 class NamedLabels(NamedTuple):
@@ -179,12 +207,7 @@ def _numbered(labels: NamedLabels, names: Sequence[str], origin: str) -> Labels:
     return np.array([numbers[name] for name in labels.names], np.int64)[labels.positions]
 
 
-def _checked(found: LabelledImages, origin: str) -> LabelledImages:
-    if len(found.images) != len(found.labels):
-        raise DataError(f"{origin}: there are {len(found.images):,} images but {len(found.labels):,} labels.")
+def _checked(found: LabelledSamples, origin: str) -> LabelledSamples:
+    if len(found.inputs) != len(found.labels):
+        raise DataError(f"{origin}: there are {len(found.inputs):,} samples but {len(found.labels):,} labels.")
     return found
-
-
-def _size(shape: Sequence[int]) -> str:
-    channels, height, width = shape
-    return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"
