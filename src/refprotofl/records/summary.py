@@ -117,4 +117,5 @@ def fedavg_bytes(summary: Summary, parameters: int) -> tuple[int, int]:
     """
     ran = Experiment.parse(summary["experiment"])
     up = 4 * parameters * summary["full_model"]["participations"]
-    return up, up - (4 * parameters * ran.cohort_size if ran.first_weights == "seed" else 0)
+    first = min(ran.cohort_size, summary["full_model"]["participations"]) if ran.first_weights == "seed" else 0
+    return up, up - 4 * parameters * first
