@@ -42,6 +42,17 @@ def listed_names(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
     return names if isinstance(names, tuple) else tuple(one for one, count in names.items() for _ in range(count))
 
 
+def _read_list(value: object) -> object:
+    """Read a list, or a text with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _named_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("names one twice")
+    return names
+
+
 def _two_decays(values: tuple[float, ...]) -> tuple[float, ...]:
     if len(values) != 2 or not all(0 <= value < 1 for value in values):
         raise ValueError("is not a list of two numbers from 0 to below 1")
@@ -93,6 +104,13 @@ class Train(Table):
         enters="changed",
         also=("clip-grad-norm", "max-grad-norm", "gradient-clipping", "clip-grad"),
     )
+
+    augment: Annotated[
+        tuple[Literal["crop", "flip", "jitter"], ...],
+        Field(strict=False),
+        BeforeValidator(_read_list),
+        AfterValidator(_named_once),
+    ] = key((), "random changes of training samples: crop and flip of images, jitter of series", enters="changed")
 
     @model_validator(mode="after")
     def _has_no_idle_key(self) -> Self:
