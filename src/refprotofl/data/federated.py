@@ -173,13 +173,14 @@ def _shifted(data: FederatedData, shift: float, seed: int) -> FederatedData:
 
 def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
     """Return clients with the shares that the data set assigns to them."""
-    kept, client_indices, notes = keep_owners(dataset, private, experiment.min_size)
+    least = experiment.least_samples
+    kept, client_indices, notes = keep_owners(dataset, private, *least)
     data = _without_public(experiment, dataset, client_indices, test, notes)
     return replace(
         data,
         own_test_indices=data.own_test_indices if dataset.test_owners is None else own_tests(dataset, kept, test),
         client_names=tuple(dataset.client_names[number] for number in kept),
-        notes=(*dataset.notes, *left_out_note(notes, experiment.min_size)),
+        notes=(*dataset.notes, *left_out_note(notes, *least)),
     )
 
 

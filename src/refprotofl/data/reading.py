@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -80,12 +80,39 @@ AS_IT_IS = Sizing()
 
 
 @dataclass(frozen=True)
+class Roles:
+    """The names of columns or arrays by their role, "" for none, and what is done with missing values."""
+
+    label: str = ""
+    client: str = ""
+    split: str = ""
+    text: str = ""
+    order: str = ""
+    group: str = ""
+    ignore: tuple[str, ...] = ()
+    missing: Literal["error", "drop", "mean"] = "error"
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        roles = (self.label, self.client, self.split, self.text, self.order, self.group)
+        return (*(name for name in roles if name), *self.ignore)
+
+
+NO_ROLES = Roles()
+
+
+@dataclass(frozen=True)
 class Reading:
     sizing: Sizing = AS_IT_IS
     natural: bool = False  # clients come from the source
+    roles: Roles = NO_ROLES
     seen_from: Path | None = None  # also searched for relative paths: the working folder of a stored run at its start
 
 
 def reading_of(experiment: Experiment, seen_from: Path | None = None) -> Reading:
     sizing = Sizing(experiment.resize, experiment.crop)
-    return Reading(sizing, experiment.partition == "natural", seen_from)
+    table = experiment.data
+    roles = Roles(
+        table.label, table.client, table.split, table.text, table.order, table.group, table.ignore, table.missing
+    )
+    return Reading(sizing, experiment.partition == "natural", roles, seen_from)

@@ -210,6 +210,38 @@ class Evaluate(Table):
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
 
+def _read_column(value: object) -> object:
+    """Read the name of a column; a number is that of a column in a file without names."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+ColumnName = Annotated[str, BeforeValidator(_read_column)]
+
+
+class Data(Table):
+    """The columns or arrays of a source by their role, and what is done with missing values."""
+
+    label: ColumnName = key("", "column with the classes", enters="changed")
+    client: ColumnName = key("", "column with the client of each sample", enters="changed")
+    split: ColumnName = key("", "column with train or test", enters="changed")
+    text: ColumnName = key("", "column with the texts, which are the samples then", enters="changed")
+    order: ColumnName = key(
+        "", "column of times or numbers: the latest fifth of each client is held out for testing", enters="changed"
+    )
+    group: ColumnName = key(
+        "", "column of groups, such as recordings, which are never on both sides of a split", enters="changed"
+    )
+    ignore: Annotated[tuple[ColumnName, ...], Field(strict=False)] = key(
+        (), "columns that are not read as features", enters="changed"
+    )
+    missing: Literal["error", "drop", "mean"] = key(
+        "error", "what is done with missing values: refuse them, leave the rows out, or take the mean", enters="changed"
+    )
+    min_samples: PositiveInt | None = key(
+        None, "samples below which a natural client is left out; min-size if not given", enters="changed"
+    )
+
+
 AttackKind = Literal[
     "none",
     "signflip",

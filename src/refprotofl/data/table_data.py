@@ -1,0 +1,328 @@
+"""Tables as samples: columns of numbers or a column of texts, with the columns of classes, clients and the split."""
+
+import difflib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refprotofl.core import DataError, InputError, counted
+from refprotofl.data.array_files import Budget
+from refprotofl.data.delimited_files import SUFFIXES as DELIMITED
+from refprotofl.data.delimited_files import Block, Column, TableFile, open_delimited
+from refprotofl.data.parquet_files import open_parquet
+from refprotofl.data.reading import Roles
+from refprotofl.data.unsplit import Unsplit
+
+SUFFIXES = (*DELIMITED, ".parquet")
+USUAL_LABELS = ("label", "labels", "class", "target", "y")
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
+NO_NAME = ("", "?")  # a class may be called none
+SPLITS = {"train": False, "training": False, "test": True, "testing": True}
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def is_table(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def open_table(path: Path, named: Sequence[str] = ()) -> AbstractContextManager[TableFile]:
+    return open_parquet(path) if path.suffix.lower() == ".parquet" else open_delimited(path, named)
+
+
+def read_table(path: Path, roles: Roles) -> Unsplit:
+    """Read a table with the columns that the experiment names; all others are features, or unused next to texts."""
+    with open_table(path, roles.named) as table:
+        used = find_columns(table.names, roles, str(path))
+        rows = _Rows(path, table, used, roles)
+        for block in table.blocks:
+            rows.add(block)
+        return rows.finished()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The positions of the columns in a table, by their role."""
+
+    names: tuple[str, ...]
+    label: int
+    client: int | None
+    split: int | None
+    order: int | None
+    group: int | None
+    text: int | None
+    features: tuple[int, ...]
+
+    @property
+    def named(self) -> list[int]:
+        """Return the columns in which no value may be missing."""
+        every = (self.label, self.client, self.split, self.order, self.group, self.text)
+        return [position for position in every if position is not None]
+
+
+def find_columns(names: tuple[str, ...], roles: Roles, origin: str) -> Columns:
+    """Return the columns by role; raise InputError, naming the key, for one that the table lacks."""
+
+    def position(role: str) -> int | None:
+        name = getattr(roles, role)
+        return _position(names, name, f"data.{role}", origin) if name else None
+
+    label = position("label")
+    if label is None:
+        label = _guess_label(names, origin)
+    client, split, order, group, text = (position(role) for role in ("client", "split", "order", "group", "text"))
+    taken = {
+        label,
+        client,
+        split,
+        order,
+        group,
+        *(_position(names, one, "data.ignore", origin) for one in roles.ignore),
+    }
+    features = () if text is not None else tuple(number for number in range(len(names)) if number not in taken)
+    if text is None and not features:
+        raise InputError(f"{origin}: no column is left for the features. Its columns: {_some(names)}.")
+    return Columns(names, label, client, split, order, group, text, features)
+
+
+def _position(names: tuple[str, ...], name: str, key: str, origin: str) -> int:
+    if name in names:
+        return names.index(name)
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"{key} = {name!r}: {origin} has no such column.{guess} Its columns: {_some(names)}.")
+
+
+def _guess_label(names: tuple[str, ...], origin: str) -> int:
+    usual = [number for number, name in enumerate(names) if name.lower() in USUAL_LABELS]
+    if len(usual) == 1:
+        return usual[0]
+    raise InputError(f"{origin}: set data.label to the column with the classes. Its columns: {_some(names)}.")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+class _Names:
+    """Names of samples, one number a sample: a string for each would take 50 bytes."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._parts: list[NDArray[np.int32]] = []
+
+    def add(self, names: Sequence[str]) -> None:
+        known = self._numbers
+        self._parts.append(np.array([known.setdefault(name, len(known)) for name in names], np.int32))
+
+    def codes(self) -> NDArray[np.int64]:
+        return np.concatenate(self._parts).astype(np.int64)
+
+    def names(self) -> list[str]:
+        return list(self._numbers)
+
+    def values(self) -> NDArray[np.str_]:
+        return np.array(self.names())[self.codes()]
+
+
+class _Rows:
+    """The samples read so far; the numbers go into memory that is allocated once."""
+
+    def __init__(self, path: Path, table: TableFile, used: Columns, roles: Roles) -> None:
+        self._path, self._used, self._missing = path, used, roles.missing
+        self._budget = Budget(path.stat().st_size)
+        self._count = self._dropped = 0
+        self._features = self._allocated(table.expected_rows)
+        self._texts: list[str] = []
+        self._labels, self._clients, self._groups = _Names(), _Names(), _Names()
+        self._test: list[NDArray[np.bool_]] = []
+        self._order: list[str] = []
+
+    def add(self, block: Block) -> None:
+        used, kept = self._used, np.ones(len(block), bool)
+        numbers = self._numbers(block, kept)
+        for position in used.named:
+            self._check_present(block, position, kept)
+        rows = np.flatnonzero(kept)
+        self._dropped += len(block) - len(rows)
+        self._store(numbers[rows])
+        self._labels.add(_texts(block.columns[used.label], rows))
+        for names, column in ((self._clients, used.client), (self._groups, used.group)):
+            if column is not None:
+                names.add(_texts(block.columns[column], rows))
+        if used.split is not None:
+            self._test.append(self._sides(block, used.split, rows))
+        for texts, column in ((self._order, used.order), (self._texts, used.text)):
+            if column is not None:
+                texts += _texts(block.columns[column], rows)
+
+    def finished(self) -> Unsplit:
+        if not self._count:
+            raise DataError(f"{self._path} has no rows" + (" without missing values." if self._dropped else "."))
+        used, inputs = self._used, self._features[: self._count]
+        notes = () if used.text is not None else self._checked(inputs)
+        return Unsplit(
+            inputs if used.text is None else np.array(self._texts),
+            as_labels(self._labels, f"{self._path}, column {used.names[used.label]!r}"),
+            self._clients.values() if used.client is not None else None,
+            np.concatenate(self._test) if self._test else None,
+            self._groups.codes() if used.group is not None else None,
+            as_order(self._order, f"{self._path}, column {used.names[used.order]!r}")
+            if used.order is not None
+            else None,
+            notes + self._drop_note(),
+            reusable=True,
+        )
+
+    def _allocated(self, rows: int) -> NDArray[np.float32]:
+        width = len(self._used.features)
+        self._budget.spend(rows * width * 4, f"{self._path} with {rows:,} rows of {counted(width, 'number')}")
+        return np.empty((rows, width), np.float32)
+
+    def _store(self, numbers: NDArray[np.float64]) -> None:
+        end = self._count + len(numbers)
+        if end > len(self._features):
+            larger = np.empty((end + len(self._features) // 4, self._features.shape[1]), np.float32)
+            larger[: self._count] = self._features[: self._count]
+            self._features = larger
+        self._features[self._count : end] = numbers
+        self._count = end
+
+    def _numbers(self, block: Block, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the features (rows, F) of a block; rows that are dropped for a missing one are taken out of `kept`."""
+        numbers = np.empty((len(block), len(self._used.features)), np.float64)
+        for column, position in enumerate(self._used.features):
+            numbers[:, column] = self._as_numbers(block, position)
+        if (wrong := np.abs(numbers) > LARGEST).any():
+            row, column = np.argwhere(wrong)[0]
+            self._refuse(block, row, self._used.features[column], "is infinite or beyond float32: replace it")
+        gaps = np.isnan(numbers)
+        if self._missing == "error" and gaps.any():
+            row, column = np.argwhere(gaps)[0]
+            self._refuse_gap(block, int(row), self._used.features[column])
+        if self._missing == "drop":
+            kept &= ~gaps.any(axis=1)
+        return numbers
+
+    def _as_numbers(self, block: Block, position: int) -> Column | list[float]:
+        column = block.columns[position]
+        if isinstance(column, np.ndarray):
+            return column
+        try:
+            return list(map(float, column))  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return [self._number(block, row, position, value) for row, value in enumerate(column)]
+
+    def _number(self, block: Block, row: int, position: int, value: str | None) -> float:
+        if value is None or value.strip().lower() in MISSING:
+            return float("nan")
+        try:
+            return float(value)
+        except ValueError:
+            remedy = (
+                "write it with a decimal point"
+                if _has_decimal_comma(value)
+                else ("correct it, or leave the column out with data.ignore")
+            )
+            return self._refuse(block, row, position, f"is not a number: {remedy}")
+
+    def _check_present(self, block: Block, position: int, kept: NDArray[np.bool_]) -> None:
+        """Refuse or drop rows in which a class, client or other name is missing."""
+        column = block.columns[position]
+        if isinstance(column, np.ndarray):
+            gaps = np.isnan(column)
+        else:
+            gaps = np.array([value is None or value.strip() in NO_NAME for value in column])
+        if self._missing == "drop":
+            kept &= ~gaps
+        elif gaps.any():
+            place = self._place(block, int(gaps.argmax()), position)
+            raise DataError(f'{place} is empty: fill it in, or leave such rows out with data.missing = "drop".')
+
+    def _sides(self, block: Block, position: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        names = _texts(block.columns[position], rows)
+        for row, name in zip(rows.tolist(), names, strict=True):
+            if name.lower() not in SPLITS:
+                self._refuse(block, row, position, "is neither train nor test: write one of the two")
+        return np.array([SPLITS[name.lower()] for name in names], bool)
+
+    def _checked(self, inputs: NDArray[np.float32]) -> tuple[str, ...]:
+        """Return a note on constant columns; refuse a column without any value."""
+        constant = []
+        for column, position in enumerate(self._used.features):
+            name, low, high = self._used.names[position], *_range(inputs[:, column])
+            if np.isnan(low):
+                raise DataError(f"{self._path}, column {name!r} has no values: leave it out with data.ignore.")
+            if low == high:
+                constant.append(name)
+        if not constant:
+            return ()
+        verb = "is constant and tells" if len(constant) == 1 else "are constant and tell"
+        return (f"{self._path}: {_some(constant)} {verb} no classes apart (data.ignore leaves columns out).",)
+
+    def _drop_note(self) -> tuple[str, ...]:
+        if not self._dropped:
+            return ()
+        return (
+            f"{self._path}: {counted(self._dropped, 'row')} with a missing value left out, {self._count:,} are used.",
+        )
+
+    def _place(self, block: Block, row: int, position: int) -> str:
+        return f"{self._path}, {block.place(row)}, column {self._used.names[position]!r}"
+
+    def _refuse(self, block: Block, row: int, position: int, problem: str) -> NoReturn:
+        value = block.columns[position][row]
+        raise DataError(f"{self._place(block, row, position)}: {str(value)[:60]!r} {problem}.")
+
+    def _refuse_gap(self, block: Block, row: int, position: int) -> NoReturn:
+        raise DataError(
+            f'{self._place(block, row, position)} has no value: fill it in, or set data.missing = "drop" to leave '
+            'such rows out, or "mean" for the mean of the column.'
+        )
+
+
+def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:
+    """Return these rows of a column as texts; whole numbers are written without a fraction."""
+    if isinstance(column, np.ndarray):
+        return [str(int(one)) if one == int(one) else str(one) for one in column[rows].tolist()]
+    return [str(column[row]).strip() for row in rows.tolist()]
+
+
+def as_labels(labels: _Names, origin: str) -> NDArray[Any]:
+    """Return labels (N,) as whole numbers if all are, else as names; fractions are measurements, not classes."""
+    names = labels.names()
+    try:
+        values = [float(name) for name in names]
+    except ValueError:
+        return labels.values()
+    if fraction := next((name for name, value in zip(names, values, strict=True) if value != int(value)), None):
+        raise DataError(
+            f"{origin}: the label {fraction!r} is a fraction, so that this is a measurement, not a class: name another "
+            "column in data.label, or write the range that the number falls in as a class."
+        )
+    return np.array([int(value) for value in values], np.int64)[labels.codes()]
+
+
+def as_order(texts: Sequence[str], origin: str) -> NDArray[np.float64]:
+    """Return numbers or dates (N,) as numbers."""
+    for kind in (np.float64, "datetime64[us]"):
+        try:
+            return np.array(texts).astype(kind).astype(np.float64)
+        except ValueError:
+            continue
+    raise DataError(f"{origin}: data.order needs numbers, or dates such as 2024-05-31 or 2024-05-31T12:00.")
+
+
+def _range(values: NDArray[np.float32]) -> tuple[float, float]:
+    """Return the smallest and the largest value; NaN if all are missing."""
+    known = values[~np.isnan(values)]
+    return (float(known.min()), float(known.max())) if len(known) else (float("nan"), float("nan"))
+
+
+def _has_decimal_comma(value: str) -> bool:
+    whole, comma, fraction = value.strip().lstrip("+-").partition(",")
+    return bool(comma) and whole.isdecimal() and fraction.isdecimal()
