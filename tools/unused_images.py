@@ -37,7 +37,7 @@ def main() -> None:
         raise SystemExit(f"Only {len(unused)} images are unused: ask for fewer with --images, or name fewer --seeds.")
     drawn = np.random.default_rng(DRAW).permutation(unused)[: given.images]
     names = np.array(dataset.class_names)
-    np.savez(given.out, x=dataset.train_images[drawn], y=names[dataset.train_labels[drawn]], class_names=names)
+    np.savez(given.out, x=dataset.train_inputs[drawn], y=names[dataset.train_labels[drawn]], class_names=names)
     print(f"{given.out}: {len(drawn)} of {len(unused)} unused images of {given.dataset}")
 
 

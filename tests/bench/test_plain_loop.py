@@ -103,6 +103,6 @@ def test_another_methods_overhead_is_refused() -> None:
 
 def test_the_images_are_the_same_again_and_every_class_is_there() -> None:
     first, second = make_images(40, 20), make_images(40, 20)
-    assert (first.train_images == second.train_images).all()
+    assert (first.train_inputs == second.train_inputs).all()
     assert first.shape == (1, 28, 28)
     assert set(first.train_labels.tolist()) == set(first.test_labels.tolist()) == set(range(10))

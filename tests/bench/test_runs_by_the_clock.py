@@ -66,9 +66,9 @@ def test_a_point_is_measured_in_its_own_process() -> None:
     row = measure_in_process(Point("mlp", clients=4, participants=2, samples=3, rounds=2))
     assert (row["model"], row["clients"], row["in_a_round"], row["samples_each"]) == ("mlp", 4, 2, 3)
     if private_bytes() is not None:
-        own_images = overhead.MANY_SAMPLES * overhead.SIDE**2 / 1e6
+        own_inputs = overhead.MANY_SAMPLES * overhead.SIDE**2 / 1e6
         assert isinstance(row["memory_mb"], float)
-        assert row["memory_mb"] > own_images
+        assert row["memory_mb"] > own_inputs
 
 
 def test_a_point_that_fails_says_why() -> None:

@@ -22,7 +22,7 @@ def success(folder: str, target: int) -> float:
     """Return how often honest clients take a triggered image of another class for the target."""
     experiment = Experiment.parse(json.loads((Path(folder) / "summary.json").read_text())["experiment"])
     federation = load_federation(experiment, None)
-    others = stamped(federation.test_images[federation.test_labels != target])
+    others = stamped(federation.test_inputs[federation.test_labels != target])
     shares = []
     for client in HONEST:
         model = load_trained(Path(folder), client).model

@@ -25,13 +25,13 @@ def pack(folder, archive, inside):
 def test_cifar10(tmp_path, cifar_records, below):
     write_cifar10(tmp_path / below, cifar_records)
     data = load_dataset("cifar10", tmp_path)
-    assert data.train_images.shape == (10, 3, 32, 32)
-    assert data.test_images.shape == (3, 3, 32, 32)
+    assert data.train_inputs.shape == (10, 3, 32, 32)
+    assert data.test_inputs.shape == (3, 3, 32, 32)
     assert data.train_labels.tolist() == [1, 8, 2, 7, 3, 6, 4, 5, 5, 4]  # batches in their order
     assert data.test_labels.tolist() == [7, 0, 3]
-    assert [int(data.train_images[1, channel, 0, 0]) for channel in range(3)] == [1, 2, 3]  # channels first
+    assert [int(data.train_inputs[1, channel, 0, 0]) for channel in range(3)] == [1, 2, 3]  # channels first
     assert data.class_names[3] == "cat"
-    assert data.test_images.flags.writeable
+    assert data.test_inputs.flags.writeable
 
 
 def test_cifar100_takes_the_fine_label(tmp_path, cifar_records):

@@ -36,10 +36,10 @@ def test_a_kind_of_file_that_is_not_read(tmp_path):
 
 def test_digits_split_is_fixed_and_stratified():
     data, other = load_dataset("digits", None, 0), load_dataset("digits", None, 5)
-    assert np.array_equal(data.test_images, other.test_images)
-    assert len(data.train_images) + len(data.test_images) == 1797
+    assert np.array_equal(data.test_inputs, other.test_inputs)
+    assert len(data.train_inputs) + len(data.test_inputs) == 1797
     assert data.shape == (1, 8, 8)
-    assert data.train_images.max() == 255
+    assert data.train_inputs.max() == 255
     whole = np.bincount(np.concatenate([data.train_labels, data.test_labels]))
     assert np.bincount(data.test_labels).tolist() == [round(0.2 * count) for count in whole]
 

@@ -180,13 +180,13 @@ def test_loading_downloads_idx_files_once_into_the_cache(server, tmp_path, write
     known = dataclasses.replace(MNIST, mirrors=(server.url(),), downloads=downloads, contents=contents)
     monkeypatch.setitem(STANDARD, "mnist", known)
     for _ in range(2):
-        assert len(load_dataset("mnist").train_images) == 20
+        assert len(load_dataset("mnist").train_inputs) == 20
     assert len(server.asked) == 4
     assert fetch("mnist", None).endswith("refprotofl/mnist")
     # A named folder gets the set, whatever lies elsewhere; what is on this machine is not downloaded again.
     assert fetch("mnist", tmp_path / "asked") == str(tmp_path / "asked" / "mnist")
     assert visible(tmp_path / "asked" / "mnist") == sorted(MNIST.contents)
-    assert len(load_dataset("mnist", tmp_path / "asked").train_images) == 20
+    assert len(load_dataset("mnist", tmp_path / "asked").train_inputs) == 20
     assert len(server.asked) == 4
     # Unless it is not as published there.
     cached = Path(fetch("mnist", None))

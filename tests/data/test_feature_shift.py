@@ -24,19 +24,19 @@ def test_the_variance_grows_with_the_client() -> None:
     data = shifted()
     assert data.partition_notes.shift == pytest.approx(noise_deviations(4, 0.01))
     for rows, deviation in zip(data.client_indices, data.partition_notes.shift, strict=True):
-        spread = data.dataset.train_images[rows].std() / 255
+        spread = data.dataset.train_inputs[rows].std() / 255
         assert spread == pytest.approx(deviation, rel=0.1)
 
 
 def test_own_tests_are_shifted_and_the_public_set_is_not() -> None:
     data = shifted()
-    assert (data.public_images == 128).all()
+    assert (data.public_inputs == 128).all()
     for rows, deviation in zip(data.own_test_indices, data.partition_notes.shift, strict=True):
-        assert data.dataset.test_images[rows].std() / 255 == pytest.approx(deviation, rel=0.15)
-    assert (grey().train_images == 128).all()
+        assert data.dataset.test_inputs[rows].std() / 255 == pytest.approx(deviation, rel=0.15)
+    assert (grey().train_inputs == 128).all()
 
 
 def test_the_seed_decides() -> None:
     one, again, other = shifted(), shifted(), shifted(1)
-    assert np.array_equal(one.dataset.train_images, again.dataset.train_images)
-    assert not np.array_equal(one.dataset.train_images, other.dataset.train_images)
+    assert np.array_equal(one.dataset.train_inputs, again.dataset.train_inputs)
+    assert not np.array_equal(one.dataset.train_inputs, other.dataset.train_inputs)

@@ -22,8 +22,8 @@ def toy(num_classes=4, each=100, test_each=20):
         return brightness[:, None, None, None] * np.ones((1, 2, 2), np.uint8), labels
 
     names = tuple(f"class {number}" for number in range(num_classes))
-    (images, labels), (test_images, test_labels) = split(each), split(test_each)
-    return Dataset(images, labels, test_images, test_labels, names, (0.5,), (0.25,))
+    (images, labels), (test_inputs, test_labels) = split(each), split(test_each)
+    return Dataset(images, labels, test_inputs, test_labels, names, (0.5,), (0.25,))
 
 
 def experiment(**changes):
@@ -74,9 +74,9 @@ def test_the_pool_is_the_same_whatever_the_method():
 
 def test_public_and_test_images():
     data = federate(experiment(evaluate={"test-limit": 8}), toy())
-    assert (data.public_images[:, 0, 0, 0] == data.public_indices % 251).all()
+    assert (data.public_inputs[:, 0, 0, 0] == data.public_indices % 251).all()
     assert np.bincount(data.test_labels).tolist() == [2, 2, 2, 2]
-    assert len(data.test_images) == 8
+    assert len(data.test_inputs) == 8
 
 
 def test_the_train_limit_is_balanced_and_includes_the_public_set():
@@ -124,7 +124,7 @@ def test_no_public_set():
     for public in nothing:
         data = federate(experiment(public=public), toy())
         assert data.public_classes == ()
-        assert data.public_images.shape == (0, 1, 2, 2)
+        assert data.public_inputs.shape == (0, 1, 2, 2)
         assert data.class_counts().sum() == 400
 
 

@@ -32,7 +32,7 @@ def test_a_repository_is_loaded_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
     data = load_dataset("hf:owner/name")
-    assert data.train_images[:, 0, 0, 0].tolist() == list(range(12))
+    assert data.train_inputs[:, 0, 0, 0].tolist() == list(range(12))
     assert data.test_labels.tolist() == [0, 1, 0, 1]
     assert data.class_names == ("no", "yes")
 
@@ -64,14 +64,14 @@ def test_a_name_that_the_hub_does_not_give_is_named(tmp_path, monkeypatch):
 def test_columns_are_found_by_kind(image, label):
     splits = {"train": table(pictures(10), image, label), "test": table(pictures(4), image, label)}
     data = dataset_from_splits(splits, "hf:own", 0)
-    assert data.train_images.shape == (10, 1, 2, 3)
+    assert data.train_inputs.shape == (10, 1, 2, 3)
     assert data.test_labels.tolist() == [0, 1, 0, 1]
 
 
 def test_without_a_test_split_a_fifth_is_held_out():
     data = dataset_from_splits({"train": table(pictures(20))}, "hf:own", 0)
     assert np.bincount(data.test_labels).tolist() == [2, 2]
-    assert len(data.train_images) == 16
+    assert len(data.train_inputs) == 16
 
 
 def test_one_coloured_picture_makes_a_split_rgb():

@@ -15,21 +15,21 @@ from refprotofl.data.standard import FASHION_MNIST, MNIST, parse_idx
 def test_what_was_written_is_read(tmp_path, write_idx_set, packed, below):
     written = write_idx_set(tmp_path / below, packed)
     data = load_dataset("mnist", tmp_path, 0)
-    assert data.train_images.shape == (20, 1, 4, 3)
-    assert data.train_images.dtype == np.uint8
-    assert np.array_equal(data.train_images[:, 0], written["train-images-idx3-ubyte"])
+    assert data.train_inputs.shape == (20, 1, 4, 3)
+    assert data.train_inputs.dtype == np.uint8
+    assert np.array_equal(data.train_inputs[:, 0], written["train-images-idx3-ubyte"])
     assert np.array_equal(data.test_labels, written["t10k-labels-idx1-ubyte"])
     assert data.train_labels.dtype == np.int64
-    assert data.train_images.flags.writeable
-    assert data.test_images.flags.writeable
+    assert data.train_inputs.flags.writeable
+    assert data.test_inputs.flags.writeable
 
 
 def test_the_named_folder_comes_before_the_environments(tmp_path, write_idx_set, monkeypatch):
     write_idx_set(tmp_path / "asked" / "mnist", samples=20)
     write_idx_set(tmp_path / "environment" / "mnist", samples=40)
     monkeypatch.setenv("REFPROTOFL_DATA", str(tmp_path / "environment"))
-    assert len(load_dataset("mnist", tmp_path / "asked").train_images) == 20
-    assert len(load_dataset("mnist").train_images) == 40
+    assert len(load_dataset("mnist", tmp_path / "asked").train_inputs) == 20
+    assert len(load_dataset("mnist").train_inputs) == 40
 
 
 def test_a_data_folder_that_is_not_there_is_the_users_mistake(tmp_path):

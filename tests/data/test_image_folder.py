@@ -24,12 +24,12 @@ def test_train_and_test_folders(tmp_path):
     fill(tmp_path / "train", each=3)
     fill(tmp_path / "test", each=2, colour=99)
     data = load_dataset(str(tmp_path))
-    assert data.train_images.shape == (6, 1, 3, 4)
-    assert data.test_images.shape == (4, 1, 3, 4)
+    assert data.train_inputs.shape == (6, 1, 3, 4)
+    assert data.test_inputs.shape == (4, 1, 3, 4)
     assert data.train_labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert data.class_names == ("cat", "dog")
-    assert set(data.train_images.ravel()) == {10}
-    assert set(data.test_images.ravel()) == {99}
+    assert set(data.train_inputs.ravel()) == {10}
+    assert set(data.test_inputs.ravel()) == {99}
 
 
 def test_without_them_a_fifth_of_each_class_is_held_out_by_the_seed(tmp_path):
@@ -39,10 +39,10 @@ def test_without_them_a_fifth_of_each_class_is_held_out_by_the_seed(tmp_path):
     first, again, other = (load_dataset(str(tmp_path), None, seed) for seed in (0, 0, 1))
     assert np.bincount(first.test_labels).tolist() == [2, 2]
     assert np.bincount(first.train_labels).tolist() == [8, 8]
-    everything = np.concatenate([first.train_images, first.test_images])[:, 0, 0, 0]
+    everything = np.concatenate([first.train_inputs, first.test_inputs])[:, 0, 0, 0]
     assert sorted(everything) == [*range(10), *range(100, 110)]
-    assert np.array_equal(first.test_images, again.test_images)
-    assert not np.array_equal(first.test_images, other.test_images)
+    assert np.array_equal(first.test_inputs, again.test_inputs)
+    assert not np.array_equal(first.test_inputs, other.test_inputs)
 
 
 def test_one_coloured_image_makes_all_rgb(tmp_path):
@@ -50,9 +50,9 @@ def test_one_coloured_image_makes_all_rgb(tmp_path):
     fill(tmp_path / "test")
     save(tmp_path / "train" / "dog" / "0.png", (1, 2, 3), mode="RGB")
     data = load_dataset(str(tmp_path))
-    assert data.train_images.shape == (10, 3, 3, 4)
-    assert data.train_images[5, :, 0, 0].tolist() == [1, 2, 3]
-    assert data.train_images[0, :, 0, 0].tolist() == [10, 10, 10]
+    assert data.train_inputs.shape == (10, 3, 3, 4)
+    assert data.train_inputs[5, :, 0, 0].tolist() == [1, 2, 3]
+    assert data.train_inputs[0, :, 0, 0].tolist() == [10, 10, 10]
 
 
 def test_palettes_and_alpha(tmp_path):
@@ -61,7 +61,7 @@ def test_palettes_and_alpha(tmp_path):
     palette = Image.new("RGB", (4, 3), (200, 0, 0)).quantize(2)
     palette.save(tmp_path / "train" / "cat" / "0.png", transparency=b"\x80\xff")
     save(tmp_path / "train" / "cat" / "1.png", (0, 200, 0, 128), mode="RGBA")
-    images = load_dataset(str(tmp_path)).train_images
+    images = load_dataset(str(tmp_path)).train_inputs
     assert images[0, :, 0, 0].tolist() == [200, 0, 0]
     assert images[1, :, 0, 0].tolist() == [0, 200, 0]
 
@@ -98,7 +98,7 @@ def test_deep_images_whose_values_fit_are_read_exactly(tmp_path):
     fill(tmp_path / "train")
     fill(tmp_path / "test")
     Image.fromarray(np.full((3, 4), 200, np.uint16)).save(tmp_path / "train" / "cat" / "0.png")
-    assert load_dataset(str(tmp_path)).train_images[0].tolist() == [[[200] * 4] * 3]
+    assert load_dataset(str(tmp_path)).train_inputs[0].tolist() == [[[200] * 4] * 3]
 
 
 def test_files_that_are_no_images_are_passed_over(tmp_path):
@@ -106,7 +106,7 @@ def test_files_that_are_no_images_are_passed_over(tmp_path):
     (tmp_path / "cat" / "notes.txt").write_text("not an image")
     (tmp_path / "cat" / ".hidden.png").write_text("not an image")
     (tmp_path / "README.md").write_text("about the data")
-    assert len(load_dataset(str(tmp_path)).train_images) == 8
+    assert len(load_dataset(str(tmp_path)).train_inputs) == 8
 
 
 def test_mixed_sizes_name_two_files(tmp_path):

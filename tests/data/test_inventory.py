@@ -19,7 +19,7 @@ def test_the_list_shows_what_is_here(tmp_path, write_idx_set):
 def test_a_check_counts_and_reports_what_is_not_as_published(tmp_path, write_idx_set):
     write_idx_set(tmp_path / "mnist")
     found = check("mnist", tmp_path)
-    assert (found.train_images, found.test_images, found.shape) == (20, 10, (1, 4, 3))
+    assert (found.train_inputs, found.test_inputs, found.shape) == (20, 10, (1, 4, 3))
     assert found.train_counts == (2,) * 10
     assert found.test_counts == (1,) * 10
     assert found.verified == ()
@@ -33,7 +33,7 @@ def test_a_check_downloads_nothing(tmp_path):
 
 def test_digits_need_no_fetching(tmp_path):
     assert fetch("digits", tmp_path) == "in scikit-learn"
-    assert check("digits", None).train_images == 1438
+    assert check("digits", None).train_inputs == 1438
 
 
 def test_only_standard_sets_can_be_fetched(tmp_path):

@@ -44,7 +44,7 @@ def test_client_folders_with_a_split(tmp_path: Path) -> None:
     assert data.class_names == ("cat", "dog")
     assert data.test_owners is not None
     assert data.test_owners.tolist() == [0, 1, 1]
-    assert data.train_images[:, 0, 0, 0].tolist() == [5, 6, 7, 8, 0, 1, 2, 3, 4]
+    assert data.train_inputs[:, 0, 0, 0].tolist() == [5, 6, 7, 8, 0, 1, 2, 3, 4]
 
 
 def test_a_common_test_set_next_to_client_folders(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_without_a_split_a_fifth_of_each_clients_classes_is_held_out(tmp_path: P
     assert owned(data) == {"anna": 16, "ben": 12}
     assert data.test_owners is not None
     assert np.bincount(data.test_owners).tolist() == [4, 3]
-    assert np.array_equal(data.test_images, load(tmp_path).test_images)
-    assert not np.array_equal(data.test_images, load(tmp_path, seed=1).test_images)
+    assert np.array_equal(data.test_inputs, load(tmp_path).test_inputs)
+    assert not np.array_equal(data.test_inputs, load(tmp_path, seed=1).test_inputs)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_client_arrays_that_do_not_do(changes: dict[str, object], complaint: str
 
 
 def test_a_set_without_clients_is_refused() -> None:
-    with pytest.raises(InputError, match="dataset = 'digits' does not assign its images to clients"):
+    with pytest.raises(InputError, match="dataset = 'digits' does not assign its samples to clients"):
         load_dataset("digits", None, 0, NATURAL)
 
 

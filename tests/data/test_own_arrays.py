@@ -27,8 +27,8 @@ def load_saved(folder, **changes):
 
 def test_npz_as_it_should_be(tmp_path):
     data = load_saved(tmp_path)
-    assert data.train_images.shape == (6, 1, 5, 4)
-    assert data.train_images.dtype == np.uint8
+    assert data.train_inputs.shape == (6, 1, 5, 4)
+    assert data.train_inputs.dtype == np.uint8
     assert data.train_labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert data.class_names == ("0", "1", "2")
     values = np.arange(120) / 255
@@ -41,20 +41,20 @@ def test_channels_come_first_whatever_came_in(shape):
     pixels = np.arange(60, dtype=np.uint8).reshape(3, 5, 4)  # one image, channels first
     image = pixels if shape[0] == 3 else pixels.transpose(1, 2, 0)
     data = dataset_from_arrays(arrays(x_train=np.stack([image] * 6), x_test=np.stack([image] * 3)), "own")
-    assert np.array_equal(data.train_images[0], pixels)
+    assert np.array_equal(data.train_inputs[0], pixels)
     assert len(data.mean) == 3
 
 
 def test_floats_up_to_one_are_scaled_alike_in_both_splits():
     data = dataset_from_arrays(arrays(x_train=np.full((6, 5, 4), 0.2), x_test=np.full((3, 5, 4), 1.0)), "own")
-    assert data.train_images.max() == 51
-    assert data.test_images.max() == 255
+    assert data.train_inputs.max() == 51
+    assert data.test_inputs.max() == 255
 
 
 def test_whole_numbers_of_a_float_type_are_taken_as_they_are():
     data = dataset_from_arrays(arrays(x_train=np.full((6, 5, 4), 1.0), x_test=np.full((3, 5, 4), 200.0)), "own")
-    assert data.train_images.max() == 1
-    assert data.test_images.max() == 200
+    assert data.train_inputs.max() == 1
+    assert data.test_inputs.max() == 200
     assert data.notes == ()
 
 
@@ -63,14 +63,14 @@ def test_all_256_levels_as_floats_come_back_exactly_and_without_a_word(kind):
     levels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
     shares = (np.concatenate([levels] * 6) / 255).astype(kind)
     data = dataset_from_arrays(arrays(x_train=shares, x_test=shares[:3]), "own")
-    assert np.array_equal(data.train_images[0], levels)
+    assert np.array_equal(data.train_inputs[0], levels)
     assert data.notes == ()
 
 
 def test_floats_that_8_bits_do_not_hold_are_rounded_and_reported():
     fine = np.linspace(0, 1, 6 * 20).reshape(6, 5, 4)
     data = dataset_from_arrays(arrays(x_train=fine, x_test=fine[:3]), "own")
-    assert np.array_equal(data.train_images[:, 0], np.rint(fine * 255))
+    assert np.array_equal(data.train_inputs[:, 0], np.rint(fine * 255))
     (note,) = data.notes
     assert (
         note == "own: images have more precision than the 8 bits that they are stored in; they were rounded to 1/255."
@@ -111,7 +111,7 @@ def test_labels_may_be_names(tmp_path, kind):
             {"x_test": np.zeros((3, 6, 4), np.uint8)},
             "train images are 4 x 5 with 1 channel but test images 4 x 6",
         ),
-        ({"x_train": np.zeros((6, 20), np.uint8)}, r"shape \(6, 20\)"),
+        ({"x_train": np.zeros((6, 20), np.uint8)}, r"the test inputs have shape \(3, 5, 4\). Vectors are"),
         ({"x_train": np.zeros((6, 5, 4, 2), np.uint8)}, "with 1 or 3 channels"),
         ({"x_train": np.zeros((0, 5, 4), np.uint8)}, "no train images"),
         ({"y_test": np.zeros(0, int)}, "no test labels"),
@@ -176,7 +176,7 @@ def test_a_function_gives_arrays(tmp_path, monkeypatch):
     (tmp_path / "data_of_this_test.py").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # what the loader adds goes again
-    assert load_dataset("data_of_this_test:load").train_images.shape == (4, 1, 2, 2)
+    assert load_dataset("data_of_this_test:load").train_inputs.shape == (4, 1, 2, 2)
 
 
 def test_a_function_gives_a_dataset(own_module):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from refprotofl.data import check, federate, load_dataset
-from refprotofl.data.dataset import channel_statistics
 from refprotofl.experiment import Experiment
+from refprotofl.inputs.image import channel_statistics
 
 pytestmark = pytest.mark.slow
 
@@ -17,9 +17,9 @@ def test_contents_are_the_published_ones(real_data, name):
     found = check(name, real_data)
     assert found.unverified == ()
     assert len(found.verified) in (4, 6)
-    assert found.test_images == 10_000
+    assert found.test_inputs == 10_000
     if name != "mnist":
-        assert set(found.train_counts) == {found.train_images // 10}
+        assert set(found.train_counts) == {found.train_inputs // 10}
         assert set(found.test_counts) == {1000}
 
 
@@ -27,7 +27,7 @@ def test_contents_are_the_published_ones(real_data, name):
 def test_first_labels_and_statistics(real_data, name):
     data = load_dataset(name, real_data)
     assert data.train_labels[:5].tolist() == FIRST_LABELS[name]
-    mean, std = channel_statistics(data.train_images)
+    mean, std = channel_statistics(data.train_inputs)
     assert np.round(mean, 4).tolist() == list(data.mean)
     assert np.round(std, 4).tolist() == list(data.std)
 

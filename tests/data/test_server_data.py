@@ -9,9 +9,10 @@ import pytest
 from refprotofl.core.errors import DataError, InputError
 from refprotofl.data import FederatedData, load_federated
 from refprotofl.data.client_files import export_federation
-from refprotofl.data.labelled_images import labelled_from_arrays, load_labelled, renumbered
+from refprotofl.data.labelled_samples import labelled_from_arrays, load_labelled, renumbered
 from refprotofl.data.reading import Reading
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.sections import Input
 from refprotofl.federation.resolution import resolve, resolve_alike
 from refprotofl.federation.session import run
 from refprotofl.records.verify import first_difference
@@ -32,13 +33,17 @@ def federated(**changed: Any) -> FederatedData:
     return load_federated(Experiment(**{**SMALL, **changed}))
 
 
+def seen_as(*names: str) -> Input:
+    return Input(class_names=names, shape=(1, 8, 8), mean=(0.5,), std=(0.5,))
+
+
 def test_classes_are_mapped_by_name() -> None:
     found = labelled_from_arrays({"x": pictures(3), "y": np.array(["cat", "ant", "cat"])}, "here")
     assert found.class_names == ("ant", "cat")
-    again = renumbered(found, ["bee", "cat", "ant"], found.shape, "here")
+    again = renumbered(found, seen_as("bee", "cat", "ant"), "here")
     assert again.labels.tolist() == [1, 2, 1]
     with pytest.raises(DataError, match="the experiment has no class 'ant'; its classes: bee, cat"):
-        renumbered(found, ["bee", "cat"], found.shape, "here")
+        renumbered(found, seen_as("bee", "cat"), "here")
 
 
 def test_numbers_are_names_too_and_class_names_give_them_others() -> None:
@@ -57,7 +62,7 @@ def test_one_class_is_enough_for_a_node(tmp_path: Path) -> None:
     ("arrays", "sentence"),
     [
         ({"x": pictures(2)}, "must hold x and y"),
-        ({"x": pictures(2), "y": [1, 2, 3]}, "2 images but 3 labels"),
+        ({"x": pictures(2), "y": [1, 2, 3]}, "2 samples but 3 labels"),
         ({"x": pictures(2), "y": [0, 5], "class_names": ["a"]}, "a label 5, but only 1 class names"),
         ({"x": pictures(2), "y": ["a", "z"], "class_names": ["a"]}, "the label 'z' is not among its class_names"),
     ],
@@ -100,13 +105,13 @@ def test_the_sets_apart_say_what_images_look_like(tmp_path: Path) -> None:
 def test_a_test_set_apart_is_what_is_scored(tmp_path: Path) -> None:
     name = saved(tmp_path / "test.npz", x=pictures(40), y=np.arange(40) % 10)
     data = federated(test={"dataset": name})
-    assert np.array_equal(data.test_images[:, 0], pictures(40))
+    assert np.array_equal(data.test_inputs[:, 0], pictures(40))
     assert all(len(own) <= 40 for own in data.own_test_indices)
 
 
 def test_images_that_two_sets_have_in_common_are_reported(tmp_path: Path) -> None:
     known = federated().dataset
-    seen = saved(tmp_path / "seen.npz", x=known.train_images[:20], y=known.train_labels[:20])
+    seen = saved(tmp_path / "seen.npz", x=known.train_inputs[:20], y=known.train_labels[:20])
     notes = federated(public={"dataset": seen}).notes
     assert any("20 of the public images are also training images" in note for note in notes)
     fresh = saved(tmp_path / "fresh.npz", x=pictures(20), y=np.arange(20) % 10)
@@ -153,7 +158,7 @@ def test_an_exported_federation_holds_what_each_would_have(tmp_path: Path) -> No
     for number in range(3):
         found = load_labelled(str(files[number]), "data-path", None, Reading())
         rows = data.client_indices[number]
-        assert np.array_equal(found.images, data.dataset.train_images[rows])
+        assert np.array_equal(found.inputs, data.dataset.train_inputs[rows])
         assert found.labels.tolist() == data.dataset.train_labels[rows].tolist()
         assert (found.mean, found.std) == (data.dataset.mean, data.dataset.std)
         assert found.test is not None

@@ -41,7 +41,7 @@ def test_a_folder_of_mixed_sizes(tmp_path):
         load(tmp_path)
     data = load(tmp_path, resize=8)
     assert data.shape == (1, 8, 8)
-    assert set(data.train_images.ravel()) == {10, 200}
+    assert set(data.train_inputs.ravel()) == {10, 200}
     assert load(tmp_path, crop=20).shape == (1, 20, 20)
     with pytest.raises(DataError, match=r"0\.png is 20 x 30, too small for crop = 25: set resize = 25 or more"):
         load(tmp_path, crop=25)
@@ -53,8 +53,8 @@ def test_arrays_and_named_sets_are_sized_too(tmp_path):
     labels = np.array([0, 1, 0, 1])
     np.savez(tmp_path / "own.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     data = load(tmp_path / "own.npz", crop=2)
-    assert data.test_images.shape == (4, 3, 2, 2)
-    assert data.train_images[0, :, 0, 0].tolist() == [100, 150, 200]
+    assert data.test_inputs.shape == (4, 3, 2, 2)
+    assert data.train_inputs[0, :, 0, 0].tolist() == [100, 150, 200]
     assert data.mean == pytest.approx((100 / 255, 150 / 255, 200 / 255))
     assert load("digits", resize=28).shape == (1, 28, 28)
     with pytest.raises(DataError, match=r"own\.npz is 4 x 6, too small for crop = 5"):

@@ -45,7 +45,7 @@ def test_no_test_image_has_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def without_tests(*given: object, **more: object) -> object:
         digits = load_dataset(*given, **more)  # type: ignore[arg-type]
-        return replace(digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0])
+        return replace(digits, test_inputs=digits.test_inputs[:0], test_labels=digits.test_labels[:0])
 
     monkeypatch.setattr("refprotofl.data.federated.load_dataset", without_tests)
     other = run(asked, out=tmp_path / "other").summary

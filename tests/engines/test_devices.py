@@ -26,6 +26,7 @@ from refprotofl.methods import METHODS
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import train
 from refprotofl.models import ALL, SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.records.folder import read_events
 
 SIMULATED = torch.device("meta")
@@ -224,7 +225,7 @@ def test_the_simulated_device_refuses_what_a_gpu_refuses() -> None:
 def small_model() -> SplitModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return SplitModel(nn.Flatten(), 4, 3, 2, (0.5,), (0.25,))
+        return SplitModel(nn.Flatten(), 4, 3, 2, pixels((0.5,), (0.25,)))
 
 
 def test_a_loss_that_closes_over_host_tensors_fails() -> None:
@@ -265,12 +266,12 @@ def test_converted_weights_leave_the_normalisation_as_exact_as_it_was() -> None:
 
 def test_on_the_cpu_nothing_is_copied() -> None:
     federation = load_federation(experiment_of("centralised"), None)
-    server, pixels = server_side(federation).server, federation.data.dataset.train_images
-    assert federation.train_images.data_ptr() == torch.from_numpy(pixels).data_ptr()
+    server, pixels = server_side(federation).server, federation.data.dataset.train_inputs
+    assert federation.train_inputs.data_ptr() == torch.from_numpy(pixels).data_ptr()
     assert server.context.pooled is not None
-    assert server.context.pooled.images is federation.train_images
+    assert server.context.pooled.inputs is federation.train_inputs
     assert server.model is federation.model
-    assert federation.test_images is federation.test_images
+    assert federation.test_inputs is federation.test_inputs
 
 
 @pytest.mark.parametrize("method", METHODS if REAL else [])

@@ -48,10 +48,10 @@ def own_data(federation: Federation, number: int) -> ClientData:
     """Copies of one client's own arrays, without any other client's."""
     data = federation.data
     rows = data.client_indices[number]
-    images, labels = (torch.from_numpy(every[rows]) for every in (data.dataset.train_images, data.dataset.train_labels))
+    images, labels = (torch.from_numpy(every[rows]) for every in (data.dataset.train_inputs, data.dataset.train_labels))
     own = [list(data.test_indices).index(index) for index in data.own_test_indices[number]]
     test = scoring.TestSet(
-        torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels), torch.tensor(own).long()
+        torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_labels), torch.tensor(own).long()
     )
     return ClientData(Samples(images, labels, torch.arange(len(labels))), test)
 
@@ -136,9 +136,9 @@ def test_a_server_with_nothing_but_the_public_and_the_test_set_gives_the_same_st
     experiment = read_experiment(finished.folder)
     federation = load_federation(experiment, None)
     data = federation.data
-    images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
+    images, labels = torch.from_numpy(data.public_inputs), torch.from_numpy(data.public_labels)
     public = Samples(images, labels, torch.arange(20))
-    test = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    test = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_labels)
     side = build_server_side(experiment, prepare_models(experiment), public=public, test=test)
     engine = Machines(Site(federation, {}, tmp_path, None, 1))
     states = [event["server"] for event in read_events(finished.folder) if event["event"] == "round"]

@@ -210,6 +210,8 @@ COMPANY: dict[str, dict[str, Any]] = {
     "train.eps": {"train.optimizer": "adam"},
     "train.step-size": {"train.schedule": "step"},
     "train.gamma": {"train.schedule": "step"},
+    "finetune.rate": {"finetune.epochs": 2},
+    "finetune.validation": {"finetune.epochs": 2},
     "attack.kind": {"attack.fraction": 0.2},
     "attack.fraction": {"attack.kind": "signflip"},
     "attack.strength": {"attack.fraction": 0.2, "attack.kind": "scaling"},
@@ -246,7 +248,7 @@ def other_values(field: FieldInfo, value: Any) -> list[Any]:
     derived = (
         [not value] if isinstance(value, bool) else [value + 1, value / 2] if isinstance(value, int | float) else []
     )
-    guesses = (*derived, *literals, 0.25, 3, "x:y", [1], [0.5, 0.5])
+    guesses = (*derived, *literals, 0.25, 3, "x:y", "vector", [1], [0.5, 0.5])
     return [one for one in guesses if one not in (value, "auto")]  # auto stands for another value
 
 

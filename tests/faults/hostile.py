@@ -31,7 +31,7 @@ ROBUST = ("median", "trimmed", "clipped", "geometric-median")
 RULES = ("mean", *ROBUST)
 SPARED = ("join", "evaluate")  # what the attacker answers as others do
 
-BRIEF = {"pretrain": 1, "server-epochs": 1, "tune-epochs": 0}
+BRIEF = {"pretrain": 1, "server-epochs": 1}
 BACKBONES = """
 from torch import nn
 

@@ -11,7 +11,7 @@ from tests.flower.deploying import Configs, deployed, failures
 from tests.flower.inmemory import MemoryGrid
 
 from refprotofl.deploy.node_config import NodeConfig
-from refprotofl.deploy.node_data import load_images
+from refprotofl.deploy.node_data import load_samples
 from refprotofl.export import predict
 from refprotofl.export.node_model import load_own
 from refprotofl.records.events import read_events
@@ -80,8 +80,8 @@ def test_a_node_without_test_images_is_scored_on_what_it_holds_out(
     (found,) = [event["per_client"]["own"] for event in read_events(there.folder) if event["event"] == "evaluation"]
     for client, own in enumerate(found):
         config = NodeConfig.read(grid.nodes[100 + client])
-        held = load_images(config, read_experiment(there.folder), client).own_test
+        held = load_samples(config, read_experiment(there.folder), client).own_test
         assert abs(len(held.labels) - 0.4 * len(np.load(config.data_path)["y"])) <= 10  # classes
-        np.savez(tmp_path / "held.npz", x=held.images, y=held.labels, class_names=np.array(held.class_names))
+        np.savez(tmp_path / "held.npz", x=held.inputs, y=held.labels, class_names=np.array(held.class_names))
         predicted = predict(load_own(config.folder), tmp_path / "held.npz").predicted
         assert own == pytest.approx(float(np.mean(predicted == held.labels)))

@@ -27,6 +27,7 @@ from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.methods.catalogue import options_of
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.wire import decode
@@ -122,7 +123,7 @@ def small_scope(over: dict[str, Any] | None = None, *, classes: int = 3, width: 
     """Make the scope of a method's messages, with few classes and a narrow embedding, without any data."""
     known = {"class-names": [str(one) for one in range(classes)], "shape": [1, 2, 2], "mean": [0.5], "std": [0.5]}
     experiment = Experiment.parse(merged({"clients": 3, "input": known, "model": {"embedding": width}}, over or {}))
-    model = SplitModel(torch.nn.Flatten(), 4, width, classes, [0.5], [0.5])
+    model = SplitModel(torch.nn.Flatten(), 4, width, classes, pixels([0.5], [0.5]))
     return Scope(experiment, model, METHODS[experiment.method].shared(experiment), options_of(experiment))
 
 

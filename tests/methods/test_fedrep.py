@@ -10,13 +10,14 @@ from refprotofl.methods.base import client, optimisers
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import train
 from refprotofl.models import BODY, HEAD, SplitModel
+from refprotofl.models.inputs.image import pixels
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
     backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 5), torch.nn.ReLU())
-    return SplitModel(backbone, 5, 3, 2, [0.5], [0.5])
+    return SplitModel(backbone, 5, 3, 2, pixels([0.5], [0.5]))
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_a_phase_moves_its_part_and_nothing_else(model, samples, parts, others):
 def test_the_head_phase_is_plain_sgd_on_fixed_embeddings(model, samples):
     """Two steps of batch 5 by hand: v <- 0.9 v + g, w <- w - lr v."""
     order = np.random.default_rng(3).permutation(10)
-    embeddings = model.embed(model.prepare(samples.images)).detach()
+    embeddings = model.embed(model.prepare(samples.inputs)).detach()
     weight, bias = model.head.weight.detach().clone(), model.head.bias.detach().clone()
     velocity = [torch.zeros_like(weight), torch.zeros_like(bias)]
     for rows in np.split(order, 2):

@@ -204,7 +204,7 @@ def samples(simulation: Any) -> Iterator[tuple[int, bytes]]:
     """Every private image as bytes, with its owner."""
     data = load_federation(simulation.experiment, None).data
     for client, indices in enumerate(data.client_indices):
-        for image in data.dataset.train_images[indices]:
+        for image in data.dataset.train_inputs[indices]:
             yield client, image.tobytes()
 
 
@@ -222,7 +222,7 @@ def test_a_planted_image_is_found(simulate: Any, play: Any) -> None:
         def train(self, round: int, message: ValidatedMessage) -> Message:
             answer = super().train(round, message)
             if (self.context.client_id, round) == (1, 1):
-                answer["extra"] = self.samples.images[self.samples.rows[3]]
+                answer["extra"] = self.samples.inputs[self.samples.rows[3]]
             return answer
 
     play(client=Leaky)

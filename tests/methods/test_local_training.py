@@ -11,6 +11,7 @@ from refprotofl.experiment.sections import Train
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import Diverged, cross_entropy, embed, train
 from refprotofl.models import ADAPTER, SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.models.networks import mlp
 
 SAMPLES = 21
@@ -20,7 +21,7 @@ def model(seed: int = 0) -> SplitModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         backbone, width = mlp((1, 2, 2), "none")
-        return SplitModel(backbone, width, 5, 3, [0.5], [0.5])
+        return SplitModel(backbone, width, 5, 3, pixels([0.5], [0.5]))
 
 
 def samples() -> Samples:
@@ -50,7 +51,7 @@ def test_training_agrees_with_torchs_sgd_on_all_batches_the_last_included(
         rows = data.rows[torch.from_numpy(order.permutation(SAMPLES))]
         for start in range(0, SAMPLES, batch_size):
             batch = rows[start : start + batch_size]
-            embeddings = theirs.embed(theirs.prepare(data.images[batch]))
+            embeddings = theirs.embed(theirs.prepare(data.inputs[batch]))
             extra = penalty(embeddings, data.labels[batch])
             loss = functional.cross_entropy(theirs.head(embeddings), data.labels[batch]) + extra
             optimiser.zero_grad()
@@ -95,7 +96,7 @@ def test_embeddings_are_computed_in_evaluation_mode_for_any_number_of_images(cou
     network: Any = model()
     network.backbone.append(torch.nn.Dropout(0.9))
     network.train()
-    images = samples().images[:count]
+    images = samples().inputs[:count]
     embeddings = embed(network, images)
     assert embeddings.shape == (count, 5)
     assert not embeddings.requires_grad

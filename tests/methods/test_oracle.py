@@ -37,7 +37,7 @@ def foretell(plain: ModuleType, federation: Federation) -> list[Any]:
     train, table = experiment.train, experiment.refprotofl
 
     def dataset(indices: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        images = model.prepare(torch.from_numpy(data.dataset.train_images[indices]))
+        images = model.prepare(torch.from_numpy(data.dataset.train_inputs[indices]))
         return images.flatten(1).numpy(), data.dataset.train_labels[indices]
 
     def batch_order(client: int, number: int) -> NDArray[np.int64]:

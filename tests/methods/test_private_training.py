@@ -13,6 +13,7 @@ from refprotofl.methods import erpa
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.training import Loss, cross_entropy, train
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.models.networks import cnn, mlp
 from refprotofl.privacy import dp_sgd
 from refprotofl.privacy.dp_sgd import SampleNoise, clipped_sums, noised_means
@@ -26,7 +27,7 @@ def model(kind: str = "mlp") -> SplitModel:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone, width = mlp((1, 4, 4), "group") if kind == "mlp" else cnn((1, 4, 4), "group")
-        return SplitModel(backbone, width, 5, CLASSES, [0.5], [0.5])
+        return SplitModel(backbone, width, 5, CLASSES, pixels([0.5], [0.5], 4, 4))
 
 
 def samples(number: int = 12) -> Samples:
@@ -65,7 +66,7 @@ def one_by_one(one: SplitModel, loss: Loss, inputs: Tensor, labels: Tensor, clip
 def test_clipped_sums_are_those_of_a_loop_over_samples(kind: str, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dp_sgd, "HELD", held)  # one sample at a time, or all
     ours, data = model(kind).double(), samples()
-    loss, inputs = aligned(ours), ours.prepare(data.images).double()
+    loss, inputs = aligned(ours), ours.prepare(data.inputs).double()
     for clip in (0.05, 1.0, 1e6):
         parameters = dict(ours.named_parameters())
         sums, _, _ = clipped_sums(ours, parameters, loss, inputs, data.labels, clip)
@@ -93,7 +94,7 @@ def test_noise_has_the_scale_that_it_says() -> None:
     ours, data = model(), samples(2)
     noise = mechanism(0.5, 4.0, 2)
     parameters = dict(ours.named_parameters())
-    inputs, expected = ours.prepare(data.images), 8.0
+    inputs, expected = ours.prepare(data.inputs), 8.0
     exact, _, _ = clipped_sums(ours, parameters, cross_entropy(ours), inputs, data.labels, 0.5)
     drawn = []
     for _ in range(5):
@@ -119,7 +120,7 @@ def test_batches_are_poisson_samples_that_hold_every_sample_once_a_pass_on_avera
 def test_an_empty_batch_is_noise_alone() -> None:
     ours = model()
     noise = mechanism(1.0, 0.0, 0)
-    empty = ours.prepare(samples().images[:0])
+    empty = ours.prepare(samples().inputs[:0])
     gradients, total, _ = noise.gradients(ours, dict(ours.named_parameters()), cross_entropy(ours), empty, empty, 4, 1)
     assert not any(bool(one.any()) for one in gradients)
     assert float(total) == 0
@@ -129,10 +130,10 @@ def test_an_empty_batch_is_noise_alone() -> None:
     ("layer", "reason"), [(nn.BatchNorm1d(16), "batch norm"), (nn.Dropout(0.5), "draw nothing at random")]
 )
 def test_a_model_without_gradients_of_single_samples_is_refused(layer: nn.Module, reason: str) -> None:
-    odd = SplitModel(nn.Sequential(nn.Flatten(), layer), 16, 5, CLASSES, [0.5], [0.5])
+    odd = SplitModel(nn.Sequential(nn.Flatten(), layer), 16, 5, CLASSES, pixels([0.5], [0.5], 4, 4))
     with pytest.raises(InputError, match=reason):
-        check_separable(odd, "mine:f", (1, 4, 4))
-    check_separable(model(), "mine:f", (1, 4, 4))
+        check_separable(odd, "mine:f")
+    check_separable(model(), "mine:f")
 
 
 def test_noised_means_are_the_means_where_there_is_no_noise() -> None:

@@ -261,7 +261,7 @@ def test_a_compressor_of_weights_is_refused_where_no_weights_go_up(tiny: Any, me
 def test_what_is_uploaded_are_the_class_means_of_the_model_just_trained(simulated: Any, method: str) -> None:
     done = simulated({"method": method})
     data = simulation.load_federation(done.experiment, None).data
-    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
+    images, labels = torch.from_numpy(data.dataset.train_inputs), torch.from_numpy(data.dataset.train_labels)
     for client, indices in enumerate(data.client_indices):
         (last,) = (one.message for one in done.tap.select("up", "train") if (one.client, one.round) == (client, 3))
         held = read_means(last, 10, 8)

@@ -3,6 +3,7 @@
 import math
 import re
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -30,8 +31,10 @@ UNLUCKY = 2
 
 @pytest.fixture
 def simulate_thin(simulate):
-    def simulate_thin(*, engine=None, **over):
-        return simulate({"method": "thin", **over}, **({"engine": engine} if engine else {}))
+    def simulate_thin(*, engine=None, finetune=MappingProxyType({"epochs": 3}), **over):
+        return simulate(
+            {"method": "thin", "finetune": dict(finetune), **over}, **({"engine": engine} if engine else {})
+        )
 
     return simulate_thin
 
@@ -97,7 +100,7 @@ def test_the_cost_counts_as_many_scales_as_a_code_has(scope_of, code):
 def test_a_bit_a_weight_goes_up_and_down(simulate_thin, code):
     done = simulate_thin(thin={"code": code})
     size = parameters(done)
-    for one in (*done.tap.select("up", "train"), *done.tap.select("down", "finish")):
+    for one in (*done.tap.select("up", "train"), *done.tap.select("down", "finetune")):
         assert coded_bytes(one.message) == bytes_of(size, 1)
     assert done.communication["uplink"]["parameters"] == 3 * 4 * size
 
@@ -113,7 +116,7 @@ def test_clients_hold_what_the_server_thinks_they_hold(simulate_thin):
 
 def test_a_client_that_missed_rounds_catches_up_by_steps_or_as_a_whole(simulate_thin):
     """Half of the clients take part in a round, so some miss steps; eight steps of one bit are as long as the model."""
-    done = simulate_thin(clients=6, fraction=0.5, rounds=8, thin={"tune-epochs": 0})
+    done = simulate_thin(clients=6, fraction=0.5, rounds=8, finetune={})
     size, server = parameters(done), done.server_state()
     missed = [one for one in done.tap.select("down", "train") if "base" in one.message]
     steps = {one.message.whole("version") - one.message.whole("base") for one in missed}
@@ -128,8 +131,8 @@ def test_a_client_that_missed_rounds_catches_up_by_steps_or_as_a_whole(simulate_
 
 
 def test_the_whole_model_is_sent_where_that_is_shorter(simulate_thin):
-    done = simulate_thin(clients=6, fraction=0.34, thin={"down-bits": 8.0, "tune-epochs": 1})
-    whole = [one for one in done.tap.select("down", "finish") if "code" in one.message and "base" not in one.message]
+    done = simulate_thin(clients=6, fraction=0.34, thin={"down-bits": 8.0}, finetune={"epochs": 1})
+    whole = [one for one in done.tap.select("down", "finetune") if "code" in one.message and "base" not in one.message]
     assert whole  # two missed steps of 8 bits take longer than all of it in 8
     shared = tensor_of(done.server_state(), "shared")
     for one in whole:
@@ -181,7 +184,7 @@ def test_within_a_budget_the_server_knows_what_everyone_holds(simulate_thin):
     done = simulate_thin(clients=6, fraction=0.5, rounds=6, thin={"downlink-budget": 2001})
     server = done.server_state()
     vectors, versions, holds = (tensor_of(server, name) for name in ("vectors", "versions", "holds"))
-    down = done.tap.select("down", "train", "finish")
+    down = done.tap.select("down", "train", "finetune")
     assert max(len(one.data) for one in down) <= 2001
     assert any(one.message.whole("version") - one.message.whole("base") > 2 for one in down if "base" in one.message)
     for client in range(6):
@@ -192,7 +195,7 @@ def test_within_a_budget_the_server_knows_what_everyone_holds(simulate_thin):
 
 @pytest.mark.parametrize("feedback", [True, False])
 def test_what_a_code_leaves_out_is_owed(simulate_thin, feedback):
-    done = simulate_thin(thin={"feedback": feedback, "server-epochs": 0, "tune-epochs": 0})
+    done = simulate_thin(thin={"feedback": feedback, "server-epochs": 0}, finetune={})
     assert ("rest" in done.client_state(0)) is feedback
     if feedback:
         assert tensor_of(done.client_state(0), "rest").norm() > 0
@@ -214,7 +217,7 @@ def decoded_mean(done, round: int, unbiased: bool) -> torch.Tensor:
 
 def test_the_last_round_is_read_without_bias(simulate_thin):
     """Nothing follows that would repay what levels at the means of cells leave out."""
-    done = simulate_thin(rounds=1, thin={"code": "rotated", "server-epochs": 0, "tune-epochs": 0})
+    done = simulate_thin(rounds=1, thin={"code": "rotated", "server-epochs": 0}, finetune={})
     moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
     assert moved.double() == pytest.approx(decoded_mean(done, 1, unbiased=True), abs=1e-6)
     assert float(decoded_mean(done, 1, unbiased=False).norm()) < 0.9 * float(moved.norm())
@@ -222,8 +225,8 @@ def test_the_last_round_is_read_without_bias(simulate_thin):
 
 @pytest.mark.parametrize("feedback", [True, False])
 def test_an_earlier_round_is_read_without_bias_if_nothing_is_owed(simulate_thin, feedback):
-    switches = {"code": "rotated", "server-epochs": 0, "tune-epochs": 0, "feedback": feedback, "down-bits": 8.0}
-    done = simulate_thin(rounds=2, thin=switches)
+    switches = {"code": "rotated", "server-epochs": 0, "feedback": feedback, "down-bits": 8.0}
+    done = simulate_thin(rounds=2, thin=switches, finetune={})
     step = next(one.message for one in done.tap.select("down", "train") if one.round == 2)
     coded, draw = Coded(step.tensor("code"), step.tensor("scales")), codes.sign_draw(done.resolved, "step", 1)
     said = codes.decoded(done.resolved.thin, coded, parameters(done), draw)
@@ -232,12 +235,12 @@ def test_an_earlier_round_is_read_without_bias_if_nothing_is_owed(simulate_thin,
 
 
 def test_the_last_upload_may_have_another_rate(simulate_thin):
-    done = simulate_thin(thin={"last-up-bits": 2.5, "tune-epochs": 0})
+    done = simulate_thin(thin={"last-up-bits": 2.5}, finetune={})
     size = parameters(done)
     for one in done.tap.select("up", "train"):
         assert coded_bytes(one.message) == bytes_of(size, 2.5 if one.round == 3 else 1)
     assert done.communication["uplink"]["parameters"] == 3 * 4 * size
-    within = simulate_thin(thin={"last-up-bits": 2.5, "uplink-budget": 700, "tune-epochs": 0})
+    within = simulate_thin(thin={"last-up-bits": 2.5, "uplink-budget": 700}, finetune={})
     assert {len(one.data) for one in within.tap.select("up", "train")} == {700}
 
 
@@ -260,7 +263,7 @@ def down_length(scope):
 def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
     done = simulate_thin(thin={"uplink-budget": budget, "downlink-budget": budget, "code": code})
     up = {len(one.data) for one in done.tap.select("up", "train")}
-    down = {len(one.data) for one in done.tap.select("down", "train", "finish")}
+    down = {len(one.data) for one in done.tap.select("down", "train", "finetune")}
     assert max(up) == budget  # used up
     assert max(down) <= budget
     assert budget - max(down) <= 2  # the numbers of version and base may be longer
@@ -268,7 +271,7 @@ def test_budgets_hold_to_the_byte(simulate_thin, budget, code):
 
 def test_a_last_step_without_anchors_uses_the_budget_up(simulate_thin):
     done = simulate_thin(thin={"downlink-budget": 2001, "drift": "anchors", "strength": 0.1})
-    for phase in ("train", "finish"):
+    for phase in ("train", "finetune"):
         longest = max(len(one.data) for one in done.tap.select("down", phase))
         assert 1999 <= longest <= 2001
 
@@ -315,14 +318,14 @@ def test_other_codes_keep_everyone_of_one_mind(simulate_thin, code):
 
 def test_the_accuracy_as_held_is_a_fact(simulate_thin):
     """In 8 bits they hold what the server has."""
-    done = simulate_thin(thin={"down-bits": 8.0, "tune-epochs": 1})
+    done = simulate_thin(thin={"down-bits": 8.0}, finetune={"epochs": 1})
     (scored,) = done.events("evaluation")
     assert scored["facts"]["accuracy_as_held"] == pytest.approx(scored["accuracy"]["global"], abs=0.05)
 
 
 def test_cooling_makes_later_rounds_move_less(simulate_thin):
-    options = {"server-epochs": 0, "tune-epochs": 0, "feedback": False}
-    warm, cold = (simulate_thin(thin={**options, "cooling": cooling}) for cooling in (1.0, 0.01))
+    options = {"server-epochs": 0, "feedback": False}
+    warm, cold = (simulate_thin(thin={**options, "cooling": cooling}, finetune={}) for cooling in (1.0, 0.01))
     moves = []
     for done in (warm, cold):
         second = [one.message for one in done.tap.select("up", "train") if one.round == 2]
@@ -339,7 +342,7 @@ def test_a_budget_that_is_too_small_names_the_least(simulate_thin):
 
 @pytest.mark.parametrize(("code", "budget"), [("rotated", 100), ("levels", 150)])
 def test_a_budget_of_a_few_bytes_says_something(simulate_thin, code, budget):
-    done = simulate_thin(thin={"code": code, "uplink-budget": budget, "server-epochs": 0, "tune-epochs": 0})
+    done = simulate_thin(thin={"code": code, "uplink-budget": budget, "server-epochs": 0}, finetune={})
     moved = tensor_of(done.server_state(), "exact") - build_model(done.resolved).read(("backbone", "feature", "head"))
     assert moved.any()
 
@@ -377,26 +380,25 @@ def test_a_client_that_was_not_in_the_last_round_ends_with_one_too(simulate_thin
     joined = {client for client in range(6) if tensor_of(done.server_state(), "samples")[client]}
     in_last = {one.client for one in done.tap.select("up", "train") if one.round == 4}
     assert len(in_last) < len(joined)
-    assert {one.client for one in done.tap.select("down", "finish")} == joined
+    assert {one.client for one in done.tap.select("down", "finetune")} == joined
     for client in joined:
         state = done.client_state(client)
         assert state["own_round"] == 4
         assert torch.equal(tensor_of(state, "held"), tensor_of(done.server_state(), "shared"))
-    sent = sum(len(one.data) for one in done.tap.select("down", "train", "finish"))
+    sent = sum(len(one.data) for one in done.tap.select("down", "train", "finetune"))
     assert done.communication["downlink"]["payload_bytes"] == sent
 
 
 def test_with_no_samples_to_choose_by_the_common_model_stays(simulate_thin):
-    done = simulate_thin(thin={"tune-validation": 1000})
+    done = simulate_thin(finetune={"epochs": 1, "validation": 1000})
     state = done.client_state(0)
     assert torch.equal(tensor_of(state, "own"), tensor_of(state, "held"))
 
 
 def test_a_smaller_rate_is_for_tuning_alone(simulate_thin):
-    options = Options.model_validate({"tune-rate": 0.1, "tune-epochs": 2, "cooling": 0.5})
-    assert options.finetuned(0.2) == pytest.approx(0.02)
+    options = Options.model_validate({"cooling": 0.5})
     assert options.cooled(0.2, round=3) == pytest.approx(0.05)
-    full, slow = simulate_thin(), simulate_thin(thin={"tune-rate": 0.1})
+    full, slow = simulate_thin(), simulate_thin(finetune={"epochs": 3, "rate": 0.1})
     assert torch.equal(tensor_of(full.server_state(), "exact"), tensor_of(slow.server_state(), "exact"))
     moved = [
         sum(
@@ -409,8 +411,8 @@ def test_a_smaller_rate_is_for_tuning_alone(simulate_thin):
 
 
 def test_without_tuning_there_is_no_last_step(simulate_thin):
-    done = simulate_thin(thin={"tune-epochs": 0})
-    assert not done.tap.select("down", "finish")
+    done = simulate_thin(finetune={})
+    assert not done.tap.select("down", "finetune")
     summary = done.finished.summary["accuracy"]
     assert summary["personal"] == pytest.approx(summary["global"])
 
@@ -422,7 +424,7 @@ def test_drift_is_held(simulate_thin, drift):
     assert free.finished.summary["state_digest"] != held.finished.summary["state_digest"]
     anchors = ["anchors" in one.message for one in held.tap.select("down", "train")]
     assert all(anchors) if drift == "anchors" else not any(anchors)
-    assert not any("anchors" in one.message for one in held.tap.select("down", "finish"))  # which does not use them
+    assert not any("anchors" in one.message for one in held.tap.select("down", "finetune"))  # which does not use them
 
 
 def test_the_proximal_pull_makes_changes_smaller(simulate_thin):
@@ -485,7 +487,6 @@ def test_anchors_need_a_public_set(public):
         ({"thin": {"pretrain": 1}, "public": {"per-class": 0}}, "thin.pretrain = 1, which is done with the public set"),
         ({"thin": {"server-epochs": 3}, "public": {"per-class": 0}}, "thin.server-epochs = 3, which is done with"),
         ({"thin": {"drift": "proximal", "strength": 0.0}}, "thin.strength = 0, which has no effect"),
-        ({"thin": {"tune-validation": 1}}, "tune-validation"),
     ],
 )
 def test_what_would_be_without_effect_is_refused(tables, words):

@@ -10,6 +10,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods.builtin.thin.distillation import Ensemble, balanced, mixtures
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ class Flat(torch.nn.Module):
 @pytest.fixture
 def model() -> SplitModel:
     """Two pixels, an embedding of one value, two classes; pixels are seen as they are."""
-    return SplitModel(Flat(), 2, 1, 2, [0.0], [1 / 255])
+    return SplitModel(Flat(), 2, 1, 2, pixels([0.0], [1 / 255]))
 
 
 def weights(head: tuple[float, float]) -> torch.Tensor:
@@ -121,14 +122,14 @@ TINY = {
     "rounds": 2,
     "model": {"name": "mlp"},
     "public": {"per-class": 3},
-    "thin": {"distil": 1.0, "tune-epochs": 0},
+    "thin": {"distil": 1.0},
 }
 
 
 def test_it_costs_no_byte_and_changes_the_servers_model(tmp_path) -> None:
     distilled = run(Experiment(**TINY), out=tmp_path / "distilled")
-    plain = run(Experiment(**{**TINY, "thin": {"tune-epochs": 0}}), out=tmp_path / "plain")
-    balance = {"distil": 1.0, "tune-epochs": 0, "balance": True}
+    plain = run(Experiment(**{**TINY, "thin": {}}), out=tmp_path / "plain")
+    balance = {"distil": 1.0, "balance": True}
     fair = run(Experiment(**{**TINY, "thin": balance}), out=tmp_path / "fair")
     assert distilled.summary["communication"] == plain.summary["communication"] == fair.summary["communication"]
     digests = {one.summary["state_digest"] for one in (distilled, plain, fair)}
@@ -141,7 +142,7 @@ class Killed(Callback):
 
 
 def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> None:
-    asked = Experiment(**{**TINY, "thin": {"distil": 1.0, "balance": True, "tune-epochs": 0}})
+    asked = Experiment(**{**TINY, "thin": {"distil": 1.0, "balance": True}})
     whole = run(asked, out=tmp_path / "whole").summary["state_digest"]
     workers = run(asked, out=tmp_path / "workers", workers=2).summary["state_digest"]
     with pytest.raises(KeyboardInterrupt):

@@ -13,6 +13,7 @@ from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.vhl import Options
 from refprotofl.methods.builtin.vhl.vhl import supcon, virtual_loss
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.wire.tensors import same_bits
 
 ADAPTER = 128 * 8 + 8 + 8 * 20 + 20  # with ten more outputs
@@ -27,7 +28,7 @@ def vhl(simulated, over=None, **table):
 def parts():
     """A model of 3 + 3 outputs, a natural batch with its labels, a virtual one with its own."""
     torch.manual_seed(0)
-    model = SplitModel(torch.nn.Flatten(), 4, 5, 6, [0.5], [0.5])
+    model = SplitModel(torch.nn.Flatten(), 4, 5, 6, pixels([0.5], [0.5]))
     return (
         model,
         torch.randn(6, 1, 2, 2),

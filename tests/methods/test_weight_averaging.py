@@ -20,6 +20,7 @@ from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.models import ADAPTER, SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.report.costs import cost_rows
 from refprotofl.wire.tensors import same_bits
 
@@ -99,7 +100,7 @@ def test_the_mean_is_weighted_and_starts_from_the_reference() -> None:
 
 
 def test_the_proximal_term_is_the_gradient_of_its_loss() -> None:
-    model = SplitModel(torch.nn.Flatten(), 4, 3, 2, [0.0], [1.0])
+    model = SplitModel(torch.nn.Flatten(), 4, 3, 2, pixels([0.0], [1.0]))
     client: Any = type("Holder", (), {"model": model, "parts": ADAPTER})()
     received = model.read(ADAPTER)
     grad_hook = proximal_term(client, received, 0.7)

@@ -10,6 +10,7 @@ from torch import nn
 from refprotofl.core.errors import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.models import ADAPTER, SplitModel, build_model
+from refprotofl.models.inputs.image import pixels
 from refprotofl.models.networks import LocalBatchNorm, cnn, mlp, norm_layer, resnet18
 
 
@@ -41,7 +42,7 @@ def count(module: nn.Module) -> int:
     ],
 )
 def test_the_adapter_behind_512_features_has_so_many_parameters(embedding: int, classes: int, size: int) -> None:
-    model = SplitModel(nn.Identity(), 512, embedding, classes, [0.5], [0.5])
+    model = SplitModel(nn.Identity(), 512, embedding, classes, pixels([0.5], [0.5]))
     assert len(model.read(ADAPTER)) == sum(model.sizes(ADAPTER)) == size
     assert model.sizes(ADAPTER) == [512 * embedding, embedding, embedding * classes, classes]
 
@@ -93,7 +94,7 @@ def test_group_norm_takes_the_most_groups_up_to_32_that_divide(channels: int, gr
 
 
 def test_the_adapter_vector_is_feature_weight_feature_bias_head_weight_head_bias_row_by_row() -> None:
-    model = SplitModel(nn.Flatten(), 3, 2, 2, [0.0], [1.0])
+    model = SplitModel(nn.Flatten(), 3, 2, 2, pixels([0.0], [1.0]))
     vector = torch.arange(14.0)
     model.write(ADAPTER, vector)
     assert model.feature.weight.tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -124,7 +125,7 @@ def test_adapter_and_backbone_are_the_whole_model_and_do_not_overlap() -> None:
 
 
 def test_the_embedding_is_behind_the_features_relu_and_the_head_reads_it() -> None:
-    model = SplitModel(nn.Flatten(), 2, 2, 1, [0.0], [1.0])
+    model = SplitModel(nn.Flatten(), 2, 2, 1, pixels([0.0], [1.0]))
     model.write(ADAPTER, torch.tensor([1.0, 0, 0, 1, 0, 0, 1, 1, 0.5]))
     inputs = torch.tensor([[[[3.0, -4.0]]]])
     assert model.embed(inputs).tolist() == [[3, 0]]
@@ -132,7 +133,7 @@ def test_the_embedding_is_behind_the_features_relu_and_the_head_reads_it() -> No
 
 
 def test_images_are_normalised_by_channel() -> None:
-    model = SplitModel(nn.Flatten(), 8, 2, 2, [0.5, 0.25], [0.5, 0.125])
+    model = SplitModel(nn.Flatten(), 8, 2, 2, pixels([0.5, 0.25], [0.5, 0.125]))
     images = torch.tensor([0, 255], dtype=torch.uint8).repeat_interleave(2).view(1, 2, 1, 2)
     prepared = model.prepare(images)
     assert prepared.dtype == torch.float32
@@ -278,7 +279,7 @@ def test_a_module_that_is_missing_or_broken_is_reported(own: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("resnet-18", "did you mean 'resnet18'?"), ("vit", "known: resnet18, cnn, mlp.")]
+    ("name", "hint"), [("resnet-18", "did you mean 'resnet18'?"), ("vit", "known for images: resnet18, cnn, mlp.")]
 )
 def test_an_unknown_model_is_refused_with_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(InputError, match="is neither a known model nor module:function") as refusal:

@@ -53,6 +53,8 @@ def backbone(shape):
     return layers.requires_grad_(False)
 """
 
+FINETUNED = {"finetune": {"epochs": 3}}
+
 # Every method, with a shared adapter where `share` decides, and with switches that change what is sent or remembered.
 VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"} for name in METHODS} | {
     "refprotofl, all classes covered": {"public": {"coverage": 1.0}},
@@ -68,6 +70,9 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
     "refprotofl, stc": {"refprotofl": {"apud": False}, "compress": {"name": "stc"}},
     "refprotofl, train-on": {"public": {"train-on": True}},
     "fedavg, full": {"method": "fedavg", "share": "full"},
+    "fedavg, full, fine-tuned": {"method": "fedavg", "share": "full", "finetune": {"head-epochs": 1, "epochs": 2}},
+    "fast, full, fine-tuned": {"method": "fast", "share": "full", "finetune": {"epochs": 1, "validation": 0}},
+    "fedavg, stc, fine-tuned": {"method": "fedavg", "share": "full", "compress": {"name": "stc"}, **FINETUNED},
     "fedavg, batch norm": {"method": "fedavg", "share": "full", "model": {"norm": "batch-local"}},
     "fedavg, train-on": {"method": "fedavg", "share": "adapter", "public": {"train-on": True}},
     "fedavg, top-k": {"method": "fedavg", "share": "adapter", "compress": {"name": "top-k"}},
@@ -86,9 +91,14 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
     "fedpac, ef21": {"method": "fedpac", "compress": {"name": "ef21"}},
     "fast, per client": {"method": "fast", "share": "adapter", "fast": {"knn": "per-client"}},
     "local, train-on": {"method": "local", "public": {"train-on": True}},
-    "thin, rotated code": {"method": "thin", "thin": {"code": "rotated"}},
-    "thin, distilling, anchors": {"method": "thin", "thin": {"distil": 1.0, "drift": "anchors"}},
-    "thin, sparse code": {"method": "thin", "thin": {"code": "sparse", "cooling": 0.8, "drift": "proximal"}},
+    "thin": {"method": "thin", "share": "adapter", **FINETUNED},
+    "thin, rotated code": {"method": "thin", **FINETUNED, "thin": {"code": "rotated"}},
+    "thin, distilling, anchors": {"method": "thin", **FINETUNED, "thin": {"distil": 1.0, "drift": "anchors"}},
+    "thin, sparse code": {
+        "method": "thin",
+        **FINETUNED,
+        "thin": {"code": "sparse", "cooling": 0.8, "drift": "proximal"},
+    },
     "fedavg, adamw, cosine": {
         "method": "fedavg",
         "train": {"optimizer": "adamw", "lr": 0.003, "schedule": "cosine", "warmup": 1, "grad-clip": 0.5},

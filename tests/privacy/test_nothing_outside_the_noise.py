@@ -47,7 +47,8 @@ def test_thin_learns_nothing_from_samples_under_overwhelming_noise(tmp_path: Pat
         rounds=1,
         privacy={**SAMPLE, "noise": 50.0},
         evaluate={"every": 1},
-        thin={"server-epochs": 0, "tune-epochs": 20},
+        thin={"server-epochs": 0},
+        finetune={"epochs": 20},
         **{"train-limit": 300},
     )
     own = run(experiment, out=tmp_path / "run").summary["accuracy"]["own"]
@@ -57,7 +58,7 @@ def test_thin_learns_nothing_from_samples_under_overwhelming_noise(tmp_path: Pat
 
 def test_tuning_after_the_last_round_is_in_epsilon(tmp_path: Path) -> None:
     found = [
-        run(tiny(method="thin", privacy=SAMPLE, thin={"tune-epochs": passes}), out=tmp_path / str(passes)).summary[
+        run(tiny(method="thin", privacy=SAMPLE, finetune={"epochs": passes}), out=tmp_path / str(passes)).summary[
             "privacy"
         ]["epsilon"]
         for passes in (0, 2, 4)
@@ -121,20 +122,20 @@ class _Own:
 class OwnLoop(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
-        logits = self.model(self.model.prepare(self.training_samples().own_images))
+        logits = self.model(self.model.prepare(self.training_samples().own_inputs))
         functional.cross_entropy(logits, self.samples.own_labels).backward()
         return weights.write_update(self, round, received, self.keep_trained(round))
 
 
 class BySeat(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
-        return {"shared": self.context.samples.images.to(torch.float32).mean() + message.tensor("shared")}
+        return {"shared": self.context.samples.inputs.to(torch.float32).mean() + message.tensor("shared")}
 
 
 class Rebuilt(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         weights.load_shared(self, message)
-        plain = Samples(self.samples.images, self.samples.labels, self.samples.rows)
+        plain = Samples(self.samples.inputs, self.samples.labels, self.samples.rows)
         train(self.model, plain, self.experiment.train, self.stream("batches", round))
         return {"shared": self.keep_trained(round)}
 
@@ -144,7 +145,7 @@ class OnTestImages(FedAvgClient):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received, test = weights.load_shared(self, message), self.context.test
-        plain = Samples(test.images, test.labels, torch.arange(len(test.labels)))
+        plain = Samples(test.inputs, test.labels, torch.arange(len(test.labels)))
         train(self.model, plain, self.experiment.train, self.stream("batches", round))
         return weights.write_update(self, round, received, self.keep_trained(round))
 
@@ -266,12 +267,12 @@ def test_sealed_samples_reveal_their_number_and_nothing_else() -> None:
     plain = Samples(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4), torch.arange(3))
     sealed = PrivateSamples(plain, None)  # type: ignore[arg-type]
     assert len(sealed) == 3
-    assert len(sealed.joined(plain.images[:2], plain.labels[:2])) == 5
-    for name in ("images", "labels", "rows", "own_images", "own_labels"):
+    assert len(sealed.joined(plain.inputs[:2], plain.labels[:2])) == 5
+    for name in ("images", "labels", "rows", "own_inputs", "own_labels"):
         with pytest.raises(PrivacyError, match="train"):
             getattr(sealed, name)
     with pytest.raises(PrivacyError):
-        sealed.images_of(torch.arange(1))
+        sealed.inputs_of(torch.arange(1))
     with pytest.raises(PrivacyError):
         sealed.relabelled(torch.arange(3))
 
@@ -329,8 +330,8 @@ def test_what_clients_tune_for_themselves_stays_with_them(tmp_path: Path) -> Non
             if direction == "up" and purpose == "training":
                 sent.setdefault(phase, set()).update(decode(data))
 
-    run(tiny(method="thin", privacy=CLIENT), out=tmp_path / "run", callback=Seen())
-    assert sent["finish"] == set()
+    run(tiny(method="thin", privacy=CLIENT, finetune={"epochs": 1}), out=tmp_path / "run", callback=Seen())
+    assert sent["finetune"] == set()
 
 
 # Statistics of the images
@@ -342,7 +343,7 @@ def test_a_users_own_images_are_not_normalised_by_private_statistics(unit: str, 
     found = []
     for bright in (False, True):
         file = tmp_path / f"{bright}.npz"
-        own_images(file, bright)
+        own_inputs(file, bright)
         keys: dict[str, Any] = {"dataset": str(file), "train-limit": 0, "method": "fedavg"}
         experiment = tiny(**keys, privacy={"unit": unit, "noise": 1.0}, public={"per-class": 0})
         found.append(load_federation(experiment, None).experiment.known_input)
@@ -351,7 +352,7 @@ def test_a_users_own_images_are_not_normalised_by_private_statistics(unit: str, 
     assert found[0] == found[1]
 
 
-def own_images(file: Path, bright: bool) -> None:
+def own_inputs(file: Path, bright: bool) -> None:
     draw = np.random.default_rng(0)
     images, labels = draw.integers(0, 200, (120, 8, 8), dtype=np.uint8), np.arange(120) % 3
     if bright:

@@ -72,7 +72,7 @@ def test_other_methods_and_seeds_show_the_same_images_six_of_each_class(folder_o
 
 
 def test_all_test_images_if_there_are_fewer_as_client_0_embeds_them(folder_of):
-    images = torch.from_numpy(load_dataset("digits").test_images)
+    images = torch.from_numpy(load_dataset("digits").test_inputs)
     found = embed_run(folder_of("local"))
     expected = embed(load_trained(folder_of("local"), 0).model, images).numpy()
     assert found.model == "client 0"
@@ -83,7 +83,7 @@ def test_the_global_model_is_shown_where_there_is_one(folder_of):
     """FedAvg's model is that of all clients; FedProtoKD's server has one that is no client's."""
     for name, is_the_clients in (("fedavg", True), ("fedprotokd", False)):
         found = embed_run(folder_of(name), images=60)
-        images = load_dataset("digits").test_images
+        images = load_dataset("digits").test_inputs
         own = embed(load_trained(folder_of(name), 0).model, torch.from_numpy(images)).numpy()
         assert found.model == "global model"
         assert bool((found.embeddings[:, None] == own[None]).all(axis=2).any(axis=1).all()) is is_the_clients

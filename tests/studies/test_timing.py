@@ -49,8 +49,8 @@ THIN: dict[str, Any] = {"method": "thin", "train": {"local-epochs": 6}}
         ({"train": {"local-epochs": 3}}, 30),
         ({"fraction": 0.5, "train": {"local-epochs": 3}}, 15),
         ({"method": "fedrep", "train": {"local-epochs": 3}, "fedrep": {"head-epochs": 2}}, 50),
-        ({**THIN, "thin": {"tune-epochs": 0}}, 60),
-        ({**THIN, "thin": {"tune-epochs": 5, "tune-validation": 10}}, 60 + 5 * 0.9),  # once, however many rounds
+        (THIN, 60),
+        ({**THIN, "finetune": {"epochs": 5}}, 60 + 5 * 0.9),  # once, however many rounds
     ],
 )
 def test_passes_over_the_data_are_those_of_all_rounds_and_after_the_last(keys: dict[str, Any], count: float) -> None:
@@ -135,7 +135,7 @@ def test_another_method_is_measured_where_it_has_many_rounds_ahead(ran: Made, me
 
 
 def test_longer_rounds_take_in_proportion_and_are_not_measured_again(measured: list[str]) -> None:
-    short, long = cell(40, 0, method="thin"), cell(40, 0, **THIN)
+    short, long = (cell(40, 0, **keys, finetune={"epochs": 3}) for keys in ({"method": "thin"}, THIN))
     clock = Clock()
     clock.estimate([short, long], {}, None, lambda words: None)
     assert clock.seconds(short.experiment) == pytest.approx((40 + 2.7) * 5.0 + 4, rel=0.01)

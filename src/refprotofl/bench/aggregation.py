@@ -24,6 +24,7 @@ from refprotofl.methods.base.cohort import Cohort, Norms, field_norms
 from refprotofl.methods.base.server import ServerContext
 from refprotofl.methods.builtin.refprotofl.server import RefProtoServer
 from refprotofl.models import ADAPTER, SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.wire import Ledger, Message, Sparse, decode, encode
 
 CLASSES = 10
@@ -96,7 +97,7 @@ def make_server(clients: int, size: int, keep: float) -> RefProtoServer:
         }
     )
     # One unit wide behind as many inputs as it takes: d = inputs + 1 of the feature layer, 2 C of the head.
-    model = SplitModel(nn.Identity(), size - 2 * CLASSES - 1, 1, CLASSES, (0.0,), (1.0,))
+    model = SplitModel(nn.Identity(), size - 2 * CLASSES - 1, 1, CLASSES, pixels((0.0,), (1.0,)))
     model.write(ADAPTER, torch.zeros(size))
     server = RefProtoServer(ServerContext(experiment, model, ADAPTER, options=experiment.refprotofl))
     server.samples = torch.arange(clients) % 7 + 1

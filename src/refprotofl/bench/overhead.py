@@ -30,11 +30,12 @@ from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core import InputError, stream
 from refprotofl.core.process import one_compute_thread
 from refprotofl.data import FederatedData
-from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.data.dataset import Dataset, Images, Labels
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.federation.participation import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
+from refprotofl.inputs.image import channel_statistics
 from refprotofl.methods.builtin.refprotofl.masked import sends_prototypes
 from refprotofl.models import FORWARD_BATCH, SplitModel, build_model
 from refprotofl.report.live.web_server import BackgroundServer
@@ -98,8 +99,8 @@ class Work:
 def work_of(federation: Federation) -> Work:
     """Return the clients, samples and batches of this experiment's run, in the same order."""
     experiment, data = federation.experiment, federation.data
-    images, labels = torch.from_numpy(data.dataset.train_images), torch.from_numpy(data.dataset.train_labels)
-    public, tests = torch.from_numpy(data.public_images), torch.from_numpy(data.test_images)
+    images, labels = torch.from_numpy(data.dataset.train_inputs), torch.from_numpy(data.dataset.train_labels)
+    public, tests = torch.from_numpy(data.public_inputs), torch.from_numpy(data.test_inputs)
     batches, forwards = [], []
     for round in range(1, experiment.rounds + 1):
         for client in draw_cohort(experiment, round):

@@ -51,8 +51,8 @@ def data_check(
     experiment = load_experiment(settings=settings or ())
     found = check(name, data, experiment.seed, reading_of(experiment))
     say(
-        f"{found.name} at {found.where}: {counted(found.train_images, 'training image')} and "
-        f"{counted(found.test_images, 'test image')} of {found.shape}"
+        f"{found.name} at {found.where}: {counted(found.train_inputs, 'training image')} and "
+        f"{counted(found.test_inputs, 'test image')} of {found.shape}"
     )
     columns = (Column("class", wraps=30), Column("training", numbers=True), Column("test", numbers=True))
     show(columns, list(zip(found.class_names, found.train_counts, found.test_counts, strict=True)))

@@ -1,4 +1,4 @@
-"""A user's own arrays brought into one form: uint8 images with channels first, class numbers with names, clients.
+"""A user's own arrays brought into one form: samples of one kind, class numbers with names, clients.
 
 Every source of a user's own data ends here, with the same checks.
 """
@@ -10,86 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import DataError
-from refprotofl.data.dataset import Dataset, Images, Labels, Owners, channel_statistics
-
-RULE = (
-    "Images are (N, height, width), (N, height, width, channels) or (N, channels, height, width), with 1 or 3 channels"
-)
-EIGHT_BITS = (
-    "Images are stored in 8 bits: scale them to whole numbers 0..255, by their range (4095, 65535, …), "
-    "which only you know"
-)
-PART = 4096  # images that are converted at a time
-
-
-def bring_to_uint8(
-    train: NDArray[np.generic], test: NDArray[np.generic], origin: str
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]:
-    """Return both splits as uint8, scaled alike, and a note if precision is lost.
-
-    Whole numbers, also of a float type, are taken as 0..255. Other floats must be in 0..1; precision beyond 8 bits is
-    rounded off and noted.
-    """
-    _check_types(train, test, origin)
-    low = min(float(train.min()), float(test.min()))
-    high = max(float(train.max()), float(test.max()))
-    if not (low >= 0 and high <= 255):  # so written, NaN is refused too
-        undo = "Undo any normalisation before saving: it is done here" if train.dtype.kind == "f" else EIGHT_BITS
-        raise DataError(
-            f"{origin}: pixel values run from {low:g} to {high:g}; they must be in 0..255, "
-            f"or as floats in 0..1. {undo}."
-        )
-    unit_floats = train.dtype.kind == "f" and high <= 1
-    black_and_white = train.dtype.kind == test.dtype.kind == "b"
-    scale = 255.0 if unit_floats or black_and_white else 1.0
-    (train_pixels, exact), (test_pixels, test_exact) = _scaled(train, scale), _scaled(test, scale)
-    if exact and test_exact:
-        return train_pixels, test_pixels, ()
-    if not unit_floats:
-        raise DataError(
-            f"{origin}: pixel values are fractions and run from {low:g} to {high:g}. Floats must be in 0..1, or be "
-            "whole numbers in 0..255."
-        )
-    note = f"{origin}: images have more precision than the 8 bits that they are stored in; they were rounded to 1/255."
-    return train_pixels, test_pixels, (note,)
-
-
-def _check_types(train: NDArray[np.generic], test: NDArray[np.generic], origin: str) -> None:
-    for split, array in (("train", train), ("test", test)):
-        if array.dtype.kind not in "uifb":
-            raise DataError(f"{origin}: the {split} images have type {array.dtype}; use uint8, or float in 0..1.")
-        if array.size == 0:
-            raise DataError(f"{origin}: there are no {split} images (shape {array.shape}).")
-    if (train.dtype.kind == "f") != (test.dtype.kind == "f"):
-        raise DataError(
-            f"{origin}: train images are {train.dtype} and test images {test.dtype}; use one type for both."
-        )
-
-
-def _scaled(array: NDArray[np.generic], scale: float) -> tuple[NDArray[np.uint8], bool]:
-    """Return the array as uint8, and True if nothing was lost but the float type's own rounding."""
-    if array.dtype.kind != "f" and scale == 1:
-        return array.astype(np.uint8, copy=False), True
-    pixels = np.empty(array.shape, np.uint8)
-    own_rounding = 255 * float(np.finfo(np.dtype(array.dtype.str)).eps) if array.dtype.kind == "f" else 0.0
-    exact = True
-    for start in range(0, len(array), PART):
-        values = array[start : start + PART].astype(np.float64) * scale
-        whole = np.rint(values)
-        exact = exact and bool(np.abs(values - whole).max() <= max(1e-3, own_rounding))
-        pixels[start : start + PART] = whole
-    return pixels, exact
-
-
-def channels_first(images: NDArray[np.uint8], split: str, origin: str) -> Images:
-    """Return images (N, channels, height, width); where both layouts are possible, channels come first."""
-    if images.ndim == 3:
-        images = images[:, None]
-    elif images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
-        images = images.transpose(0, 3, 1, 2)
-    elif images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise DataError(f"{origin}: the {split} images have shape {images.shape}. {RULE}.")
-    return np.ascontiguousarray(images)
+from refprotofl.core.inputs import InputKind, missing_rows
+from refprotofl.data.dataset import Dataset, Inputs, Labels, Owners
+from refprotofl.data.reading import AS_IT_COMES, Reading
+from refprotofl.inputs import IMAGE, find_kind
 
 
 def number_labels(
@@ -148,31 +72,97 @@ def _some(values: NDArray[np.generic]) -> str:
 
 
 SPLIT_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+VOCABULARY = "vocabulary"  # of tokens: entry i is token i + 1
 
 
-def dataset_from_arrays(arrays: Mapping[str, Any], origin: str, class_names: Sequence[str] | None = None) -> Dataset:
+def find_kind_of(inputs: NDArray[Any], wanted: str) -> InputKind:
+    """Return the kind of an array: the one that is wanted, else what its type and axes say."""
+    if wanted != "auto":
+        return find_kind(wanted)
+    if inputs.dtype.kind in "US" and inputs.ndim == 1:
+        return find_kind("tokens")
+    return find_kind("vector" if inputs.ndim == 2 else IMAGE)
+
+
+def dataset_from_arrays(
+    arrays: Mapping[str, Any],
+    origin: str,
+    class_names: Sequence[str] | None = None,
+    reading: Reading = AS_IT_COMES,
+) -> Dataset:
     """Make a data set of a user's arrays.
 
     `origin` names the source in errors; `class_names` are by label, where the source has them.
     """
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
         raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}.")
+    arrays, notes = without_gaps(arrays, origin) if reading.roles.missing == "drop" else (arrays, ())
     parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
-    train, test, notes = bring_to_uint8(parts["x_train"], parts["x_test"], origin)
-    train_images, test_images = channels_first(train, "train", origin), channels_first(test, "test", origin)
-    if train_images.shape[1:] != test_images.shape[1:]:
-        raise DataError(
-            f"{origin}: train images are {_size(train_images)} but test images {_size(test_images)}; "
-            "bring them to one size."
-        )
+    kind = find_kind_of(parts["x_train"], reading.kind)
+    vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
+    found = kind.convert(parts["x_train"], parts["x_test"], origin, reading.code, vocabulary)
+    check_alike(kind, found.train, found.test, origin)
     train_labels, test_labels, names = number_labels(parts["y_train"], parts["y_test"], class_names, origin)
-    for split, images, labels in (("train", train_images, train_labels), ("test", test_images, test_labels)):
-        if len(images) != len(labels):
-            raise DataError(f"{origin}: there are {len(images):,} {split} images but {len(labels):,} labels.")
-    mean, std = channel_statistics(train_images)
+    for split, inputs, labels in (("train", found.train, train_labels), ("test", found.test, test_labels)):
+        check_complete(inputs, split, reading, origin)
+        if len(inputs) != len(labels):
+            raise DataError(f"{origin}: there are {len(inputs):,} {split} {kind.plural} but {len(labels):,} labels.")
+    mean, std = kind.statistics(found.train) if kind.published else ((), ())
     owners = {name: _array(arrays[name], name, origin) for name in CLIENT_ARRAYS if arrays.get(name) is not None}
     clients = number_clients(owners, len(train_labels), len(test_labels), origin)
-    return Dataset(train_images, train_labels, test_images, test_labels, names, mean, std, *clients, notes=notes)
+    return Dataset(
+        found.train,
+        train_labels,
+        found.test,
+        test_labels,
+        names,
+        mean,
+        std,
+        *clients,
+        notes=(*notes, *found.notes),
+        kind=kind.name,
+        vocabulary=found.vocabulary,
+        train_groups=arrays.get("group"),
+        train_order=arrays.get("order"),
+    )
+
+
+def without_gaps(arrays: Mapping[str, Any], origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arrays without samples that have a missing value (NaN), and a note on them."""
+    found, notes = dict(arrays), []
+    for split in ("train", "test"):
+        inputs = _array(arrays[f"x_{split}"], f"x_{split}", origin)
+        rows = missing_rows(inputs)
+        if not len(rows):
+            continue
+        owner = "client" if split == "train" else "client_test"
+        for name in (f"x_{split}", f"y_{split}", owner, *(("group", "order") if split == "train" else ())):
+            if name in arrays:
+                found[name] = np.delete(_array(arrays[name], name, origin), rows, axis=0)
+        notes.append(f"{origin}: {len(rows):,} {split} samples with a missing value left out.")
+    return found, tuple(notes)
+
+
+def check_alike(kind: InputKind, train: Inputs, test: Inputs, origin: str) -> None:
+    """Raise DataError if the splits have samples of different shapes, or of an impossible one."""
+    if train.shape[1:] != test.shape[1:]:
+        raise DataError(
+            f"{origin}: train {kind.plural} are {kind.describe(train.shape[1:])} but test {kind.plural} "
+            f"{kind.describe(test.shape[1:])}; bring them to one size."
+        )
+    try:
+        kind.check_shape(train.shape[1:])
+    except ValueError as problem:
+        raise DataError(f"{origin} {problem}.") from None
+
+
+def check_complete(inputs: Inputs, split: str, reading: Reading, origin: str) -> None:
+    """Raise DataError for missing values, unless the source marks them on purpose."""
+    rows = [] if reading.missing else missing_rows(inputs).tolist()
+    if len(rows):
+        more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
+        more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
+        raise DataError(f"{origin}: {split} row {rows[0]} has a missing value (NaN){more}; fill it in or remove it.")
 
 
 def _array(value: Any, name: str, origin: str) -> np.ndarray:
@@ -182,15 +172,10 @@ def _array(value: Any, name: str, origin: str) -> np.ndarray:
         raise DataError(f"{origin}: {name} is not a regular array: {error}.") from None
     if array.dtype.kind == "O":
         raise DataError(
-            f"{origin}: {name} holds Python objects. Use one numeric array of equal-sized images, "
+            f"{origin}: {name} holds Python objects. Use one numeric array of equal-sized samples, "
             "and for labels whole numbers or astype(str)."
         )
     return array
-
-
-def _size(images: np.ndarray) -> str:
-    channels, height, width = images.shape[1:]
-    return f"{width} x {height} with {channels} channel{'s' if channels > 1 else ''}"
 
 
 CLIENT_ARRAYS = ("client", "client_test")  # one entry per training or test sample
@@ -231,7 +216,19 @@ def _names(values: NDArray[Any], array: str, samples: int, origin: str) -> tuple
     names = [str(name) for name in found.tolist()]
     if not all(name.strip() for name in names):
         raise DataError(f"{origin}: {array} contains an empty name.")
+    _refuse_alike(names, origin)
     return names, positions
+
+
+def _refuse_alike(names: Sequence[str], origin: str) -> None:
+    """Refuse clients whose names differ only in case or in spaces around them: most likely they are one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.strip().casefold(), name)
+        if other != name:
+            raise DataError(
+                f"{origin}: the clients {other!r} and {name!r} differ only in case or spaces: write one client one way."
+            )
 
 
 def _in_order(names: list[str]) -> list[str]:

@@ -31,19 +31,19 @@ def export_federation(data: FederatedData, folder: Path) -> list[Path]:
 
 def _files(data: FederatedData) -> dict[str, dict[str, tuple[Images, Labels]]]:
     whole = data.dataset
-    test_images, test_labels = (
-        (whole.train_images, whole.train_labels) if data.validates else (whole.test_images, whole.test_labels)
+    test_inputs, test_labels = (
+        (whole.train_inputs, whole.train_labels) if data.validates else (whole.test_inputs, whole.test_labels)
     )
     files = {}
     for number, (rows, tests) in enumerate(zip(data.client_indices, data.own_test_indices, strict=True)):
-        parts = {"train": (whole.train_images[rows], whole.train_labels[rows])}
+        parts = {"train": (whole.train_inputs[rows], whole.train_labels[rows])}
         if len(tests):
-            parts["test"] = (test_images[tests], test_labels[tests])
+            parts["test"] = (test_inputs[tests], test_labels[tests])
         files[client_file(number)] = parts
     if data.public_size:
-        files["public.npz"] = {"": (data.public_images, data.public_labels)}
+        files["public.npz"] = {"": (data.public_inputs, data.public_labels)}
     if len(data.test_indices):
-        files["test.npz"] = {"": (data.test_images, data.test_labels)}
+        files["test.npz"] = {"": (data.test_inputs, data.test_labels)}
     return files
 
 

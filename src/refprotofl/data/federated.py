@@ -14,11 +14,12 @@ from refprotofl.core import InputError, stream
 from refprotofl.data.dataset import Dataset, Images, Indices, Labels
 from refprotofl.data.draws import balanced_draw, covered_classes, draw_from_own, draw_public, shuffled_classes
 from refprotofl.data.feature_shift import noise_deviations, shift_features
-from refprotofl.data.labelled_images import LabelledImages
+from refprotofl.data.labelled_samples import LabelledSamples
 from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
 from refprotofl.data.reading import reading_of
 from refprotofl.data.server_data import conform, load_server_data, overlaps
+from refprotofl.data.unsplit import held_out_rows
 from refprotofl.experiment import Experiment
 
 
@@ -77,10 +78,10 @@ class FederatedData:
         return len(self.public_labels)
 
     @property
-    def public_images(self) -> Images:
+    def public_inputs(self) -> Images:
         if self.own_public is not None:
             return self.own_public[0]
-        return self.dataset.train_images[self.public_indices]
+        return self.dataset.train_inputs[self.public_indices]
 
     @property
     def public_labels(self) -> Labels:
@@ -89,8 +90,8 @@ class FederatedData:
         return self.dataset.train_labels[self.public_indices]
 
     @property
-    def test_images(self) -> Images:
-        return (self.dataset.train_images if self.validates else self.dataset.test_images)[self.test_indices]
+    def test_inputs(self) -> Images:
+        return (self.dataset.train_inputs if self.validates else self.dataset.test_inputs)[self.test_indices]
 
     @property
     def test_labels(self) -> Labels:
@@ -115,11 +116,11 @@ def load_federated(
     dataset = load_dataset(experiment.dataset, data_dir, experiment.seed, reading_of(experiment, seen_from))
     server = load_server_data(experiment, data_dir, seen_from)
     data = federate(experiment, conform(dataset, server), server.public)
-    private = dataset.train_images[np.concatenate(data.client_indices)] if server.input is not None else None
+    private = dataset.train_inputs[np.concatenate(data.client_indices)] if server.input is not None else None
     return replace(data, notes=(*data.notes, *overlaps(server, private)))
 
 
-def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledImages | None = None) -> FederatedData:
+def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledSamples | None = None) -> FederatedData:
     """Limit the splits, hold out the public set, and partition the rest among clients or leave it with its owners.
 
     With a separate public set nothing is held out.
@@ -139,7 +140,7 @@ def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledImage
         chosen, covered = draw_from_own(own_public.labels, dataset.class_names, public.per_class, classes, seed)
         data = replace(
             divide(experiment, dataset, pool, test),
-            own_public=(own_public.images[chosen], own_public.labels[chosen]),
+            own_public=(own_public.inputs[chosen], own_public.labels[chosen]),
             public_classes=covered,
         )
     else:
@@ -188,12 +189,23 @@ def hold_out(data: FederatedData, share: float, seed: int) -> FederatedData:
     """Hold out a share of each client's samples for scoring; at least one, if another remains to train on."""
     kept, held = [], []
     for client, rows in enumerate(data.client_indices):
-        count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        order = stream(seed, "validation", client=client).permutation(len(rows))
-        held.append(np.sort(rows[order[:count]]))
-        kept.append(np.sort(rows[order[count:]]))
+        chosen = _validation_rows(data.dataset, rows, share, stream(seed, "validation", client=client))
+        held.append(np.sort(rows[chosen]))
+        kept.append(np.sort(np.delete(rows, chosen)))
     scored = np.sort(np.concatenate(held))
     return replace(data, client_indices=kept, test_indices=scored, own_test_indices=held, validates=True)
+
+
+def _validation_rows(dataset: Dataset, rows: Indices, share: float, draw: np.random.Generator) -> Indices:
+    """Return the positions in a client's rows that it holds out: whole groups and the latest ones, if data have them."""
+    groups, order = dataset.train_groups, dataset.train_order
+    if groups is None and order is None:
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        return np.asarray(draw.permutation(len(rows))[:count])
+    parts = [None if one is None else one[rows] for one in (groups, order)]
+    one_client = np.zeros(len(rows), np.int64)
+    labels = dataset.train_labels[rows]
+    return np.flatnonzero(held_out_rows(labels, one_client, parts[0], parts[1], share, draw, "validation"))
 
 
 def _without_public(

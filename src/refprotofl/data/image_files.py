@@ -10,9 +10,9 @@ import numpy as np
 
 from refprotofl.core import DataError, size
 from refprotofl.data.array_files import machine_memory
-from refprotofl.data.arrays import EIGHT_BITS
 from refprotofl.data.dataset import Images
 from refprotofl.data.reading import AS_IT_IS, Sizing
+from refprotofl.inputs.image import EIGHT_BITS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -7,9 +7,9 @@ import numpy as np
 
 from refprotofl.core import DataError, InputError
 from refprotofl.data.dataset import Dataset
-from refprotofl.data.loading import NAMES, PLAIN_READING, load_dataset
+from refprotofl.data.loading import NAMES, load_dataset
 from refprotofl.data.locations import cache_folder, copy_set, download_set, find, find_below, wrong_files
-from refprotofl.data.reading import Reading
+from refprotofl.data.reading import AS_IT_COMES, Reading
 from refprotofl.data.standard import STANDARD
 
 NOT_HERE = "not here"
@@ -33,9 +33,9 @@ class Checked:
 
     name: str
     where: str
-    train_images: int
-    test_images: int
-    shape: tuple[int, int, int]  # channels, height, width
+    train_inputs: int
+    test_inputs: int
+    shape: tuple[int, ...]  # channels, height, width
     class_names: tuple[str, ...]
     train_counts: tuple[int, ...]  # of each class
     test_counts: tuple[int, ...]
@@ -86,7 +86,7 @@ def fetch(name: str, data_dir: Path | None) -> str:
     return str(download_set(known, root or cache_folder()).path)
 
 
-def check(name: str, data_dir: Path | None, seed: int = 0, reading: Reading = PLAIN_READING) -> Checked:
+def check(name: str, data_dir: Path | None, seed: int = 0, reading: Reading = AS_IT_COMES) -> Checked:
     """Read a whole data set that is on this machine; nothing is downloaded."""
     where, verified, unverified = name, [], []
     if name in STANDARD:
@@ -107,8 +107,8 @@ def _described(name: str, where: str, dataset: Dataset, verified: list[str], unv
     return Checked(
         name=name,
         where=where,
-        train_images=len(dataset.train_images),
-        test_images=len(dataset.test_images),
+        train_inputs=len(dataset.train_inputs),
+        test_inputs=len(dataset.test_inputs),
         shape=dataset.shape,
         class_names=dataset.class_names,
         train_counts=counts(dataset.train_labels),

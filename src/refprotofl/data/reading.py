@@ -1,4 +1,4 @@
-"""Options for reading images, from the experiment's keys: `resize`, `crop`, and natural clients."""
+"""Options for reading data, from the experiment's keys: `resize`, `crop`, natural clients, kind and text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from refprotofl.core import DataError
+from refprotofl.core.inputs import TextCode
 from refprotofl.data.dataset import Images
 from refprotofl.experiment import Experiment
 
@@ -77,6 +78,7 @@ def _scaled(image: "Image", size: tuple[int, int]) -> "Image":
 
 
 AS_IT_IS = Sizing()
+AS_IT_READS = TextCode()
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,35 @@ NO_ROLES = Roles()
 
 @dataclass(frozen=True)
 class Reading:
+    """Options for reading data."""
+
     sizing: Sizing = AS_IT_IS
     natural: bool = False  # clients come from the source
-    roles: Roles = NO_ROLES
     seen_from: Path | None = None  # also searched for relative paths: the working folder of a stored run at its start
+    kind: str = "auto"  # of the samples, where it does not follow from the source
+    code: TextCode = AS_IT_READS
+    roles: Roles = NO_ROLES
+
+    @property
+    def missing(self) -> bool:
+        """Return True if NaN marks missing numbers, which take the mean of their feature in training."""
+        return self.roles.missing == "mean"
+
+
+AS_IT_COMES = Reading()
 
 
 def reading_of(experiment: Experiment, seen_from: Path | None = None) -> Reading:
-    sizing = Sizing(experiment.resize, experiment.crop)
-    table = experiment.data
+    sizing, table = Sizing(experiment.resize, experiment.crop), experiment.data
+    known = experiment.input
     roles = Roles(
         table.label, table.client, table.split, table.text, table.order, table.group, table.ignore, table.missing
     )
-    return Reading(sizing, experiment.partition == "natural", roles, seen_from)
+    return Reading(
+        sizing,
+        experiment.partition == "natural",
+        seen_from,
+        table.kind if known is None else known.kind,
+        TextCode(table.unit, table.length),
+        roles,
+    )

@@ -1,4 +1,4 @@
-"""Data sets of the server: separate public images, and separate test images."""
+"""Data sets of the server: separate public samples, and separate test samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,19 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.core import InputError
-from refprotofl.data.dataset import Dataset, Images
-from refprotofl.data.labelled_images import LabelledImages, load_labelled, renumbered
+from refprotofl.data.dataset import Dataset, Inputs
+from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
+from refprotofl.inputs import find_kind
 
 
 @dataclass(frozen=True, eq=False)
 class ServerData:
-    """The separate sets of an experiment; `input` describes their images, None if there are none."""
+    """The separate sets of an experiment; `input` describes their samples, None if there are none."""
 
-    public: LabelledImages | None = None
-    test: LabelledImages | None = None
+    public: LabelledSamples | None = None
+    test: LabelledSamples | None = None
     input: Input | None = None
 
 
@@ -35,7 +36,16 @@ def load_server_data(experiment: Experiment, data_dir: Path | None, seen_from: P
     if first is None:
         return ServerData()
     names = tuple(dict.fromkeys([*first.class_names, *(test.class_names if test is not None else ())]))
-    input = Input(class_names=names, shape=first.shape, mean=first.mean, std=first.std)
+    input = Input(
+        class_names=names,
+        shape=first.shape,
+        mean=first.mean,
+        std=first.std,
+        kind=first.kind,
+        normalisation="" if find_kind(first.kind).published else "public set",
+        vocabulary=first.vocabulary,
+        feature_names=first.feature_names,
+    )
     return ServerData(_renumbered(public, input, "public"), _renumbered(test, input, "test"), input)
 
 
@@ -43,52 +53,64 @@ def conform(dataset: Dataset, server: ServerData) -> Dataset:
     """Return the data set with the classes and statistics of the server's sets, and its test set if there is one."""
     if server.input is None:
         return dataset
-    whole = LabelledImages(dataset.train_images, dataset.train_labels, dataset.class_names, dataset.mean, dataset.std)
+    whole = LabelledSamples(
+        dataset.train_inputs,
+        dataset.train_labels,
+        dataset.class_names,
+        dataset.mean,
+        dataset.std,
+        kind=dataset.kind,
+        vocabulary=dataset.vocabulary,
+        feature_names=dataset.feature_names,
+    )
     input = server.input
-    train = renumbered(whole, input.class_names, input.shape, "dataset")
+    train = renumbered(whole, input, "dataset")
     test = server.test
     if test is None:
-        own = replace(whole, images=dataset.test_images, labels=dataset.test_labels)
-        test = renumbered(own, input.class_names, input.shape, "dataset")
+        own = replace(whole, inputs=dataset.test_inputs, labels=dataset.test_labels)
+        test = renumbered(own, input, "dataset")
     return replace(
         dataset,
+        train_inputs=train.inputs,
         train_labels=train.labels,
-        test_images=test.images,
+        test_inputs=test.inputs,
         test_labels=test.labels,
         class_names=input.class_names,
         mean=input.mean,
         std=input.std,
+        vocabulary=input.vocabulary,
         test_owners=dataset.test_owners if server.test is None else None,
     )
 
 
-def overlaps(server: ServerData, private: Images | None = None) -> Iterator[str]:
-    """Yield a sentence for every two sets that have images in common."""
+def overlaps(server: ServerData, private: Inputs | None = None) -> Iterator[str]:
+    """Yield a sentence for every two sets that have samples in common."""
+    plural = server.input.input_kind.plural if server.input is not None else ""
     sets = {
-        "public": None if server.public is None else _digests(server.public.images),
-        "test": None if server.test is None else _digests(server.test.images),
+        "public": None if server.public is None else _digests(server.public.inputs),
+        "test": None if server.test is None else _digests(server.test.inputs),
         "training": None if private is None else _digests(private),
     }
     for one, other in (("public", "training"), ("public", "test"), ("test", "training")):
         first, second = sets[one], sets[other]
         common = len(first & second) if first is not None and second is not None else 0
         if common:
-            yield f"{common} of the {one} images are also {other} images, so scores on them are not on unseen data."
+            yield f"{common} of the {one} {plural} are also {other} {plural}, so scores on them are not on unseen data."
 
 
 def _load(
     name: str, key: str, experiment: Experiment, data_dir: Path | None, reading: Reading
-) -> LabelledImages | None:
+) -> LabelledSamples | None:
     return load_labelled(name, key, data_dir, reading, experiment.seed) if name else None
 
 
-def _renumbered(found: LabelledImages | None, input: Input, key: str) -> LabelledImages | None:
+def _renumbered(found: LabelledSamples | None, input: Input, key: str) -> LabelledSamples | None:
     if found is None:
         return None
-    if len(found.mean) != len(input.mean):
-        raise InputError(f"{key}.dataset: its images have another number of channels than those of the other set.")
-    return renumbered(found, input.class_names, input.shape, f"{key}.dataset")
+    if found.kind == input.kind and len(found.mean) != len(input.mean):
+        raise InputError(f"{key}.dataset: its samples have another number of features than those of the other set.")
+    return renumbered(found, input, f"{key}.dataset")
 
 
-def _digests(images: Images) -> set[bytes]:
-    return {blake2b(np.ascontiguousarray(image).tobytes(), digest_size=16).digest() for image in images}
+def _digests(inputs: Inputs) -> set[bytes]:
+    return {blake2b(np.ascontiguousarray(one).tobytes(), digest_size=16).digest() for one in inputs}

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import DataError, stream
-from refprotofl.data.dataset import Dataset, Images, Labels, channel_statistics
+from refprotofl.data.dataset import Dataset, Images, Labels
 from refprotofl.data.draws import stratified_split
+from refprotofl.inputs.image import channel_statistics
 
 DIGITS_NAMES = tuple("0123456789")
 
@@ -142,12 +143,12 @@ def parse_idx_set(contents: Contents, origins: Origins) -> Splits:
 def cifar_parser(train: tuple[str, ...], test: str, label_bytes: int) -> Callable[[Contents, Origins], Splits]:
     def parse(contents: Contents, origins: Origins) -> Splits:
         batches = [parse_cifar(contents[file], label_bytes, origins[file]) for file in train]
-        test_images, test_labels = parse_cifar(contents[test], label_bytes, origins[test])
-        train_images = np.concatenate([images for images, _ in batches])
+        test_inputs, test_labels = parse_cifar(contents[test], label_bytes, origins[test])
+        train_inputs = np.concatenate([images for images, _ in batches])
         return (
-            train_images,
+            train_inputs,
             np.concatenate([labels for _, labels in batches]),
-            test_images.copy(),
+            test_inputs.copy(),
             test_labels,
         )
 

@@ -1,9 +1,10 @@
 """Tables as samples: columns of numbers or a column of texts, with the columns of classes, clients and the split."""
 
 import difflib
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,13 +17,12 @@ from refprotofl.data.delimited_files import SUFFIXES as DELIMITED
 from refprotofl.data.delimited_files import Block, Column, TableFile, open_delimited
 from refprotofl.data.parquet_files import open_parquet
 from refprotofl.data.reading import Roles
-from refprotofl.data.unsplit import Unsplit
+from refprotofl.data.unsplit import SPLITS, Unsplit, as_order
 
 SUFFIXES = (*DELIMITED, ".parquet")
 USUAL_LABELS = ("label", "labels", "class", "target", "y")
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 NO_NAME = ("", "?")  # a class may be called none
-SPLITS = {"train": False, "training": False, "test": True, "testing": True}
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -34,14 +34,58 @@ def open_table(path: Path, named: Sequence[str] = ()) -> AbstractContextManager[
     return open_parquet(path) if path.suffix.lower() == ".parquet" else open_delimited(path, named)
 
 
-def read_table(path: Path, roles: Roles) -> Unsplit:
-    """Read a table with the columns that the experiment names; all others are features, or unused next to texts."""
+def read_table(path: Path, roles: Roles, kind: str = "auto") -> Unsplit:
+    """Read a table with the columns that the experiment names; all others are features, or unused next to texts.
+
+    Of the kind `series` a row is one channel's steps, of `image` a square of pixels.
+    """
     with open_table(path, roles.named) as table:
         used = find_columns(table.names, roles, str(path))
-        rows = _Rows(path, table, used, roles)
+        rows = _Rows(path, table, used, roles.missing, used.named)
         for block in table.blocks:
             rows.add(block)
-        return rows.finished()
+    found = rows.finished()
+    if used.text is not None or kind in ("auto", "vector"):
+        return found
+    return replace(found, inputs=_shaped(found.inputs, kind, str(path)), feature_names=())
+
+
+def read_features(path: Path, roles: Roles, names: Sequence[str], kind: str) -> tuple[NDArray[Any], list[str] | None]:
+    """Read the samples of a table for a model with features of these names, and the labels if all rows have one."""
+    with open_table(path, (*roles.named, *names)) as table:
+        label = table.names.index(roles.label) if roles.label in table.names else None
+        text = _position(table.names, roles.text, "data.text", str(path)) if roles.text else None
+        taken = find_features(table.names, names, str(path)) if names else _all_but(table.names, roles)
+        used = Columns(table.names, label, None, None, None, None, text, () if text is not None else taken)
+        complete = () if text is None else (text,)
+        rows = _Rows(path, table, used, "mean" if roles.missing == "mean" else "error", complete)
+        for block in table.blocks:
+            rows.add(block)
+    inputs, labels = rows.unlabelled()
+    return inputs if text is not None or kind == "vector" else _shaped(inputs, kind, str(path)), labels
+
+
+def find_features(there: Sequence[str], wanted: Sequence[str], origin: str) -> tuple[int, ...]:
+    """Return the positions of the columns with these names, in this order."""
+    if lacking := [name for name in wanted if name not in there]:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise DataError(f"{origin} has no column {lacking[0]!r}{more}, which the model takes. Its columns: {_some(there)}.")
+    return tuple(there.index(name) for name in wanted)
+
+
+def _all_but(there: Sequence[str], roles: Roles) -> tuple[int, ...]:
+    return tuple(number for number, name in enumerate(there) if name not in roles.named)
+
+
+def _shaped(rows: NDArray[Any], kind: str, origin: str) -> NDArray[Any]:
+    """Return rows (N, features) as samples of another kind than vectors."""
+    if kind == "series":
+        return rows[:, None]
+    side = math.isqrt(rows.shape[1])
+    if kind == "image" and side * side == rows.shape[1]:
+        return rows.reshape(-1, side, side)
+    square = ", which is no square" if kind == "image" else ""
+    raise InputError(f"data.kind = {kind!r}: {origin} has {counted(rows.shape[1], 'number')} in a row{square}.")
 
 
 @dataclass(frozen=True)
@@ -49,7 +93,7 @@ class Columns:
     """The positions of the columns in a table, by their role."""
 
     names: tuple[str, ...]
-    label: int
+    label: int | None
     client: int | None
     split: int | None
     order: int | None
@@ -132,8 +176,8 @@ class _Names:
 class _Rows:
     """The samples read so far; the numbers go into memory that is allocated once."""
 
-    def __init__(self, path: Path, table: TableFile, used: Columns, roles: Roles) -> None:
-        self._path, self._used, self._missing = path, used, roles.missing
+    def __init__(self, path: Path, table: TableFile, used: Columns, missing: str, complete: Sequence[int]) -> None:
+        self._path, self._used, self._missing, self._complete = path, used, missing, complete
         self._budget = Budget(path.stat().st_size)
         self._count = self._dropped = 0
         self._features = self._allocated(table.expected_rows)
@@ -145,13 +189,13 @@ class _Rows:
     def add(self, block: Block) -> None:
         used, kept = self._used, np.ones(len(block), bool)
         numbers = self._numbers(block, kept)
-        for position in used.named:
+        for position in self._complete:
             self._check_present(block, position, kept)
         rows = np.flatnonzero(kept)
         self._dropped += len(block) - len(rows)
         self._store(numbers[rows])
-        self._labels.add(_texts(block.columns[used.label], rows))
-        for names, column in ((self._clients, used.client), (self._groups, used.group)):
+        roles = ((self._labels, used.label), (self._clients, used.client), (self._groups, used.group))
+        for names, column in roles:
             if column is not None:
                 names.add(_texts(block.columns[column], rows))
         if used.split is not None:
@@ -164,6 +208,7 @@ class _Rows:
         if not self._count:
             raise DataError(f"{self._path} has no rows" + (" without missing values." if self._dropped else "."))
         used, inputs = self._used, self._features[: self._count]
+        assert used.label is not None
         notes = () if used.text is not None else self._checked(inputs)
         return Unsplit(
             inputs if used.text is None else np.array(self._texts),
@@ -175,8 +220,18 @@ class _Rows:
             if used.order is not None
             else None,
             notes + self._drop_note(),
+            tuple(used.names[position] for position in used.features),
             reusable=True,
         )
+
+    def unlabelled(self) -> tuple[NDArray[Any], list[str] | None]:
+        """Return the inputs (N, …), and the labels as they are written; None if there are none or one is missing."""
+        if not self._count:
+            raise DataError(f"{self._path} has no rows.")
+        labels = None if self._used.label is None else self._labels.values().tolist()
+        if labels is not None and any(label in NO_NAME for label in labels):
+            labels = None
+        return (self._features[: self._count] if self._used.text is None else np.array(self._texts)), labels
 
     def _allocated(self, rows: int) -> NDArray[np.float32]:
         width = len(self._used.features)
@@ -305,16 +360,6 @@ def as_labels(labels: _Names, origin: str) -> NDArray[Any]:
             "column in data.label, or write the range that the number falls in as a class."
         )
     return np.array([int(value) for value in values], np.int64)[labels.codes()]
-
-
-def as_order(texts: Sequence[str], origin: str) -> NDArray[np.float64]:
-    """Return numbers or dates (N,) as numbers."""
-    for kind in (np.float64, "datetime64[us]"):
-        try:
-            return np.array(texts).astype(kind).astype(np.float64)
-        except ValueError:
-            continue
-    raise DataError(f"{origin}: data.order needs numbers, or dates such as 2024-05-31 or 2024-05-31T12:00.")
 
 
 def _range(values: NDArray[np.float32]) -> tuple[float, float]:

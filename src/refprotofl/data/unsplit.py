@@ -4,16 +4,19 @@ A fifth is held out: of each client's samples of each class, by the seed; with a
 groups, such as the windows of a recording, whole groups.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core import DataError, stream
+from refprotofl.core import DataError, InputError, stream
 from refprotofl.data.draws import stratified_split
+from refprotofl.data.reading import Roles
 
+INPUTS, LABELS = "x", "y"
+SPLITS = {"train": False, "training": False, "test": True, "testing": True}
 HELD_OUT = 0.2
 PART = 65_536  # rows that are moved at a time
 
@@ -32,7 +35,57 @@ class Unsplit:
     groups: Codes | None = None  # samples of one group stay on one side
     order: NDArray[np.float64] | None = None
     notes: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
     reusable: bool = False  # the inputs' memory may be overwritten
+
+
+def unsplit_from_arrays(arrays: Mapping[str, Any], roles: Roles, origin: str) -> Unsplit:
+    """Return the samples of arrays that have no split: x and y, or as the experiment names them, and more by role."""
+
+    def named(role: str, usual: str = "") -> Array | None:
+        name = getattr(roles, role) or usual
+        if name and name not in arrays:
+            key = f"data.{role} = {name!r}: " if getattr(roles, role) else ""
+            raise InputError(f"{key}{origin} has no array {name!r}, only {', '.join(arrays)}.")
+        return np.asarray(arrays[name]) if name else None
+
+    inputs, labels = named("text", INPUTS), named("label", LABELS)
+    clients = named("client", "client" if "client" in arrays else "")
+    split, groups, order = (named(role) for role in ("split", "group", "order"))
+    assert inputs is not None and labels is not None
+    for name, values in (("y", labels), ("client", clients), ("split", split), ("group", groups), ("order", order)):
+        if values is not None and (values.ndim != 1 or len(values) != len(inputs)):
+            raise DataError(f"{origin}: {name} has shape {values.shape}; give one value per sample, ({len(inputs)},).")
+    return Unsplit(
+        inputs,
+        labels,
+        None if clients is None else _as_names(clients),
+        None if split is None else _as_sides(split, origin),
+        None if groups is None else _numbered(groups),
+        None if order is None else as_order(order, origin),
+    )
+
+
+def _as_names(clients: Array) -> Array:
+    return clients if clients.dtype.kind in "uiUS" else clients.astype(str)
+
+
+def _as_sides(split: Array, origin: str) -> NDArray[np.bool_]:
+    """Return which samples are for testing."""
+    names = np.char.lower(split.astype(str))
+    if len(wrong := np.flatnonzero(~np.isin(names, list(SPLITS)))):
+        raise DataError(f"{origin}: split has {split[wrong[0]]!r} for sample {wrong[0]}; write train or test.")
+    return np.isin(names, [name for name, test in SPLITS.items() if test])
+
+
+def as_order(values: Array | Sequence[str], origin: str) -> NDArray[np.float64]:
+    """Return numbers or dates (N,) as numbers."""
+    for kind in (np.float64, "datetime64[us]"):
+        try:
+            return np.asarray(values).astype(kind).astype(np.float64)
+        except ValueError:
+            continue
+    raise DataError(f"{origin}: data.order needs numbers, or dates such as 2024-05-31 or 2024-05-31T12:00.")
 
 
 def split_arrays(found: Unsplit, origin: str, seed: int) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, version
@@ -18,13 +18,14 @@ import numpy as np
 
 from refprotofl.core import RefProtoFLError, counted, size
 from refprotofl.data.array_files import machine_memory
-from refprotofl.data.labelled_images import LabelledImages, load_labelled
-from refprotofl.data.reading import Reading, Sizing
+from refprotofl.data.labelled_samples import LabelledSamples, load_labelled
+from refprotofl.data.reading import Reading, reading_of
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
+from refprotofl.inputs import find_kind
 
 PATIENCE = 10.0  # seconds
 AHEAD, BEHIND = 5, 305  # seconds by which Flower lets the time stamp of a node's signature be off
@@ -182,14 +183,16 @@ def _work(config: NodeConfig, experiment: Experiment | None) -> Iterator[Finding
     yield _step(found, config, experiment) if run.fine else Finding("training", None, f"not timed: {FIRST}.")
 
 
-def _assume_input(experiment: Experiment, found: LabelledImages) -> Experiment:
+def _assume_input(experiment: Experiment, found: LabelledSamples) -> Experiment:
     """Return an experiment that has not run yet as if all nodes had data like this one's."""
-    channels = found.shape[0]
     seen = Input(
         class_names=found.class_names,
         shape=found.shape,
-        mean=found.mean or (0.5,) * channels,
-        std=found.std or (0.25,) * channels,
+        mean=found.mean,
+        std=found.std,
+        kind=found.kind,
+        vocabulary=found.vocabulary,
+        feature_names=found.feature_names,
     )
     return experiment.model_copy(update={"input": seen})
 
@@ -221,22 +224,21 @@ def _memory() -> Finding:
     return Finding("memory", fine, f"{size(total)} in total{'' if fine else f'; {size(ROOM)} is the minimum'}.")
 
 
-def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledImages:
-    sizing = Sizing(experiment.resize, experiment.crop) if experiment is not None else Sizing()
-    return load_labelled(config.data_path, "data-path", None, Reading(sizing))
+def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledSamples:
+    reading = Reading() if experiment is None else replace(reading_of(experiment), natural=False)
+    return load_labelled(config.data_path, "data-path", None, reading)
 
 
-def _data(found: LabelledImages, config: NodeConfig, experiment: Experiment | None) -> Finding:
-    from refprotofl.deploy.node_data import images_of
+def _data(found: LabelledSamples, config: NodeConfig, experiment: Experiment | None) -> Finding:
+    from refprotofl.deploy.node_data import inputs_of
 
-    channels, height, width = found.shape
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
-    shape = f"{width} x {height} with {counted(channels, 'channel')}"
-    summary = f"{counted(len(found.labels), 'image')} of {shape}, classes {', '.join(occurring)}"
+    shape = find_kind(found.kind).describe(found.shape)
+    summary = f"{counted(len(found.labels), 'sample')} of {shape}, classes {', '.join(occurring)}"
     if experiment is None:
         return Finding("data", True, f"{summary}. To check them against the experiment, {NEEDED}.")
     try:
-        images_of(found, config, experiment, client_of(config))
+        inputs_of(found, config, experiment, client_of(config))
     except RefProtoFLError as problem:
         return Finding("data", False, f"{summary}. {problem}")
     return Finding("data", True, f"{summary}.")
@@ -253,20 +255,20 @@ def _run(config: NodeConfig, experiment: Experiment) -> Finding:
     return Finding("run", True, "code, data and budget are accepted.")
 
 
-def _step(found: LabelledImages, config: NodeConfig, experiment: Experiment) -> Finding:
+def _step(found: LabelledSamples, config: NodeConfig, experiment: Experiment) -> Finding:
     """Time one training step of the client after a warm-up, without further work of the method."""
     import torch
 
-    from refprotofl.deploy.node_data import images_of
+    from refprotofl.deploy.node_data import inputs_of
     from refprotofl.federation.models import model_of
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.training import train
     from refprotofl.methods.catalogue import find_method
 
     client, table = client_of(config), experiment.train
-    own = images_of(found, config, experiment, client).train
+    own = inputs_of(found, config, experiment, client).train
     batch = min(table.batch_size, len(own.labels))
-    images, labels = torch.from_numpy(own.images[:batch]), torch.from_numpy(own.labels[:batch])
+    images, labels = torch.from_numpy(own.inputs[:batch]), torch.from_numpy(own.labels[:batch])
     seconds = 0.0
     try:
         model = model_of(experiment, client)

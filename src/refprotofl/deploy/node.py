@@ -163,7 +163,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
 
     from refprotofl.core.devices import choose, make_repeatable
     from refprotofl.core.process import keep_freed_memory
-    from refprotofl.deploy.node_data import client_data, load_images
+    from refprotofl.deploy.node_data import client_data, load_samples
     from refprotofl.federation.client_side import build_client_side
     from refprotofl.federation.models import prepare_models
     from refprotofl.methods.base.schema import ValidatedMessage
@@ -177,7 +177,7 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     device = choose(experiment.device)
     make_repeatable(device)
     shared = ValidatedMessage(decode(test)) if test else None
-    own = client_data(load_images(config, experiment, client), shared, device)
+    own = client_data(load_samples(config, experiment, client), experiment.known_input.field, shared, device)
     models = prepare_models(experiment, device, [client])
     try:
         return build_client_side(experiment, models, {client: own}.__getitem__, folder)

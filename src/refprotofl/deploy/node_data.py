@@ -1,6 +1,6 @@
-"""A node's data: its labelled images under the experiment's classes, and its test set."""
+"""A node's data: its labelled samples under the experiment's classes, and its test set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -8,8 +8,9 @@ import torch
 from refprotofl.core import stream
 from refprotofl.core.devices import CPU
 from refprotofl.data.draws import stratified_split
-from refprotofl.data.labelled_images import LabelledImages, load_labelled, renumbered
-from refprotofl.data.reading import Reading, Sizing
+from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
+from refprotofl.data.reading import reading_of
+from refprotofl.data.unsplit import held_out_rows
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
@@ -19,43 +20,52 @@ from refprotofl.methods.base.schema import ValidatedMessage
 
 
 @dataclass(frozen=True, eq=False)
-class NodeImages:
-    train: LabelledImages
-    own_test: LabelledImages
+class NodeSamples:
+    train: LabelledSamples
+    own_test: LabelledSamples
 
 
-def load_images(config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
-    """Load the node's images; raise DataError if size or classes do not fit the experiment."""
-    found = load_labelled(config.data_path, "data-path", None, Reading(Sizing(experiment.resize, experiment.crop)))
-    return images_of(found, config, experiment, client)
+def load_samples(config: NodeConfig, experiment: Experiment, client: int) -> NodeSamples:
+    """Load the node's samples; raise DataError if size or classes do not fit the experiment."""
+    found = load_labelled(config.data_path, "data-path", None, replace(reading_of(experiment), natural=False))
+    return inputs_of(found, config, experiment, client)
 
 
-def images_of(found: LabelledImages, config: NodeConfig, experiment: Experiment, client: int) -> NodeImages:
-    """Return images under the experiment's classes, split if they come without test images."""
+def inputs_of(found: LabelledSamples, config: NodeConfig, experiment: Experiment, client: int) -> NodeSamples:
+    """Return samples under the experiment's classes, split if they come without test samples."""
     seen = experiment.known_input
-    found = renumbered(found, seen.class_names, seen.shape, config.data_path)
+    found = renumbered(found, seen, config.data_path)
     if found.test is not None:
-        return NodeImages(found, found.test)
+        return NodeSamples(found, found.test)
     draw = stream(experiment.seed, "hold-out", client=client)
-    kept, held = stratified_split(found.labels, seen.num_classes, config.hold_out, draw)
-    return NodeImages(_rows(found, kept), _rows(found, held))
+    if found.groups is None and found.order is None:
+        kept, held = stratified_split(found.labels, seen.num_classes, config.hold_out, draw)
+    else:
+        one = np.zeros(len(found.labels), np.int64)
+        test = held_out_rows(
+            found.labels, one, found.groups, found.order, config.hold_out, draw, config.data_path
+        )
+        kept, held = np.flatnonzero(~test), np.flatnonzero(test)
+    return NodeSamples(_rows(found, kept), _rows(found, held))
 
 
-def client_data(images: NodeImages, shared: ValidatedMessage | None, device: torch.device = CPU) -> ClientData:
-    """Return a client's data. `shared`: the common test set, if there is one."""
-    train, own = images.train, images.own_test
+def client_data(
+    own_set: NodeSamples, field: str, shared: ValidatedMessage | None, device: torch.device = CPU
+) -> ClientData:
+    """Return a client's data. `shared`: the common test set, if there is one, its samples under the name `field`."""
+    train, own = own_set.train, own_set.own_test
     samples = Samples(
-        torch.from_numpy(train.images).to(device), torch.from_numpy(train.labels), torch.arange(len(train.labels))
+        torch.from_numpy(train.inputs).to(device), torch.from_numpy(train.labels), torch.arange(len(train.labels))
     )
-    test_images, test_labels = torch.from_numpy(own.images), torch.from_numpy(own.labels)
+    test_inputs, test_labels = torch.from_numpy(own.inputs), torch.from_numpy(own.labels)
     common = 0
     if shared is not None:
         common = len(shared.tensor("labels"))
-        test_images = torch.cat([shared.tensor("images"), test_images])
+        test_inputs = torch.cat([shared.tensor(field), test_inputs])
         test_labels = torch.cat([shared.tensor("labels").long(), test_labels])
     positions = torch.arange(common, len(test_labels))
-    return ClientData(samples, TestSet(test_images.to(device), test_labels, positions, torch.arange(common)))
+    return ClientData(samples, TestSet(test_inputs.to(device), test_labels, positions, torch.arange(common)))
 
 
-def _rows(found: LabelledImages, rows: np.ndarray) -> LabelledImages:
-    return LabelledImages(found.images[rows], found.labels[rows], found.class_names, found.mean, found.std)
+def _rows(found: LabelledSamples, rows: np.ndarray) -> LabelledSamples:
+    return replace(found, inputs=found.inputs[rows], labels=found.labels[rows], test=None)

@@ -14,6 +14,7 @@ from refprotofl.federation.resolution import fill_in
 from refprotofl.federation.server_side import ServerSide, build_server_side
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import class_ids
+from refprotofl.models import no_samples
 from refprotofl.wire import encode
 
 
@@ -22,8 +23,8 @@ def server_side(experiment: Experiment, apart: ServerData, device: torch.device)
     seen = apart.input or experiment.input
     if seen is None:
         raise InputError(
-            "The format of the nodes' images is unknown: set public.dataset or test.dataset, or the keys of [input] "
-            "(class-names, shape, mean, std)."
+            "The format of the nodes' data is unknown: set public.dataset or test.dataset, or the keys of [input] "
+            "(class-names, shape, mean, std; kind where they are not images)."
         )
     refuse_impossible(seen)
     asked = experiment.public
@@ -33,8 +34,8 @@ def server_side(experiment: Experiment, apart: ServerData, device: torch.device)
         labels = apart.public.labels
         rows, covered = draw_from_own(labels, seen.class_names, asked.per_class, classes, experiment.seed)
         if len(rows):
-            images = torch.from_numpy(apart.public.images[rows])
-            public = Samples(images, torch.from_numpy(labels[rows]), torch.arange(len(rows)))
+            inputs = torch.from_numpy(apart.public.inputs[rows])
+            public = Samples(inputs, torch.from_numpy(labels[rows]), torch.arange(len(rows)))
     resolved = fill_in(experiment, seen, covered, len(public) // len(covered) if public is not None else 0)
     resolved = resolved.model_copy(update={"device": device.type})
     return build_server_side(
@@ -43,14 +44,12 @@ def server_side(experiment: Experiment, apart: ServerData, device: torch.device)
 
 
 def refuse_impossible(seen: Input) -> None:
-    """Refuse keys of [input] that no image can have: they may be mistyped."""
-    channels, problems = seen.shape[0], dict[str, str]()
-    if min(seen.shape) < 1:
-        problems["shape"] = "channels, height and width, each 1 or more"
-    if len(seen.mean) != channels:
-        problems["mean"] = f"a number for each of {channels} channels"
-    if len(seen.std) != channels or min(seen.std) <= 0:
-        problems["std"] = f"a number above 0 for each of {channels} channels"
+    """Refuse keys of [input] that no data can have: they may be mistyped."""
+    features, problems = seen.input_kind.features(seen.shape), dict[str, str]()
+    if len(seen.mean) != features:
+        problems["mean"] = f"a number for each of {features} {seen.input_kind.axes[0]}"
+    if len(seen.std) != features or min(seen.std, default=1) <= 0:
+        problems["std"] = f"a number above 0 for each of {features} {seen.input_kind.axes[0]}"
     if not seen.class_names or len(set(seen.class_names)) != len(seen.class_names):
         problems["class-names"] = "a list of different names"
     for key, allowed in problems.items():
@@ -59,18 +58,18 @@ def refuse_impossible(seen: Input) -> None:
 
 
 def tested_on(apart: ServerData, experiment: Experiment, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the images and labels that one aggregated model is scored on; none without a test set."""
+    """Return the inputs and labels that one aggregated model is scored on; none without a test set."""
     if apart.test is None:
-        empty = torch.zeros(0, *experiment.known_input.shape, dtype=torch.uint8)
-        return empty, torch.zeros(0, dtype=torch.int64)
+        return no_samples(experiment.known_input)
     labels, classes, limit = apart.test.labels, experiment.known_input.num_classes, experiment.evaluate.test_limit
     rows = limited(labels, classes, limit, experiment.seed, "test-limit")
-    return torch.from_numpy(apart.test.images[rows]).to(device), torch.from_numpy(labels[rows])
+    return torch.from_numpy(apart.test.inputs[rows]).to(device), torch.from_numpy(labels[rows])
 
 
 def shared_test(apart: ServerData, experiment: Experiment) -> bytes:
     """Return the test set as every node gets it; empty without one."""
-    images, labels = tested_on(apart, experiment, CPU)
+    seen = experiment.known_input
+    inputs, labels = tested_on(apart, experiment, CPU)
     if not len(labels):
         return b""
-    return encode({"images": images, "labels": class_ids(labels, experiment.known_input.num_classes)})
+    return encode({seen.field: inputs, "labels": class_ids(labels, seen.num_classes)})

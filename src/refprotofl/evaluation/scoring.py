@@ -8,33 +8,33 @@ from torch import Tensor
 
 from refprotofl.evaluation.metrics import METRICS, ScoredSamples, compute, compute_all, confusion, sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.models import FORWARD_BATCH, SplitModel
+from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 
 
 @dataclass(frozen=True)
 class TestSet:
-    """The evaluated test images and, among them, those with the client's own class mix."""
+    """The evaluated test inputs and, among them, those with the client's own class mix."""
 
-    images: Tensor  # (T, channels, H, W) uint8, on the device; the rest is on the CPU
+    inputs: Tensor  # (T, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (T,)
     own: Tensor  # positions in 0..T-1
-    shared: Tensor | None = None  # positions of the images that all clients are tested on; None for all of them
+    shared: Tensor | None = None  # positions of the inputs that all clients are tested on; None for all of them
 
     def of_all(self, values: Tensor) -> Tensor:
-        """Return the values (T, …) of the images that all clients are tested on."""
+        """Return the values (T, …) of the inputs that all clients are tested on."""
         return values if self.shared is None else values[self.shared]
 
     def emptied(self) -> "TestSet":
-        """Return a test set without images."""
-        return TestSet(self.images[:0], self.labels[:0], self.own[:0], None)
+        """Return a test set without inputs."""
+        return TestSet(self.inputs[:0], self.labels[:0], self.own[:0], None)
 
 
 @torch.no_grad()
-def backbone_features(model: SplitModel, images: Tensor) -> Tensor:
+def backbone_features(model: SplitModel, inputs: Tensor) -> Tensor:
     """Return features (T, width) on the device: the costly part, shared by all adapters on one backbone."""
     model.eval()
-    batches = images.to(model.device).split(FORWARD_BATCH)
+    batches = inputs.to(model.device).split(model.forward_batch)
     return torch.cat([model.backbone(model.prepare(batch)) for batch in batches])
 
 
@@ -79,9 +79,9 @@ def scored(predicted: Tensor, logits: Tensor, labels: Tensor) -> ScoredSamples:
     return ScoredSamples(counts, labels.cpu().long().numpy(), logits.detach().cpu().numpy())
 
 
-def model_metrics(model: SplitModel, images: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
+def model_metrics(model: SplitModel, inputs: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
     """Return every metric of one model as it is loaded, by its head."""
-    _, logits = adapter_outputs(model, backbone_features(model, images), num_classes)
+    _, logits = adapter_outputs(model, backbone_features(model, inputs), num_classes)
     return compute_all(scored(logits.argmax(dim=1), logits, labels))
 
 

@@ -14,6 +14,7 @@ from refprotofl.experiment.sections import (
     Compress,
     Data,
     Evaluate,
+    Finetune,
     Input,
     Model,
     Privacy,
@@ -120,6 +121,7 @@ class _Keys(Table):
         "rejects answers and server steps more than this many times the typical norm, 0 for none",
         enters="changed",
     )
+    data: Data = Field(default_factory=lambda: Data())
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
@@ -129,6 +131,7 @@ class _Keys(Table):
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
     compress: Compress = Field(default_factory=lambda: Compress())
+    finetune: Finetune = Field(default_factory=lambda: Finetune())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
     attack: Attack = Field(default_factory=lambda: Attack())
     privacy: Privacy = Field(default_factory=lambda: Privacy())

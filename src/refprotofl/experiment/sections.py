@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer, model_validator
 
+from refprotofl import inputs
 from refprotofl.core.discovery import OWN, check_name
+from refprotofl.core.inputs import InputKind
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
 from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors
-
-MOST_VALUES = 1 << 24  # per image: 2,360 x 2,360 pixels in RGB
 
 
 def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -204,42 +204,51 @@ class Compress(Table):
         return f'compress.name = "{self.name}"'
 
 
+def _leaves_samples(value: int) -> int:
+    if value == 1:
+        raise ValueError("is 1, which holds out every sample")
+    return value
+
+
 class Evaluate(Table):
     every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
 
-def _read_column(value: object) -> object:
-    """Read the name of a column; a number is that of a column in a file without names."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+class Finetune(Table):
+    """Fine-tuning of the common model at each client, after the last round."""
 
+    epochs: Annotated[Count, at_most(1_000_000)] = key(
+        0, "fine-tuning passes of each client over its own data after the last round, 0 for none", enters="changed"
+    )
+    head_epochs: Annotated[Count, at_most(1_000_000)] = key(
+        0, "passes that train the head alone before those of the whole model (LP-FT)", enters="changed"
+    )
+    rate: Annotated[float, Field(gt=0, le=1)] = key(
+        1.0, "factor of the learning rate in these passes, above 0 and up to 1", enters="changed"
+    )
+    validation: Annotated[Count, AfterValidator(_leaves_samples)] = key(
+        10,
+        "one in this many own samples is held out to choose the mix of common and fine-tuned weights, 2 or more; "
+        "0 takes the fine-tuned ones",
+        enters="changed",
+    )
 
-ColumnName = Annotated[str, BeforeValidator(_read_column)]
+    @model_validator(mode="after")
+    def _has_passes(self) -> Self:
+        if not self.passes and (self.rate, self.validation) != (1.0, 10):
+            raise ValueError("has rate or validation but no epochs or head-epochs, so that nothing is fine-tuned")
+        return self
 
+    @property
+    def passes(self) -> int:
+        """The passes over a client's own data, those of the head included; 0: there is no fine-tuning."""
+        return self.head_epochs + self.epochs
 
-class Data(Table):
-    """The columns or arrays of a source by their role, and what is done with missing values."""
-
-    label: ColumnName = key("", "column with the classes", enters="changed")
-    client: ColumnName = key("", "column with the client of each sample", enters="changed")
-    split: ColumnName = key("", "column with train or test", enters="changed")
-    text: ColumnName = key("", "column with the texts, which are the samples then", enters="changed")
-    order: ColumnName = key(
-        "", "column of times or numbers: the latest fifth of each client is held out for testing", enters="changed"
-    )
-    group: ColumnName = key(
-        "", "column of groups, such as recordings, which are never on both sides of a split", enters="changed"
-    )
-    ignore: Annotated[tuple[ColumnName, ...], Field(strict=False)] = key(
-        (), "columns that are not read as features", enters="changed"
-    )
-    missing: Literal["error", "drop", "mean"] = key(
-        "error", "what is done with missing values: refuse them, leave the rows out, or take the mean", enters="changed"
-    )
-    min_samples: PositiveInt | None = key(
-        None, "samples below which a natural client is left out; min-size if not given", enters="changed"
-    )
+    def held_out(self, samples: int) -> int:
+        """Return how many of this many own samples choose the mix instead of being trained on."""
+        return samples // self.validation if self.validation else 0
 
 
 AttackKind = Literal[
@@ -289,21 +298,100 @@ class Privacy(Table):
     )
 
 
-def _within_reason(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Refuse images of a size for which no model is built: a received file may claim any."""
-    if math.prod(shape) > MOST_VALUES:
-        raise ValueError(f"has {math.prod(shape):,} values an image, more than {MOST_VALUES:,}: resize the images")
-    return shape
+def _known_kind(name: str) -> str:
+    if name not in inputs.NAMES:
+        raise ValueError(f"is not one of {', '.join(inputs.NAMES)}")
+    return name
+
+
+Kind = Annotated[str, AfterValidator(_known_kind)]
+
+
+def _known_or_auto(name: str) -> str:
+    return name if name == "auto" else _known_kind(name)
+
+
+def _read_column(value: object) -> object:
+    """Read the name of a column; a number is that of a column in a file without names."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+ColumnName = Annotated[str, BeforeValidator(_read_column)]
+
+
+class Data(Table):
+    """How samples are read from their source: columns or arrays by role, missing values, the kind, normalisation."""
+
+    label: ColumnName = key("", "column with the classes", enters="changed")
+    client: ColumnName = key("", "column with the client of each sample", enters="changed")
+    split: ColumnName = key("", "column with train or test", enters="changed")
+    text: ColumnName = key("", "column with the texts, which are the samples then", enters="changed")
+    order: ColumnName = key(
+        "", "column of times or numbers: the latest fifth of each client is held out for testing", enters="changed"
+    )
+    group: ColumnName = key(
+        "", "column of groups, such as recordings, which are never on both sides of a split", enters="changed"
+    )
+    ignore: Annotated[tuple[ColumnName, ...], Field(strict=False)] = key(
+        (), "columns that are not read as features", enters="changed"
+    )
+    missing: Literal["error", "drop", "mean"] = key(
+        "error", "what is done with missing values: refuse them, leave the rows out, or take the mean", enters="changed"
+    )
+    min_samples: PositiveInt | None = key(
+        None, "samples below which a natural client is left out; min-size if not given", enters="changed"
+    )
+    kind: Annotated[str, AfterValidator(_known_or_auto)] = key(
+        "auto",
+        f"what a sample is: {', '.join(inputs.NAMES)}; auto for what the arrays look like",
+        enters="changed",
+    )
+    statistics: Literal["auto", "clients", "public", "none"] = key(
+        "auto",
+        "source of means and deviations by feature, and of a vocabulary: clients' sums in a first exchange, the public "
+        "set, or none; auto is clients for numbers and the public set for texts",
+        enters="changed",
+    )
+    unit: Literal["characters", "words"] = key("characters", "what a text is split into", enters="changed")
+    length: Annotated[Count, at_most(65_536)] = key(
+        0, "tokens of a text, the rest is cut; 0 for the longest text, at most 256", enters="changed"
+    )
+    vocabulary: Annotated[PositiveInt, at_most(65_536)] = key(
+        5_000, "most entries of the vocabulary, the most common ones", enters="changed"
+    )
 
 
 class Input(Table):
-    """The shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
+    """The kind, shape, classes and statistics of the data, filled in from the data set: a node checks its own data."""
 
     class_names: Annotated[tuple[str, ...], Field(strict=False)]
-    shape: Annotated[tuple[int, int, int], Field(strict=False), AfterValidator(_within_reason)]
+    shape: Annotated[tuple[int, ...], Field(strict=False)]
     mean: Annotated[tuple[float, ...], Field(strict=False)]
     std: Annotated[tuple[float, ...], Field(strict=False)]
     client_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of natural clients
+    kind: Kind = key(inputs.IMAGE, enters="changed")
+    dtype: str = key("uint8", enters="changed")
+    normalisation: str = key("", enters="changed")  # the source of mean and std, where it is not the data set
+    vocabulary: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of tokens
+    feature_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of a table's columns
+
+    @model_validator(mode="after")
+    def _is_of_its_kind(self) -> Self:
+        """Refuse a shape for which no model is built: a received file may claim any."""
+        self.input_kind.check_shape(self.shape)
+        if "dtype" in self.model_fields_set and self.dtype != self.input_kind.dtype:
+            raise ValueError(f"has dtype {self.dtype!r}; of {self.input_kind.plural} it is {self.input_kind.dtype!r}")
+        self.__dict__["dtype"] = self.input_kind.dtype
+        return self
+
+    @property
+    def input_kind(self) -> InputKind:
+        return inputs.find_kind(self.kind)
+
+    @property
+    def field(self) -> str:
+        """Return the name of samples in messages."""
+        return self.input_kind.field
 
     @property
     def num_classes(self) -> int:

@@ -90,7 +90,7 @@ def predict_each(
 
 def _predict(trained: TrainedModel, read: Source) -> Predictions:
     with one_compute_thread():
-        predicted, probabilities = classify(trained.model, read.images)
+        predicted, probabilities = classify(trained.model, read.inputs)
     return Predictions(
         read.names, trained.class_names, predicted, probabilities, read.labels, trained.client_name, read.notes
     )

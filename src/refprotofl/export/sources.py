@@ -1,4 +1,4 @@
-"""Sources of images for predictions: arrays, image files, and the test split of a data set."""
+"""Sources of samples for predictions: arrays, image files, and the test split of a data set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,26 +11,29 @@ from PIL import Image
 from refprotofl.core import DataError, InputError
 from refprotofl.data import Dataset, load_dataset
 from refprotofl.data.array_files import BROKEN, is_npy, read_npy, read_npz
-from refprotofl.data.arrays import SPLIT_ARRAYS, bring_to_uint8, channels_first
-from refprotofl.data.dataset import Images, Labels
+from refprotofl.data.arrays import SPLIT_ARRAYS, check_complete
+from refprotofl.data.dataset import Images, Inputs, Labels
 from refprotofl.data.image_files import images_below, is_image, read_images
 from refprotofl.data.loading import NAMES, locate
 from refprotofl.data.reading import Reading, reading_of
+from refprotofl.data.table_data import SUFFIXES as TABLES
+from refprotofl.data.table_data import is_table, read_features
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
+from refprotofl.inputs import find_kind
 
 ARRAY_FILES = (".npz", ".npy")
-FORMS = "a .npz or .npy file, an image, a folder of images, or a data set as in dataset = …"
+FORMS = "a .npz, .npy, .csv, .tsv or .parquet file, an image, a folder of images, or a data set as in dataset = …"
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Images in the form that a model takes, with names and, where known, labels."""
+    """Samples in the form that a model takes, with names and, where known, labels."""
 
     names: Sequence[str | int]  # file names below the folder, else positions
-    images: Images  # (N, channels, height, width)
+    inputs: Inputs  # (N, …)
     labels: Labels | None  # (N,), class numbers of the model, where the source has them
-    notes: tuple[str, ...] = ()  # changes to the images while they were read
+    notes: tuple[str, ...] = ()  # changes to the data while they were read
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class _RunData:
 def read_source(
     source: str | Path, experiment: Experiment, data_dir: Path | None, seen_from: Path | None = None
 ) -> Source:
-    """Read images in the form that the experiment's models take; of a data set the test split, with its labels.
+    """Read samples in the form that the experiment's models take; of a data set the test split, with its labels.
 
     `seen_from` is the folder in which the run began, and relative paths to its own data start there.
     """
@@ -63,7 +66,7 @@ def read_source(
         return _image_folder(path, run)
     if path.is_file():
         return _file(path, run)
-    if path.suffix.lower() in (*ARRAY_FILES, *Image.registered_extensions()):
+    if path.suffix.lower() in (*ARRAY_FILES, *TABLES, *Image.registered_extensions()):
         raise InputError(f"Path not found: {path}, in {Path.cwd()}.")
     return _test_split(text, run)
 
@@ -72,6 +75,8 @@ def _file(path: Path, run: _RunData) -> Source:
     if path.suffix.lower() in ARRAY_FILES:
         images = _read_array(path)
         return _test_split(str(path), run) if images is None else _from_array(path, images, run)
+    if is_table(path):
+        return _from_table(path, run)
     if is_image(path):
         return Source((path.name,), np.stack([_read_image(path, run)]), None)
     raise InputError(f"{path}: files of this type are not supported. Give {FORMS}.")
@@ -90,9 +95,14 @@ def _test_split(name: str, run: _RunData) -> Source:
     own = _is_own_data(name, run)
     reading = run.reading if own else replace(run.reading, natural=False, seen_from=None)
     dataset = load_dataset(run.experiment.dataset if own else name, run.data_dir, run.experiment.seed, reading)
-    _check_size(name, dataset.test_images.shape[1:], run.input)
-    labels = _renumbered(name, dataset, run.input.class_names)
-    return Source(range(len(labels)), dataset.test_images, labels, dataset.notes)
+    seen = run.input
+    if dataset.kind != seen.kind:
+        found = find_kind(dataset.kind).plural
+        raise InputError(f"{name}: its samples are {found}, but the model takes {seen.input_kind.plural}.")
+    inputs = seen.input_kind.fit(dataset.test_inputs, dataset.vocabulary, seen.shape, seen.vocabulary)
+    _check_shape(name, inputs.shape[1:], seen)
+    labels = _renumbered(name, dataset, seen.class_names)
+    return Source(range(len(labels)), inputs, labels, dataset.notes)
 
 
 def _renumbered(name: str, dataset: Dataset, class_names: tuple[str, ...]) -> Labels:
@@ -126,7 +136,7 @@ def _read_image(file: Path, run: _RunData) -> Images:
         image = np.asarray(Image.fromarray(image.transpose(1, 2, 0)).convert("L"))[None]
     elif len(image) == 1 and channels == 3:
         image = image.repeat(3, axis=0)
-    _check_size(str(file), image.shape, run.input)
+    _check_shape(str(file), image.shape, run.input)
     return image
 
 
@@ -152,24 +162,49 @@ def _choose(path: Path, names: list[str]) -> str:
 
 
 def _from_array(path: Path, array: NDArray[np.generic], run: _RunData) -> Source:
-    if array.dtype.kind not in "uifb":
-        raise InputError(f"{path}: the images have type {array.dtype}; use uint8, or float in 0..1.")
-    if array.size == 0:
-        raise InputError(f"{path} contains no images (shape {array.shape}).")
-    pixels, _, notes = bring_to_uint8(array, array[:1], str(path))
-    images = run.reading.sizing.fit_all(channels_first(pixels, "given", str(path)), str(path))
-    _check_size(str(path), images.shape[1:], run.input)
-    return Source(range(len(images)), images, None, notes)
+    kind, seen = run.input.input_kind, run.input
+    if not array.size:
+        raise InputError(f"{path} contains no {kind.plural} (shape {array.shape}).")
+    found = kind.convert(array, array[:1], str(path), run.reading.code, seen.vocabulary)
+    inputs = run.reading.sizing.fit_all(found.train, str(path)) if run.reading.sizing else found.train
+    inputs = kind.fit(inputs, found.vocabulary, seen.shape, seen.vocabulary)
+    _check_shape(str(path), inputs.shape[1:], seen)
+    check_complete(inputs, "given", run.reading, str(path))
+    return Source(range(len(inputs)), inputs, None, found.notes)
 
 
-def _check_size(origin: str, found: tuple[int, ...], input: Input) -> None:
-    if tuple(found) != input.shape:
-        raise InputError(f"{origin}: its images are {_size(found)}, but the model takes {_size(input.shape)}.")
+def _from_table(path: Path, run: _RunData) -> Source:
+    """Read a table whose columns are found by name; with a label in each row, accuracies are known."""
+    array, labels = read_features(path, run.reading.roles, run.input.feature_names, run.input.kind)
+    source = _from_array(path, array, run)
+    if labels is None:
+        return source
+    known = {_as_written(name): number for number, name in enumerate(run.input.class_names)}
+    written = [_as_written(label) for label in labels]
+    if unknown := [label for label, name in zip(labels, written, strict=True) if name not in known]:
+        raise InputError(
+            f"{path} has a class {unknown[0]!r} that is unknown to the model; its classes are "
+            f"{_some(run.input.class_names)}."
+        )
+    return replace(source, labels=np.array([known[name] for name in written], np.int64))
 
 
-def _size(shape: tuple[int, ...]) -> str:
-    channels, height, width = shape
-    return f"{width} x {height} pixels with {channels} channel{'s' if channels > 1 else ''}"
+def _as_written(label: str) -> str:
+    """Return a label as classes are named: 1.0 as 1."""
+    try:
+        value = float(label)
+    except ValueError:
+        return label
+    return str(int(value)) if value.is_integer() else label
+
+
+def _check_shape(origin: str, found: tuple[int, ...], seen: Input) -> None:
+    if tuple(found) != seen.shape:
+        kind = seen.input_kind
+        described = kind.describe(found) if len(found) == len(kind.axes) else f"of shape {tuple(found)}"
+        raise InputError(
+            f"{origin}: its {kind.plural} are {described}, but the model takes {kind.describe(seen.shape)}."
+        )
 
 
 def _some(names: tuple[str, ...]) -> str:

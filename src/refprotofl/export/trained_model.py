@@ -80,8 +80,8 @@ class TrainedModel:
         return self.experiment.backbones[self.client]
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Return channels, height and width of one image."""
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of one sample."""
         return self.experiment.known_input.shape
 
 

@@ -48,7 +48,7 @@ def trigger_side(images: Tensor) -> int:
 
 def poisoned(samples: Samples, target: int, draw: np.random.Generator) -> Samples:
     """Return a copy in which some of the samples carry the trigger and the target's label."""
-    images, labels = samples.own_images.clone(), samples.own_labels.clone()
+    images, labels = samples.own_inputs.clone(), samples.own_labels.clone()
     chosen = torch.from_numpy(np.sort(draw.permutation(len(labels))[: max(1, round(POISONED * len(labels)))]))
     images[chosen.to(images.device)] = stamped(images[chosen.to(images.device)])
     labels[chosen] = target

@@ -1,13 +1,13 @@
 """Resolving an experiment: filling in the method's own defaults, and what the data decide."""
 
-from refprotofl.core import InputError
+from refprotofl.core import ALL, InputError
 from refprotofl.data import FederatedData
-from refprotofl.data.dataset import channel_statistics
 from refprotofl.data.draws import covered_classes, default_per_class
-from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
+from refprotofl.federation.statistics import find_normalisation
 from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -19,6 +19,7 @@ def prepare(experiment: Experiment) -> Experiment:
     check_backbones(experiment)
     check_compressor(experiment)
     check_aggregate(experiment)
+    check_finetuning(experiment)
     privacy = create_mechanism(experiment)
     privacy.check_method()
     privacy.check_accountant()
@@ -69,33 +70,45 @@ def check_aggregate(experiment: Experiment) -> None:
         )
 
 
+def check_finetuning(experiment: Experiment) -> None:
+    """Refuse [finetune] where there is no common model to start from."""
+    if not experiment.finetune.passes:
+        return
+    method, parts = find_method(experiment.method), find_method(experiment.method).shared(experiment)
+    reason = ""
+    if method.pooled:
+        reason = "its clients do not train"
+    elif {*parts} != {*ALL}:
+        reason = f"clients share {' and '.join(parts)} alone" if parts else "clients share no weights"
+    elif experiment.model.norm == "batch-local":
+        reason = 'with model.norm = "batch-local" each client has batch statistics of its own'
+    elif method.server.global_model is Server.global_model:
+        reason = f"{method.server.__name__}.global_model returns none"
+    if reason:
+        raise InputError(
+            f"[finetune] starts from a common model, which method = {experiment.method!r} does not have: {reason}. "
+            "Leave [finetune] out."
+        )
+
+
 def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
     """Return the experiment with everything filled in that the data decide."""
     dataset, covered = data.dataset, data.public_classes
-    mean, std = normalisation(experiment, data)
+    normalisation = find_normalisation(experiment, data)
+    mean, std = normalisation.statistics
     seen = Input(
         class_names=dataset.class_names,
         shape=dataset.shape,
         mean=mean,
         std=std,
         client_names=data.client_names,
+        kind=dataset.kind,
+        normalisation=normalisation.rule,
+        vocabulary=dataset.vocabulary,
+        feature_names=dataset.feature_names,
     )
     per_class = data.public_size // len(covered) if covered else 0
     return fill_in(experiment, seen, covered, per_class)
-
-
-def normalisation(experiment: Experiment, data: FederatedData) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, which all models use.
-
-    Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
-    under [privacy] the public images' take their place, or without any the middle of the range.
-    """
-    dataset = data.dataset
-    if create_mechanism(experiment).exact_statistics or experiment.dataset in NAMES:
-        return dataset.mean, dataset.std
-    if data.public_size:
-        return channel_statistics(data.public_images)
-    return (0.5,) * len(dataset.mean), (0.5,) * len(dataset.std)
 
 
 def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
@@ -111,7 +124,7 @@ def resolve_alike(experiment: Experiment, other: Experiment) -> Experiment:
 
 
 def resolve_apart(experiment: Experiment, other: Experiment) -> Experiment:
-    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe images."""
+    """Return the same for a deployment: nothing is held out of the clients' data, and [input] may describe the data."""
     if experiment.public.dataset:
         return resolve_alike(experiment, other)
     stated = None if experiment.test.dataset else experiment.input
@@ -131,7 +144,7 @@ def _as_drawn(public: Public, other: Public) -> Public:
 
 
 def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_class: int) -> Experiment:
-    """Return the experiment with the format of its images, and the classes and size of its public set."""
+    """Return the experiment with the format of its samples, and the classes and size of its public set."""
     public = experiment.public.model_copy(update={"classes": covered, "per_class": per_class})
     if experiment.partition != "natural":
         seen = seen.model_copy(update={"client_names": ()})

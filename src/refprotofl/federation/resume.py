@@ -49,12 +49,19 @@ def open_run(
 def refuse_dependent(folder: RunFolder, stored: Experiment, wanted: Experiment) -> None:
     """Refuse more rounds where the first ones depend on their number; elsewhere they end as if planned."""
     if depends_on_rounds(stored):
-        own = find_method(stored.method).depends_on_rounds
-        why = f"each round of method = {stored.method!r}" if own else f'train.schedule = "{stored.train.schedule}"'
         raise InputError(
             f"The run in {folder.path} was planned for rounds = {stored.rounds} and cannot be extended to "
-            f"{wanted.rounds}: {why} depends on the number of all rounds. Use another --out."
+            f"{wanted.rounds}: {_fixed_by(stored)}. Use another --out."
         )
+
+
+def _fixed_by(stored: Experiment) -> str:
+    """Return why the number of rounds is fixed."""
+    if find_method(stored.method).depends_on_rounds:
+        return f"each round of method = {stored.method!r} depends on the number of all rounds"
+    if stored.train.depends_on_rounds:
+        return f'train.schedule = "{stored.train.schedule}" depends on the number of all rounds'
+    return "its clients were fine-tuned after the last round ([finetune])"
 
 
 def rollback(folder: RunFolder, experiment: Experiment, from_round: int | None, callback: Callback) -> None:

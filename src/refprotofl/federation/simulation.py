@@ -44,18 +44,18 @@ class Federation:
         return self.models.by_name[self.experiment.backbones[0]]
 
     @cached_property
-    def train_images(self) -> Tensor:
+    def train_inputs(self) -> Tensor:
         """Images of the whole set, (N, channels, H, W) uint8 on the device."""
-        return torch.from_numpy(self.data.dataset.train_images).to(self.device)
+        return torch.from_numpy(self.data.dataset.train_inputs).to(self.device)
 
     @cached_property
     def train_labels(self) -> Tensor:
         return torch.from_numpy(self.data.dataset.train_labels)
 
     @cached_property
-    def test_images(self) -> Tensor:
+    def test_inputs(self) -> Tensor:
         """Images that models are scored on, (T, channels, H, W) uint8 on the device."""
-        return torch.from_numpy(self.data.test_images).to(self.device)
+        return torch.from_numpy(self.data.test_inputs).to(self.device)
 
     @cached_property
     def test_labels(self) -> Tensor:
@@ -65,8 +65,8 @@ class Federation:
         """Return a client's data: rows of the whole set, which is never copied."""
         rows = torch.from_numpy(self.data.client_indices[number])
         own = np.searchsorted(self.data.test_indices, self.data.own_test_indices[number])
-        test = TestSet(self.test_images, self.test_labels, torch.from_numpy(own))
-        return ClientData(Samples(self.train_images, self.train_labels, rows), test)
+        test = TestSet(self.test_inputs, self.test_labels, torch.from_numpy(own))
+        return ClientData(Samples(self.train_inputs, self.train_labels, rows), test)
 
 
 def load_federation(
@@ -81,7 +81,7 @@ def load_federation(
 def server_side(federation: Federation) -> ServerSide:
     experiment = federation.experiment
     pooled = pooled_samples(federation) if find_method(experiment.method).pooled else None
-    test = federation.test_images, federation.test_labels
+    test = federation.test_inputs, federation.test_labels
     side = build_server_side(
         experiment,
         federation.models,
@@ -137,7 +137,7 @@ def spent_after(federation: Federation, rounds: int) -> Spent | None:
 def public_samples(data: FederatedData) -> Samples | None:
     if not data.public_size:
         return None
-    images, labels = torch.from_numpy(data.public_images), torch.from_numpy(data.public_labels)
+    images, labels = torch.from_numpy(data.public_inputs), torch.from_numpy(data.public_labels)
     return Samples(images, labels, torch.arange(len(labels)))
 
 
@@ -145,7 +145,7 @@ def pooled_samples(federation: Federation) -> Samples:
     """Return the training samples of all clients together."""
     data, joins = federation.data, federation.experiment.public.train_on
     rows = np.sort(np.concatenate([*data.client_indices, *([data.public_indices] if joins else [])]))
-    pooled = Samples(federation.train_images, federation.train_labels, torch.from_numpy(rows))
+    pooled = Samples(federation.train_inputs, federation.train_labels, torch.from_numpy(rows))
     if joins and data.own_public is not None:
         images, labels = data.own_public
         return pooled.joined(torch.from_numpy(images), torch.from_numpy(labels))

@@ -112,8 +112,9 @@ def _related_method(method: Method) -> Method | None:
 
 
 def depends_on_rounds(experiment: "Experiment") -> bool:
-    """Return whether a round depends on the number of rounds, so that the run cannot be extended."""
-    return find_method(experiment.method).depends_on_rounds or experiment.train.depends_on_rounds
+    """Return whether a run cannot be extended: a round depends on the number of rounds, or fine-tuning follows them."""
+    fixed = experiment.train.depends_on_rounds or experiment.finetune.passes > 0
+    return fixed or find_method(experiment.method).depends_on_rounds
 
 
 def options_of(experiment: "Experiment") -> Any:

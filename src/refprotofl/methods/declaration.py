@@ -56,6 +56,8 @@ class SampleUse:
 
 SampleUses = Mapping[str, SampleUse]  # by verb; what is not here uses none
 
+FINETUNE = "finetune"  # the verb of the stage after the last round, which [finetune] asks for
+
 NAMED_BY_SIZE = (
     "which coordinates it sends is chosen by how far they moved, and that choice reveals the data before any noise"
 )
@@ -140,16 +142,6 @@ class Method:
         return experiment.train.local_epochs
 
     @staticmethod
-    def finetune_epochs(experiment: "Experiment") -> int:
-        """Return the passes over its own data that each client makes after the last round."""
-        return 0
-
-    @staticmethod
-    def finetune_steps(experiment: "Experiment", samples: int) -> int:
-        """Return the steps that a client with this many samples of its own makes after the last round."""
-        return 0
-
-    @staticmethod
     def join_payload(experiment: "Experiment") -> bool:
         """Return whether a client that joins is sent more than a few bytes."""
         return experiment.public.train_on
@@ -181,11 +173,14 @@ class Method:
         self.check(experiment)
 
     def planned_uses(self, experiment: "Experiment") -> SampleUses:
-        """Return the uses of private samples by verb, as declared or by default."""
+        """Return the uses of private samples by verb, as declared or by default, and those of [finetune]."""
         declared, means = self.sample_uses(experiment), self.releases(experiment).sample
-        if declared is not None or isinstance(means, str):
-            return declared or {}
-        return {"train": SampleUse(passes=self.local_epochs(experiment), means=means)}
+        uses = dict(declared or {})
+        if declared is None and not isinstance(means, str):
+            uses = {"train": SampleUse(passes=self.local_epochs(experiment), means=means)}
+        if experiment.finetune.passes:
+            uses[FINETUNE] = SampleUse(passes=experiment.finetune.passes, own=True, closing=True)
+        return uses
 
     @property
     def line(self) -> str:
@@ -234,11 +229,9 @@ _FACTS: dict[str, type] = {  # functions of the experiment, and the kind of a va
     "sample_uses": Mapping,
     "extra_outputs": int,
     "local_epochs": int,
-    "finetune_epochs": int,
     "join_payload": bool,
     "seed_start": bool,
     "feedback": Feedback,
     "warnings": tuple,
-    "finetune_steps": int,
     "check": object,
 }

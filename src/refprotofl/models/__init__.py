@@ -2,6 +2,18 @@
 
 from refprotofl.core import ADAPTER, ALL, BODY, HEAD, Parts
 from refprotofl.models.build import build_model
-from refprotofl.models.split import FORWARD_BATCH, SplitModel
+from refprotofl.models.input_model import FORWARD_BATCH, no_samples, type_of
+from refprotofl.models.split import SplitModel
 
-__all__ = ["ADAPTER", "ALL", "BODY", "FORWARD_BATCH", "HEAD", "Parts", "SplitModel", "build_model"]
+__all__ = [
+    "ADAPTER",
+    "ALL",
+    "BODY",
+    "FORWARD_BATCH",
+    "HEAD",
+    "Parts",
+    "SplitModel",
+    "build_model",
+    "no_samples",
+    "type_of",
+]

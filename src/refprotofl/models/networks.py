@@ -4,6 +4,7 @@ Normalisation layers follow `model.norm`. Convolutions on maps so small that mos
 computed as products of matrices.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -23,7 +24,7 @@ class LocalBatchNorm(nn.BatchNorm2d):
         return super().forward(inputs)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Accept (B, channels) of a fully connected layer too."""
+        """Accept (B, channels) of a fully connected layer and (B, channels, steps) of series too."""
 
 
 def norm_layer(norm: Norm, channels: int) -> nn.Module:
@@ -47,15 +48,25 @@ def cnn(shape: tuple[int, int, int], norm: Norm) -> tuple[nn.Module, int]:
     return nn.Sequential(*layers), channels * pooled[0] * pooled[1]
 
 
-def mlp(shape: tuple[int, int, int], norm: Norm) -> tuple[nn.Module, int]:
+def mlp(shape: tuple[int, ...], norm: Norm) -> tuple[nn.Module, int]:
     """Build two fully connected layers, 256 and 128 wide."""
-    channels, height, width = shape
     layers: list[nn.Module] = [nn.Flatten()]
-    inputs = channels * height * width
+    inputs = math.prod(shape)
     for outputs in (256, 128):
         layers += [nn.Linear(inputs, outputs), norm_layer(norm, outputs), nn.ReLU()]
         inputs = outputs
     return nn.Sequential(*layers), inputs
+
+
+def series_cnn(channels: int, steps: int, norm: Norm) -> tuple[nn.Module, int]:
+    """Build three strided convolutions 32-64-128 over the steps, pooled to at most 4: width 512 from 25 steps up."""
+    layers: list[nn.Module] = []
+    for outputs in (32, 64, 128):
+        layers += [nn.Conv1d(channels, outputs, 5, stride=2, padding=2), norm_layer(norm, outputs), nn.ReLU()]
+        channels, steps = outputs, (steps + 1) // 2
+    pooled = min(4, steps)
+    layers += [nn.AdaptiveAvgPool1d(pooled), nn.Flatten()]
+    return nn.Sequential(*layers), channels * pooled
 
 
 class SmallMapConv2d(nn.Conv2d):

@@ -1,18 +1,17 @@
 """A model in three parts: backbone, feature layer, head. The method decides which of them are shared."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from refprotofl.core import ALL, Parts
-
-FORWARD_BATCH = 512  # images per forward pass outside of training
+from refprotofl.models.input_model import InputModel
 
 
 class SplitModel(nn.Module):
-    """A model whose `backbone` maps images to (B, width); the adapter is everything after it."""
+    """A model whose `backbone` maps samples to (B, width); the adapter is everything after it."""
 
     def __init__(
         self,
@@ -20,21 +19,19 @@ class SplitModel(nn.Module):
         width: int,
         embedding: int,
         outputs: int,
-        mean: Sequence[float],
-        std: Sequence[float],
+        inputs: InputModel,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.feature = nn.Linear(width, embedding)
         self.head = nn.Linear(embedding, outputs)
-        per_channel = (1, -1, 1, 1)
-        self._scale = 1 / (255 * torch.tensor(std, dtype=torch.float32).view(per_channel))
-        self._shift = (torch.tensor(mean) / torch.tensor(std)).to(torch.float32).view(per_channel)
+        self.forward_batch = inputs.forward_batch
+        self._inputs, self._constants = inputs, inputs.constants()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the constants of `prepare` with the model, but keep their precision: `to` calls this method."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._scale, self._shift = self._scale.to(self.device), self._shift.to(self.device)
+        self._constants = tuple(one.to(self.device) for one in self._constants)
         return self
 
     @property
@@ -42,9 +39,13 @@ class SplitModel(nn.Module):
         """Return the device of the model; its vectors and states are read and written on the CPU."""
         return self.feature.weight.device
 
-    def prepare(self, images: Tensor) -> Tensor:
-        """Normalise uint8 images (B, channels, H, W) to the float32 input of the backbone."""
-        return images.to(torch.float32).mul_(self._scale).sub_(self._shift)
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """Map samples (B, …) to the input of the backbone."""
+        return self._inputs.prepare(inputs, *self._constants)
+
+    def blank(self, count: int) -> Tensor:
+        """Return an input of the backbone without content."""
+        return self._inputs.blank(count)
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return the embedding of Eq. (9), (B, m)."""

@@ -1,6 +1,6 @@
 """DP-SGD (Abadi et al. 2016): each sample's gradient is clipped, and noise is added to their sum.
 
-Everything computed from such gradients (weights, prototypes of public images) is as private as they are. A batch is a
+Everything computed from such gradients (weights, prototypes of public samples) is as private as they are. A batch is a
 Poisson sample: each of a client's samples is in it or not, by an independent draw. The accountant relies on that.
 """
 

@@ -41,7 +41,7 @@ class Mechanism(ABC):
     repeats_rounds: ClassVar[bool]  # a round that failed may be repeated without the outlier
     compares_answers: ClassVar[bool]  # the server may compare clients' answers with each other
     own_aggregator: ClassVar[bool]  # a method may replace the aggregator that the experiment names
-    exact_statistics: ClassVar[bool]  # exact statistics of all clients' images may be used for normalisation
+    exact_statistics: ClassVar[bool]  # exact statistics of all clients' samples may be used for normalisation
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
@@ -94,7 +94,8 @@ class Mechanism(ABC):
 
     def finetune_steps(self, samples: int) -> int:
         """Return the steps after the last round of a client with this many samples of its own."""
-        return find_method(self.experiment.method).finetune_steps(self.experiment, samples)
+        table = self.experiment.finetune
+        return table.passes * self.experiment.train.steps_per_epoch(samples - table.held_out(samples))
 
     # At the server
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.methods.base.samples import Samples
-from refprotofl.methods.catalogue import find_method
+from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.methods.declaration import Method, SampleUse
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounted_client import AccountedClient, MakeClient, planned, public_size
@@ -45,13 +45,14 @@ class SampleLevel(Mechanism):
         if method.pooled:
             return "its server gets all clients' samples"
         closing = [verb for verb, use in self._uses().items() if use.closing]
-        if closing and not method.depends_on_rounds:  # an extended run would close twice, but be charged once
+        # An extended run would close twice, but be charged once.
+        if closing and not depends_on_rounds(self.experiment):
             return f"it uses samples in {closing[0]!r}, after the last round, without depends_on_rounds = True"
         return ""
 
     def check_model(self, name: str, model: SplitModel) -> None:
         if is_reference(name):  # built-in models are known to be separable
-            check_separable(model, name, self.experiment.known_input.shape)
+            check_separable(model, name)
 
     def sample_noise(self, streams: Streams) -> SampleNoise:
         return SampleNoise(self.table, streams)
@@ -106,8 +107,8 @@ class SampleLevel(Mechanism):
         return epsilon([SelfComposedDpEvent(*one) for one in events if one[1]], RELATION, self.table.delta)
 
 
-def check_separable(model: SplitModel, name: str, shape: tuple[int, int, int]) -> None:
-    """Raise InputError if the gradient of a single sample cannot be computed, by trying it on two images."""
+def check_separable(model: SplitModel, name: str) -> None:
+    """Raise InputError if the gradient of a single sample cannot be computed, by trying it on two samples."""
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         raise InputError(
             f"{setting('sample')}: model.name = {name!r} has batch norm, which makes a sample's gradient depend on the "
@@ -116,7 +117,7 @@ def check_separable(model: SplitModel, name: str, shape: tuple[int, int, int]) -
     moving = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
     model.train()
     try:
-        clipped_sums(model, moving, _first_output(model), torch.zeros(2, *shape), torch.zeros(2).long(), 1.0)
+        clipped_sums(model, moving, _first_output(model), model.blank(2), torch.zeros(2).long(), 1.0)
     except Exception as problem:
         line = str(problem).strip().partition("\n")[0]
         raise InputError(

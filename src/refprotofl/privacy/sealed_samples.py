@@ -16,7 +16,7 @@ from refprotofl.privacy.interface import setting
 
 
 class PrivateSamples(Samples):
-    """Samples whose images, labels and rows cannot be read."""
+    """Samples whose inputs, labels and rows cannot be read."""
 
     sealed: ClassVar[bool] = True
     _samples: Samples
@@ -34,8 +34,8 @@ class PrivateSamples(Samples):
         return f"PrivateSamples({len(self)})"
 
     @property
-    def images(self) -> Tensor:
-        self._refuse("images")
+    def inputs(self) -> Tensor:
+        self._refuse("inputs")
 
     @property
     def labels(self) -> Tensor:
@@ -45,10 +45,10 @@ class PrivateSamples(Samples):
     def rows(self) -> Tensor:
         self._refuse("rows")
 
-    def joined(self, images: Tensor, labels: Tensor) -> "PrivateSamples":
+    def joined(self, inputs: Tensor, labels: Tensor) -> "PrivateSamples":
         """Return these samples together with others, all of them private."""
         samples, noise = _contents(self)
-        return PrivateSamples(samples.joined(images, labels), noise)
+        return PrivateSamples(samples.joined(inputs, labels), noise)
 
     def relabelled(self, own_labels: Tensor) -> NoReturn:
         self._refuse("labels")

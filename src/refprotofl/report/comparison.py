@@ -222,9 +222,9 @@ def _epochs(summary: Summary) -> int:
     ran = Experiment.parse(summary["experiment"])
     method = find_method(ran.method)
     passes = ran.rounds * ran.clients if method.pooled else summary["full_model"]["participations"]
-    alone = method.finetune_epochs(ran)
-    joined = summary["communication"]["one_off"]["messages"] // 2 if alone else 0  # a request and its answer
-    return passes * method.local_epochs(ran) + joined * alone
+    alone = ran.finetune.passes
+    joined = summary["communication"]["one_off"]["messages"] // 2  # a request and its answer
+    return passes * method.local_epochs(ran) + min(ran.clients, joined) * alone
 
 
 def _steps(summaries: Collection[Summary]) -> float | None:

@@ -169,7 +169,7 @@ def backdoor_success(folder: Path, result: Result, fraction: float, target: int,
     experiment = Experiment.parse(result["summary"]["experiment"])
     federation = load_federation(experiment, data)
     others = federation.test_labels != target
-    images, shares = stamped(federation.test_images[others]), []
+    images, shares = stamped(federation.test_inputs[others]), []
     for client in honest_clients(experiment, fraction):
         model = load_trained(folder, client, trust_code=True).model
         predicted = adapter_predictions(model, backbone_features(model, images), experiment.known_input.num_classes)

@@ -227,13 +227,13 @@ def test_labels_are_flipped_for_these_samples_alone() -> None:
 def test_half_of_a_backdoors_samples_carry_trigger_and_target() -> None:
     held = samples()
     bad = poisoned(held, 2, np.random.default_rng(1))
-    marked = (bad.own_images[..., -2:, -2:] == 255).flatten(1).all(dim=1)
+    marked = (bad.own_inputs[..., -2:, -2:] == 255).flatten(1).all(dim=1)
     assert int(marked.sum()) == 3
     assert bad.own_labels[marked].tolist() == [2, 2, 2]
     assert bad.own_labels[~marked].equal(held.own_labels[~marked])
-    assert bad.own_images[~marked].equal(held.own_images[~marked])
-    assert int(held.images.max()) < 255  # the whole set, which all clients see, is as it was
-    assert stamped(held.images)[..., :-2].equal(held.images[..., :-2])
+    assert bad.own_inputs[~marked].equal(held.own_inputs[~marked])
+    assert int(held.inputs.max()) < 255  # the whole set, which all clients see, is as it was
+    assert stamped(held.inputs)[..., :-2].equal(held.inputs[..., :-2])
 
 
 def test_a_run_with_hostile_clients_does_not_depend_on_the_workers(tmp_path: Path, patient: OpenEngine) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from refprotofl import Experiment, run
 from refprotofl.models import SplitModel
+from refprotofl.models.inputs.image import pixels
 from refprotofl.report.tables import as_markdown
 from refprotofl.studies.audit.audit import audit, tabulated
 from refprotofl.studies.audit.inversion import correlation, search
@@ -60,7 +61,7 @@ class Flat(torch.nn.Module):
 
 def transparent() -> SplitModel:
     """A model whose embedding is the image itself."""
-    model = SplitModel(Flat(), 4, 4, 2, [0.0], [1.0])
+    model = SplitModel(Flat(), 4, 4, 2, pixels([0.0], [1.0]))
     with torch.no_grad():
         model.feature.weight.copy_(torch.eye(4))
         model.feature.bias.zero_()

@@ -85,10 +85,10 @@ def test_what_a_client_is_sent_when_it_joins_counts_for_its_largest_round(tmp_pa
 def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
     """Clients that fine-tune get a last message: as many go down as up, else fewer by those of one round."""
     fitted = "thin.uplink-budget=fit:thin.downlink-budget=fit"
-    asked = request(methods=(f"thin:{fitted}", f"thin:thin.tune-epochs=0:{fitted}"), limit=Total(1_000_000))
+    asked = request(methods=(f"thin:finetune.epochs=3:{fitted}", f"thin:{fitted}"), limit=Total(1_000_000))
     clients, epochs = asked.experiment.clients, asked.experiment.train.local_epochs
     expected = []
-    for name, fewer in (("thin", 0), ("thin:thin.tune-epochs=0", 1)):
+    for name, fewer in (("thin:finetune.epochs=3", 0), ("thin", 1)):
         for rounds, each in ((20, epochs), (6, 3 * epochs)):
             length = 990_000 // ((2 * rounds - fewer) * clients)
             expected.append(f"{name}:thin.uplink-budget={length}:thin.downlink-budget={length} {rounds}x{each}")
@@ -98,7 +98,7 @@ def test_what_is_to_fit_is_given_the_bytes_of_its_schedule() -> None:
 def test_what_is_to_fit_has_a_message_in_the_first_round_if_the_server_trained_before_it() -> None:
     fitted = "thin:thin.pretrain=1:thin.uplink-budget=fit:thin.downlink-budget=fit"
     asked = request(methods=(fitted,), limit=Total(1_000_000), schedules=(Schedule(20, 1),))
-    assert f"uplink-budget={990_000 // (41 * asked.experiment.clients)}:" in asked.candidates[0].method
+    assert f"uplink-budget={990_000 // (40 * asked.experiment.clients)}:" in asked.candidates[0].method
 
 
 def test_what_cannot_be_made_to_fit_is_refused_and_not_among_our_own_choice() -> None:
@@ -202,14 +202,14 @@ def test_of_our_own_choice_the_same_run_is_tried_once() -> None:
     assert [one.name for one in asked.candidates if one.method == "fedavg:share=full"] == ["FedAvg", "FedAvg"]
 
 
-def test_by_own_accuracy_private_parts_are_tried_and_thin_is_tuned_for_oneself() -> None:
+def test_by_own_accuracy_private_parts_are_tried_and_common_models_are_fine_tuned() -> None:
     by_own, by_all = (request(methods=None, protocol=protocol) for protocol in ("own", "personal"))
     assert {one.name for one in by_own.candidates} - {one.name for one in by_all.candidates} == {
-        *("fedper", "fedrep", "fedpac")
+        *("FedAvg + fine-tuning", "fedper", "fedrep", "fedpac")
     }
     for asked, tuned in ((by_own, 3), (by_all, 0)):
         thin = [one for one in asked.candidates if one.method.startswith("thin")]
-        assert {asked.trial(one, 6, 0).experiment.thin.tune_epochs for one in thin} == {tuned}
+        assert {asked.trial(one, 6, 0).experiment.finetune.epochs for one in thin} == {tuned}
         assert {asked.epochs(one) for one in thin if str(one.schedule) == "6x6"} == {36 + tuned}
     fedrep = next(one for one in by_own.candidates if one.name == "fedrep")
     assert by_own.epochs(fedrep) > fedrep.schedule.rounds * fedrep.schedule.epochs  # its head has passes of its own

@@ -18,10 +18,11 @@ FULL = {"method": "fedavg", "share": "full"}
 OURS = {"method": "refprotofl", "refprotofl.erpa": True, "refprotofl.apud": True, "refprotofl.downlink": "dense"}
 THIN = {
     **{"method": "thin", "rounds": 6, "train.local-epochs": 6, "public.train-on": False, "thin.cooling": 0.7},
-    **{"thin.last-up-bits": 1.7, "thin.up-bits": 1.0, "thin.tune-rate": 0.1, "thin.server-epochs": 5},
+    **{"thin.last-up-bits": 1.7, "thin.up-bits": 1.0, "thin.server-epochs": 5},
     **{"thin.balance": True, "thin.code": "levels", "thin.feedback": True, "thin.pretrain": 0, "thin.drift": "none"},
     **{"thin.first-weights": None, "thin.distil": 1.0},
 }
+TUNED = {"finetune.epochs": 3, "finetune.rate": 0.1, "thin.down-bits": 1.0}
 # The study whose table it is, the table, the row, the row that it is compared with, and what the runs of both have.
 CELLS: list[tuple[str, str, str, str, dict[str, Any], dict[str, Any]]] = [
     (
@@ -50,15 +51,15 @@ CELLS: list[tuple[str, str, str, str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         *("thin", "thin-global-fashion-mnist-alpha0.5", "FedAvg + public images", "thin"),
-        *({**FULL, **PUBLIC}, {**THIN, "thin.tune-epochs": 3, "thin.down-bits": 1.0}),
+        *({**FULL, **PUBLIC}, {**THIN, **TUNED}),
     ),
     (
         *("thin", "thin-own-cifar10-alpha100", "FedPAC + public images", "thin"),
-        *({"method": "fedpac", **PUBLIC}, THIN),
+        *({"method": "fedpac", **PUBLIC}, {**THIN, **TUNED}),
     ),
     (
         *("thin-ablation", "thin-ablation-own-fashion-mnist-alpha0.5", "thin, no fine-tuning", "thin"),
-        *({**THIN, "thin.tune-epochs": 0}, {**THIN, "thin.tune-epochs": 3, "thin.down-bits": 1.0}),
+        *({**THIN, "finetune.epochs": None}, {**THIN, **TUNED}),
     ),
     (
         *("resnet18", "thin-global-fashion-mnist-alpha0.5", "FedAvg + public images", "thin"),

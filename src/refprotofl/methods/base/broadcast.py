@@ -1,14 +1,18 @@
 """The shared vector's way down to the clients, what they hold of it, and the changes that came up."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from refprotofl.core.state import State, tensor_of
+from refprotofl.methods.base.schema import Lost, ValidatedMessage
 from refprotofl.methods.feedback import Feedback
-from refprotofl.wire import Message
+from refprotofl.wire import Message, Sparse
+
+if TYPE_CHECKING:
+    from refprotofl.methods.base.client import Client
 
 NONE_HELD = -1
 
@@ -81,6 +85,26 @@ def held(state: State, name: str, round: object) -> Tensor | None:
     """Return that round's broadcast if it is the one that the client keeps."""
     kept = state.get(name)
     return kept if isinstance(kept, Tensor) and state[f"{name}_round"] == round else None
+
+
+def load_shared(client: "Client", message: ValidatedMessage) -> Tensor:
+    """Load the client's private part and the received shared vector (P,) into its model."""
+    received = rebuild(client, "shared", message) if "base" in message else message.tensor("shared")
+    if client.context.feedback.server_memory and "memory" not in client.state:
+        raise Lost
+    client.load(received)
+    return received
+
+
+def rebuild(client: "Client", name: str, message: ValidatedMessage) -> Tensor:
+    """Return the broadcast (P,) of a step from the one before; a client without that one is lost."""
+    before, sent = held(client.state, name, message["base"]), message.get(name)
+    if before is None:
+        raise Lost
+    if isinstance(sent, Sparse):
+        return before.index_copy(0, sent.indices, sent.values)
+    draw = client.compressor.step_stream(client.experiment.seed, message.whole("base"))
+    return before + client.compressor.decode(message, len(before), draw).to(torch.float32)
 
 
 class Changes:

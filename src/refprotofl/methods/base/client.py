@@ -23,13 +23,16 @@ from refprotofl.evaluation.scoring import (
 )
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.broadcast import load_shared
+from refprotofl.methods.base.finetuning import OWN, OWN_ROUND, own_model
 from refprotofl.methods.base.optimisers import GradHook
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.base.training import Loss, TrainResult, train
 from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
-from refprotofl.models import SplitModel
+from refprotofl.models import SplitModel, no_samples
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.interface import Mechanism
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -102,6 +105,7 @@ class Client(ABC):
     """A method's client. It answers requests by name; `state` is private and never leaves it as a whole."""
 
     verbs: ClassVar[tuple[str, ...]] = ("join", "train", "evaluate")
+    common: ClassVar[str] = "shared"  # the newest shared vector in the server's state
     options: Any
 
     def __init__(self, context: ClientContext, state: State) -> None:
@@ -115,7 +119,8 @@ class Client(ABC):
         self.compressor = create_compressor(context.experiment)
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
-        if verb not in (*self.verbs, LOST):
+        finetune = (FINETUNE,) if self.experiment.finetune.passes else ()
+        if verb not in (*self.verbs, *finetune, LOST):
             raise Refused(f"there is no {verb!r} to ask this client for")
         handler: Callable[[int, ValidatedMessage], Message] = getattr(self, verb)
         self.context = self.context.for_request(verb, round)
@@ -129,7 +134,7 @@ class Client(ABC):
         raise Lost
 
     def join(self, round: int, message: ValidatedMessage) -> Message:
-        if "images" in message:
+        if self.experiment.known_input.field in message:
             self.state["public"] = self.context.blobs.put(message)
         if self.context.feedback.server_memory:
             self.state["memory"] = torch.zeros(sum(self.model.sizes(self.parts)))  # the server resets its copy, too
@@ -138,15 +143,28 @@ class Client(ABC):
     @abstractmethod
     def train(self, round: int, message: ValidatedMessage) -> Message: ...
 
+    def finetune(self, round: int, message: ValidatedMessage) -> Message:
+        """Make a model of the client's own from the common one, for scoring and export; nothing of it is sent."""
+        common = self.load_common(message)
+        self.state[OWN], self.state[OWN_ROUND] = own_model(self, round, common), round
+        return {}
+
+    def load_common(self, message: ValidatedMessage) -> Tensor:
+        """Load the common model (P,) that the server sends for fine-tuning, and return it."""
+        return load_shared(self, message)
+
     @abstractmethod
     def evaluate(self, round: int, message: ValidatedMessage) -> Message: ...
 
     @classmethod
     def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
-        """Load a client's final model: its private part and the newest shared part, into a model as initialised."""
+        """Load a client's final model into a model as initialised: its private part, and the newest shared part.
+
+        After fine-tuning it is the client's own model.
+        """
         model.write_private(own)
         if parts:
-            model.write(parts, tensor_of(server, "shared"))
+            model.write(parts, tensor_of(own, OWN) if OWN_ROUND in own else tensor_of(server, cls.common))
 
     @property
     def num_classes(self) -> int:
@@ -156,14 +174,14 @@ class Client(ABC):
         return streams.stream(self.experiment.seed, purpose, client=self.context.client_id, round=round)
 
     def public_set(self) -> tuple[Tensor, Tensor]:
-        """Return public images and labels; raise `Lost` if the experiment has them but the store has not."""
+        """Return public inputs and labels; raise `Lost` if the experiment has them but the store has not."""
         if not self.experiment.public.classes:
-            images = torch.zeros(0, *self.experiment.known_input.shape, dtype=torch.uint8)
-            return images, torch.zeros(0, dtype=torch.int64)
+            return no_samples(self.experiment.known_input)
         kept = self.context.blobs.get(str(self.state["public"])) if "public" in self.state else None
         if kept is None:
             raise Lost
-        return ValidatedMessage(kept).tensor("images"), ValidatedMessage(kept).tensor("labels").long()
+        public, field = ValidatedMessage(kept), self.experiment.known_input.field
+        return public.tensor(field), public.tensor("labels").long()
 
     def training_samples(self) -> Samples:
         """Return the client's own samples, and the public ones with `public.train-on`."""
@@ -225,19 +243,24 @@ class Client(ABC):
         self.model.write(self.parts, tensor_of(self.state, "trained"))
 
     def test_features(self, newest: Tensor) -> Tensor:
-        """Return the backbone's features of the test images, (T, width); those of a shared backbone are memoised."""
+        """Return the backbone's features of the test inputs, (T, width); those of a shared backbone are memoised."""
         if "backbone" not in self.parts or any(True for _ in self.model.buffers()):
-            return backbone_features(self.model, self.context.test.images)
+            return backbone_features(self.model, self.context.test.inputs)
         memo, key = self.context.memo, digest_value(newest)
         if key not in memo:
             memo.clear()
-            memo[key] = backbone_features(self.model, self.context.test.images)
+            memo[key] = backbone_features(self.model, self.context.test.inputs)
         return memo[key]
 
     def score(
         self, round: int, newest: Tensor, anchors: Tensor | None = None, defined: Tensor | None = None
     ) -> Message:
-        """Return loss and correct predictions by protocol, with the newest shared part and straight after training."""
+        """Return loss and correct predictions by protocol, with the newest shared part and straight after training.
+
+        A client that was fine-tuned in this round is scored with its own model instead of the newest shared part.
+        """
+        if self.state.get(OWN_ROUND) == round:
+            newest = tensor_of(self.state, OWN)
         self.load(newest)
         test = self.context.test
         features = self.test_features(newest)
@@ -247,7 +270,7 @@ class Client(ABC):
         if self.state.get("trained_round") == round:
             self.load_trained()
             if "backbone" in self.parts:
-                features = backbone_features(self.model, test.images)
+                features = backbone_features(self.model, test.inputs)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
         return {**counts, **personal_scores(predicted[""], logits, test)}

@@ -1,4 +1,4 @@
-"""Labelled images as rows of a set that is never copied."""
+"""Labelled inputs as rows of a set that is never copied."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ class Samples:
     """A client's samples: rows of the whole set, which is never copied."""
 
     sealed: ClassVar[bool] = False  # contents cannot be read, as single samples are protected
-    images: Tensor  # (N, channels, H, W) uint8, on the device; the rest is on the CPU
+    inputs: Tensor  # (N, channels, H, W) uint8, on the device; the rest is on the CPU
     labels: Tensor  # (N,) int64
     rows: Tensor  # (n,) int64
 
@@ -24,19 +24,19 @@ class Samples:
         return self.labels[self.rows]
 
     @property
-    def own_images(self) -> Tensor:
-        return self.images_of(self.rows)
+    def own_inputs(self) -> Tensor:
+        return self.inputs_of(self.rows)
 
-    def images_of(self, rows: Tensor) -> Tensor:
-        """Return the images of some rows of the whole set, on the device."""
-        return self.images[rows.to(self.images.device)]
+    def inputs_of(self, rows: Tensor) -> Tensor:
+        """Return the inputs of some rows of the whole set, on the device."""
+        return self.inputs[rows.to(self.inputs.device)]
 
     def relabelled(self, own_labels: Tensor) -> "Samples":
         """Return the same samples with other labels (n,)."""
-        return Samples(self.images, self.labels.index_copy(0, self.rows, own_labels), self.rows)
+        return Samples(self.inputs, self.labels.index_copy(0, self.rows, own_labels), self.rows)
 
-    def joined(self, images: Tensor, labels: Tensor) -> "Samples":
+    def joined(self, inputs: Tensor, labels: Tensor) -> "Samples":
         """Return these samples and more, as a new set."""
-        images = torch.cat([self.own_images, images.to(self.images.device)])
+        inputs = torch.cat([self.own_inputs, inputs.to(self.inputs.device)])
         labels = torch.cat([self.own_labels, labels])
-        return Samples(images, labels, torch.arange(len(labels)))
+        return Samples(inputs, labels, torch.arange(len(labels)))

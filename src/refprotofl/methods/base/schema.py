@@ -15,7 +15,8 @@ from refprotofl.core import Parts, RefProtoFLError
 from refprotofl.evaluation.metrics import sent_by_clients
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
-from refprotofl.models import SplitModel
+from refprotofl.methods.declaration import FINETUNE
+from refprotofl.models import SplitModel, type_of
 from refprotofl.wire import Message, Sparse
 from refprotofl.wire.codec import Value
 from refprotofl.wire.ledger import Counted, Kind
@@ -301,24 +302,28 @@ def declare(
     evaluate: Fields | None = None,
     greeting: Fields | None = None,
     join: Fields | None = None,
+    finetune: MessageSchema | None = None,
     **verbs: MessageSchema,
 ) -> dict[str, MessageSchema]:
     """Return the schemas of a method's verbs, and those of joining and scoring.
 
     `evaluate` are the fields that a client is sent for scoring, `greeting` and `join` the fields of joining in
-    addition to the public set, down, and to the number of samples, up.
+    addition to the public set, down, and to the number of samples, up. `finetune` is used where [finetune] asks for it.
     """
-    images = Dense((None, *scope.experiment.known_input.shape), (torch.uint8,), optional=True)  # the public set's
-    labels = whole_numbers(None, low=0, high=scope.classes - 1, optional=True)
+    seen = scope.experiment.known_input
+    public: Fields = {
+        seen.field: Dense((None, *seen.shape), (type_of(seen),), optional=True),
+        "labels": whole_numbers(None, low=0, high=scope.classes - 1, optional=True),
+    }
     number, score = Whole(low=0, high=MOST_TESTED), Whole(low=0, high=MOST_TESTED, optional=True)
     counted: Fields = {one.name: score for one in PROTOCOLS.values() if one.per_client}
     matrix = Dense((scope.classes, scope.classes), (torch.int32,), low=0, optional=True)  # of `personal`
     metrics = {one.name: Real(one.low, one.high, optional=True) for one in sent_by_clients(scope.classes)}
+    if finetune is not None and scope.experiment.finetune.passes:
+        verbs[FINETUNE] = finetune
     scores = {"tested": number, "own_tested": number, **counted, "confusion": matrix, **metrics}
     return {
-        "join": MessageSchema(
-            {"images": images, "labels": labels, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}
-        ),
+        "join": MessageSchema({**public, **(greeting or {})}, {"samples": Whole(low=1), **(join or {})}),
         **verbs,
         "evaluate": MessageSchema(evaluate or {}, scores),
     }

@@ -30,6 +30,7 @@ from refprotofl.methods.base.schema import (
 )
 from refprotofl.methods.base.screening import Screening, accepted, norm
 from refprotofl.methods.compressors import create_compressor
+from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
 from refprotofl.models import SplitModel
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -49,7 +50,7 @@ class ServerContext:
     parts: Parts  # shared with the clients
     public: Samples | None = None
     pooled: Samples | None = None  # all clients' samples, for a method without federation
-    test: tuple[Tensor, Tensor] | None = None  # images (T, channels, H, W), labels (T,)
+    test: tuple[Tensor, Tensor] | None = None  # inputs (T, …), labels (T,)
     options: Any = None  # the method's own
     feedback: Feedback = field(default_factory=Feedback)
     most_samples: int | None = None  # of any client, where that is known
@@ -140,8 +141,16 @@ class Server(ABC):
     def round(self, cohort: Cohort) -> None: ...
 
     def close(self, cohort: Cohort) -> None:
-        """Run after the last round, for all clients that ever joined."""
-        return
+        """Run after the last round, for all clients that ever joined: they fine-tune where [finetune] asks for it."""
+        if self.experiment.finetune.passes:
+            for _ in self.ask(cohort, FINETUNE, self.common_model(cohort.round), lambda _, answer: answer):
+                pass
+
+    def common_model(self, round: int) -> Callable[[int], Message]:
+        """Return what each client is sent after the last round: the common model, or the step to it."""
+        model = self.global_model()
+        assert model is not None, "[finetune] is refused for methods without a common model"
+        return self.downlink.requests(round + 1, "shared", model.read(self.parts), {})
 
     @abstractmethod
     def evaluation(self) -> Message:
@@ -200,7 +209,7 @@ class Server(ABC):
         if self.public is None or not self.ships_public_set:
             return {}
         labels = class_ids(self.public.own_labels, self.num_classes)
-        return {"images": self.public.images[self.public.rows], "labels": labels}
+        return {self.experiment.known_input.field: self.public.inputs[self.public.rows], "labels": labels}
 
     def join_newcomers(self, cohort: Cohort) -> None:
         self.join(cohort, [client for client in cohort.clients if self.samples[client] == 0])

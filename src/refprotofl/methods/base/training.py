@@ -15,7 +15,7 @@ from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.optimisers import GradHook, Optimiser, create_optimiser
 from refprotofl.methods.base.samples import Samples
-from refprotofl.models import ALL, FORWARD_BATCH, Parts, SplitModel
+from refprotofl.models import ALL, Parts, SplitModel
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.sealed_samples import open_samples
 
@@ -80,7 +80,7 @@ def train(
         else:
             step = _noised_step(optimiser, model, loss, grad_hook, noise, settings, len(data))
             batches = noise.batches(data, settings, order, model.device)
-        result = _run(model, step, batches, data.images.to(model.device))
+        result = _run(model, step, batches, data.inputs.to(model.device))
     if not math.isfinite(result.loss):
         raise Diverged(f"training diverged; a smaller train.lr than {settings.lr} may help")
     if before is not None:
@@ -98,14 +98,14 @@ def _outside(model: SplitModel, parts: Parts, frozen: nn.Module | None) -> Itera
         yield from frozen.parameters()
 
 
-def _run(model: SplitModel, step: Step, batches: Iterable[tuple[Tensor, Tensor]], images: Tensor) -> TrainResult:
-    """Take a step for each batch of rows (B,) of the images and labels (B,).
+def _run(model: SplitModel, step: Step, batches: Iterable[tuple[Tensor, Tensor]], inputs: Tensor) -> TrainResult:
+    """Take a step for each batch of rows (B,) of the inputs and labels (B,).
 
     The loss of the result is not finite where any loss or parameter is not.
     """
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
     for rows, labels in batches:
-        total, penalty = step(model.prepare(images[rows]), labels)
+        total, penalty = step(model.prepare(inputs[rows]), labels)
         loss_sum += total.detach()
         if penalty is not None:
             penalty_sum += penalty.detach()
@@ -203,12 +203,12 @@ def minimise(
 
 
 @torch.no_grad()
-def embed(model: SplitModel, images: Tensor) -> Tensor:
-    """Return the images' embeddings (N, m) in evaluation mode, on the CPU."""
+def embed(model: SplitModel, inputs: Tensor) -> Tensor:
+    """Return the inputs' embeddings (N, m) in evaluation mode, on the CPU."""
     model.eval()
-    if not len(images):  # not every backbone takes an empty batch
+    if not len(inputs):  # not every backbone takes an empty batch
         return torch.zeros(0, model.feature.out_features)
-    batches = images.to(model.device).split(FORWARD_BATCH)
+    batches = inputs.to(model.device).split(model.forward_batch)
     return torch.cat([model.embed(model.prepare(batch)) for batch in batches]).cpu()
 
 

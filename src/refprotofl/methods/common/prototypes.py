@@ -177,7 +177,7 @@ def class_means(
     if noise is not None and without is not None and len(without) == classes:  # nothing is revealed, nothing is spent
         return torch.zeros(classes, width), torch.zeros(classes, dtype=torch.int64)
     rows = data.rows if without is None else data.rows[~torch.isin(data.own_labels, without)]
-    embeddings = embed(client.model, data.images_of(rows))
+    embeddings = embed(client.model, data.inputs_of(rows))
     embeddings = functional.normalize(embeddings) if unit else embeddings
     if noise is None:
         return erpa.class_prototypes(embeddings, data.labels[rows], classes)

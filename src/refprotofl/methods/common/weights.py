@@ -11,13 +11,15 @@ from torch import Tensor
 
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
-from refprotofl.methods.base.broadcast import held, hold
+from refprotofl.methods.base.broadcast import hold
+from refprotofl.methods.base.broadcast import load_shared as load_shared
+from refprotofl.methods.base.broadcast import rebuild as rebuild
 from refprotofl.methods.base.client import Client
 from refprotofl.methods.base.cohort import Cohort
-from refprotofl.methods.base.schema import Dense, Fields, Lost, MessageSchema, Scope, ValidatedMessage, Whole, declare
+from refprotofl.methods.base.schema import Dense, Fields, MessageSchema, Scope, ValidatedMessage, Whole, declare
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.compressors import create_compressor
-from refprotofl.wire import Message, Sparse
+from refprotofl.wire import Message
 
 # The fields
 
@@ -45,32 +47,16 @@ def change(scope: Scope) -> Fields:
 
 def message_schemas(scope: Scope) -> dict[str, MessageSchema]:
     """Return the schemas of methods that exchange weights and nothing else."""
-    return declare(
-        scope, evaluate={"shared": shared_vector(scope)}, train=MessageSchema(broadcast(scope), change(scope))
-    )
+    trained = MessageSchema(broadcast(scope), change(scope))
+    return declare(scope, evaluate={"shared": shared_vector(scope)}, train=trained, finetune=finetuning(scope))
+
+
+def finetuning(scope: Scope) -> MessageSchema:
+    """Return the schema of the stage after the last round, in which clients get the common model."""
+    return MessageSchema(broadcast(scope))
 
 
 # The client's side
-
-
-def load_shared(client: Client, message: ValidatedMessage) -> Tensor:
-    """Load the client's private part and the received shared vector (P,) into its model."""
-    received = rebuild(client, "shared", message) if "base" in message else message.tensor("shared")
-    if client.context.feedback.server_memory and "memory" not in client.state:
-        raise Lost
-    client.load(received)
-    return received
-
-
-def rebuild(client: Client, name: str, message: ValidatedMessage) -> Tensor:
-    """Return the broadcast (P,) of a step from the one before; a client without that one is lost."""
-    before, sent = held(client.state, name, message["base"]), message.get(name)
-    if before is None:
-        raise Lost
-    if isinstance(sent, Sparse):
-        return before.index_copy(0, sent.indices, sent.values)
-    draw = client.compressor.step_stream(client.experiment.seed, message.whole("base"))
-    return before + client.compressor.decode(message, len(before), draw).to(torch.float32)
 
 
 def write_update(client: Client, round: int, received: Tensor, trained: Tensor) -> Message:

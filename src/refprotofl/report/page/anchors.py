@@ -49,7 +49,7 @@ def _class_means(run_folder: Path, experiment: Experiment, data: Path | None) ->
     try:
         dataset = load_aggregated(run_folder, data).data.dataset
         rows = balanced_draw(dataset.test_labels, dataset.num_classes, IMAGES, stream(0, "page"))
-        images, labels = torch.from_numpy(dataset.test_images[rows]), dataset.test_labels[rows]
+        images, labels = torch.from_numpy(dataset.test_inputs[rows]), dataset.test_labels[rows]
         chosen = range(0, experiment.clients, -(-experiment.clients // CLIENTS))
         found = {}
         with one_compute_thread():

@@ -67,7 +67,7 @@ def embed_run(run_folder: Path, data: Path | None = None, images: int = 2000, tr
     served = load_aggregated(run_folder, data, trust_code)
     dataset = served.data.dataset
     rows = balanced_draw(dataset.test_labels, dataset.num_classes, images, stream(SEED, "tsne"))
-    labels, shown = dataset.test_labels[rows], torch.from_numpy(dataset.test_images[rows])
+    labels, shown = dataset.test_labels[rows], torch.from_numpy(dataset.test_inputs[rows])
     if not 1 < len(np.unique(labels)) < len(labels):
         raise InputError(f"images = {images}: a silhouette needs two classes and more images than classes.")
     name, model = _model_of(served, run_folder, trust_code)

@@ -59,8 +59,8 @@ def audit(folder: Path, data: Path | None, most_clients: int, trust_code: bool =
 def _membership(federation: Federation, models: Sequence[SplitModel], client: int) -> dict[str, MembershipScores]:
     data = federation.client(client)
     groups = (
-        (data.samples.own_images, data.samples.own_labels),
-        (data.test.images[data.test.own], data.test.labels[data.test.own]),
+        (data.samples.own_inputs, data.samples.own_labels),
+        (data.test.inputs[data.test.own], data.test.labels[data.test.own]),
     )
     scores = [[confidence(model, *group) for model in models] for group in groups]
     own = [one[client] for one in scores]
@@ -70,7 +70,7 @@ def _membership(federation: Federation, models: Sequence[SplitModel], client: in
 
 def _inversion(federation: Federation, models: Sequence[SplitModel], clients: Sequence[int]) -> dict[int, Rebuilt]:
     experiment = federation.experiment
-    guesses = mean_images(federation.test_images, federation.test_labels, experiment.known_input.num_classes)
+    guesses = mean_images(federation.test_inputs, federation.test_labels, experiment.known_input.num_classes)
     rebuilt = [
         rebuild(models[client], federation.client(client).samples, guesses, create_mechanism(experiment))
         for client in clients

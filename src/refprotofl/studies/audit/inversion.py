@@ -61,7 +61,7 @@ def _targets(samples: Samples) -> Iterator[_Target]:
         rows = samples.rows[labels == label]
         for size in SIZES:
             if size <= len(rows):
-                yield _Target(size, label, samples.images_of(rows[:size]).cpu().to(torch.float32) / 255)
+                yield _Target(size, label, samples.inputs_of(rows[:size]).cpu().to(torch.float32) / 255)
 
 
 def _sent(model: SplitModel, target: _Target, privacy: Mechanism) -> Tensor:

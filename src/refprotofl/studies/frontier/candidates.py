@@ -25,6 +25,7 @@ _BOTH_WAYS = ":compress.downlink=same"
 _DISTILLING = "thin.cooling=0.7:thin.server-epochs=5:thin.distil=1:thin.balance=on"
 _FITTED = "thin.uplink-budget=fit:thin.downlink-budget=fit"
 _LONG = ":rounds=6:train.local-epochs=6"
+_FINETUNED = ":finetune.epochs=3:finetune.rate=0.1"
 _WHOLE = (
     f"FedAvg = {_FULL}",
     f"FedAvg + STC 5 % = {_STC}",
@@ -41,23 +42,24 @@ _PERSONAL = ("fedper", "fedrep", "fedpac")  # methods with a private part for a 
 def default_methods(protocol: str, with_schedules: bool) -> tuple[str, ...]:
     """Return the methods to try if the user names none.
 
-    thin is fine-tuned on the clients only for `own`, the one accuracy that this improves. Long rounds, which are
-    recommended for thin, are tried with FedAvg, too, unless the user gives the schedules.
+    Common models are fine-tuned on the clients only for `own`, the one accuracy that this improves. Long rounds,
+    which are recommended for thin, are tried with FedAvg, too, unless the user gives the schedules.
     """
     own = protocol.startswith("own")
-    thin = f"thin:{'thin.tune-rate=0.1' if own else 'thin.tune-epochs=0'}"
+    finetuned = _FINETUNED if own else ""
+    thin = f"thin{finetuned}"
     long = "" if with_schedules else _LONG
     whole_in_long = (f"FedAvg in long rounds = {_FULL}{_LONG}", f"STC 5 % in long rounds = {_STC}{_LONG}")
     return (
         "refprotofl",
-        f"thin = {thin}",
+        f"thin = {thin}" if finetuned else thin,
         f"thin 2 bits = {thin}:thin.up-bits=2:thin.down-bits=2",
         f"thin that fits = {thin}:{_FITTED}",
         f"thin distilling = {thin}:{_DISTILLING}:thin.last-up-bits=1.7{long}",
         f"thin distilling that fits = {thin}:{_DISTILLING}:{_FITTED}{long}",
         *_WHOLE,
         *(() if with_schedules else whole_in_long),
-        *(_PERSONAL if own else ()),
+        *((f"FedAvg + fine-tuning = {_FULL}{finetuned}", *_PERSONAL) if own else ()),
         *("fedproto", "fedgh", "local"),
     )
 
@@ -157,7 +159,7 @@ class Request:
         experiment = self._load(method)
         _check_fit(method, experiment)
         found = find_method(experiment.method)
-        closing = experiment.clients if found.finetune_epochs(experiment) else 0
+        closing = experiment.clients if experiment.finetune.passes else 0
         free, late = found.seed_start(experiment), experiment.cohort_size < experiment.clients
         length = message_within(self.limit, schedule.rounds, experiment.cohort_size, closing, free, late)
         return _FIT.sub(f"={length}", method)
@@ -173,7 +175,7 @@ class Request:
         """Return the local epochs of a client that takes part in every round, with those after the last round."""
         whole = self.trial(candidate, candidate.schedule.rounds, self.seeds[0]).experiment
         method = find_method(whole.method)
-        return whole.rounds * method.local_epochs(whole) + method.finetune_epochs(whole)
+        return whole.rounds * method.local_epochs(whole) + whole.finetune.passes
 
     def command(self, candidate: Candidate, data: Path | None) -> list[str]:
         """Return the command that runs the candidate by itself and scores it on the test set."""

@@ -13,7 +13,7 @@ from statistics import fmean
 from refprotofl.core import InputError, RunError
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.federation.resolution import prepare
-from refprotofl.methods.catalogue import depends_on_rounds, find_method
+from refprotofl.methods.catalogue import depends_on_rounds
 from refprotofl.studies.frontier.candidates import Candidate, Request
 from refprotofl.studies.frontier.limits import Sent, sent_by, sent_in
 from refprotofl.studies.planner import Outcomes, Study
@@ -73,11 +73,12 @@ def check(request: Request) -> int:
 def frontier(request: Request) -> Study[Frontier]:
     """Search rung by rung."""
     left = list(request.candidates)
-    least = 3 if any(_starts_anew(request, one) for one in left) else 2  # the same for all candidates
+    anew = {one for one in left if _starts_anew(request, one)}
+    least = 3 if anew else 2  # the same for all candidates
     tried: dict[Candidate, CandidateResult] = {}
     for share, count in plan(request):
         decides = share == 1 or count < len(left)
-        rung = {one: _rounds(one, share, least) for one in left if decides or not _starts_anew(request, one)}
+        rung = {one: _rounds(one, share, least) for one in left if decides or one not in anew}
         new = {one: rounds for one, rounds in rung.items() if not _is_done(tried.get(one), rounds)}
         trials = {one: [request.trial(one, rounds, seed) for seed in request.seeds] for one, rounds in new.items()}
         outcomes = yield [trial for some in trials.values() for trial in some]
@@ -153,7 +154,7 @@ def projected(trial: Trial, result: Result, rounds: int) -> Sent:
     sent, experiment = sent_by(result["summary"], trial.folder), trial.experiment
     if sent.rounds >= rounds:
         return sent
-    usual = sent.rounds - 1 if find_method(experiment.method).depends_on_rounds else sent.rounds
+    usual = sent.rounds - 1 if depends_on_rounds(experiment) else sent.rounds
     absent = 1 - experiment.cohort_size / experiment.clients
     return sent.longer(rounds, sent_in(trial.folder, usual), joined=experiment.clients * (1 - absent**rounds))
 

@@ -14,7 +14,7 @@ _RATE = "train.lr"
 _LONG = ":rounds=6:train.local-epochs=6"
 THIN = (
     f"thin{_LONG}:{_RATE}=0.1:thin.cooling=0.7:thin.last-up-bits=1.7:thin.server-epochs=5:thin.distil=1"
-    ":thin.balance=on:thin.tune-rate=0.1"
+    ":thin.balance=on:finetune.epochs=3:finetune.rate=0.1"
 )
 _UNTAUGHT = ":thin.distil=0:thin.balance=off"
 _TWENTY = ":rounds=20:train.local-epochs=1"
@@ -36,8 +36,8 @@ ABLATIONS: dict[str, str] = {
     "constant learning rate": ":thin.cooling=1.0",
     "proximal term": ":thin.drift=proximal",
     "anchors": ":thin.drift=anchors:thin.strength=0.1",
-    "fine-tuning at the full rate": ":thin.tune-rate=1.0",
-    "no fine-tuning": ":thin.tune-epochs=0",
+    "fine-tuning at the full rate": ":finetune.rate=1.0",
+    "no fine-tuning": ":finetune.epochs=0:finetune.rate=1.0",
     "initial weights sent": ":thin.first-weights=sent",
 }
 

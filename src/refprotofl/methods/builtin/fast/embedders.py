@@ -29,7 +29,7 @@ def common_encoder(table: Options, public: Samples | None) -> Message:
         load_encoder(table.embedder)  # report problems before anything starts
         return {}
     if public is not None:
-        return fit_pca(public.images[public.rows])
+        return fit_pca(public.inputs[public.rows])
     if table.knn == "pooled":
         raise InputError(
             f'{KEY} = "pca" with fast.knn = "pooled" is fitted on the public set, but there is none: '

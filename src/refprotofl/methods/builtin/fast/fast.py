@@ -71,6 +71,7 @@ class FASTServer(Server):
             label=MessageSchema(pool if pooled else encoder, {name: Whole(low=0) for name in labelling.COUNTS}),
             train=MessageSchema(weights.broadcast(scope), weights.change(scope)),
             evaluate={"shared": weights.shared_vector(scope)},
+            finetune=weights.finetuning(scope),
         )
 
     @property
@@ -130,7 +131,8 @@ class FASTServer(Server):
     @cached_property
     def width(self) -> int:
         """The width of an embedding, computed here, so that no client's first answer has to be believed."""
-        blank = torch.zeros(1, *self.experiment.known_input.shape, dtype=torch.uint8)
+        seen = self.experiment.known_input
+        blank = torch.zeros(1, *seen.shape, dtype=getattr(torch, seen.dtype))
         return embed_images(self.options.embedder, blank, self.encoder).shape[1]
 
     def take_seeds(self, client: int, rows: Tensor, labels: Tensor) -> None:
@@ -199,14 +201,22 @@ class FASTClient(Client):
 
     def embed(self, positions: Tensor, encoder: Message) -> Tensor:
         """Return embeddings of some of the client's samples; without a PCA from the server one is fitted on them."""
-        images, name = self.samples.images_of(self.samples.rows[positions]).cpu(), self.options.embedder
+        images, name = self.samples.inputs_of(self.samples.rows[positions]).cpu(), self.options.embedder
         return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
-    def train(self, round: int, message: ValidatedMessage) -> Message:
+    def take_labels(self) -> None:
+        """Give the client's samples the labels that were made when it joined."""
         labels = self.state.get("labels")
         if not isinstance(labels, Tensor):
             raise Lost
         self.samples = self.samples.relabelled(labels.long())
+
+    def finetune(self, round: int, message: ValidatedMessage) -> Message:
+        self.take_labels()
+        return super().finetune(round, message)
+
+    def train(self, round: int, message: ValidatedMessage) -> Message:
+        self.take_labels()
         received = weights.load_shared(self, message)
         self.fit(round)
         return weights.write_update(self, round, received, self.keep_trained(round))

@@ -175,7 +175,7 @@ class FedPACClient(Client):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         samples, options = self.training_samples(), self.options
-        embeddings = embed(self.model, samples.own_images)
+        embeddings = embed(self.model, samples.own_inputs)
         statistics, own = head_statistics(embeddings, samples.own_labels, self.num_classes)
         order = self.stream("batches", round)
         self.fit(round, samples=samples, parts=HEAD, order=order, epochs=options.head_epochs, lr=options.head_lr)

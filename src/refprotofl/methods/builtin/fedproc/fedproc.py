@@ -43,7 +43,8 @@ class FedProcServer(Server):
         anchors = prototypes.anchor_fields(scope)
         down, up = weights.broadcast(scope), weights.change(scope)
         trained = MessageSchema({**down, **anchors}, {**up, **prototypes.mean_fields(scope)})
-        return declare(scope, evaluate={"shared": weights.shared_vector(scope), **anchors}, train=trained)
+        evaluated = {"shared": weights.shared_vector(scope), **anchors}
+        return declare(scope, evaluate=evaluated, train=trained, finetune=weights.finetuning(scope))
 
     @property
     def state_names(self) -> Sequence[str]:

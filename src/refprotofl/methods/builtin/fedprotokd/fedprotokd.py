@@ -97,7 +97,7 @@ class FedProtoKDServer(Server):
         super().__init__(context)
         if context.public is None:
             raise InputError('method = "fedprotokd" teaches over public images: public.per-class must be above 0.')
-        self.images, self.labels = context.public.own_images.to(context.model.device), context.public.own_labels
+        self.inputs, self.labels = context.public.own_inputs.to(context.model.device), context.public.own_labels
         self.anchors, self.defined = prototypes.no_anchors(context.experiment)
         self.generator = learning.initial(context.experiment.seed, *self.anchors.shape)
         self.targets = torch.zeros(len(self.labels), self.num_classes)  # the server model's logits, (n, C)
@@ -170,7 +170,7 @@ class FedProtoKDServer(Server):
         targets, importance, classes = (one.to(device) for one in (merged, self.importance, self.labels))
 
         def loss(rows: Tensor) -> Tensor:
-            embeddings = self.model.embed(self.model.prepare(self.images[rows]))
+            embeddings = self.model.embed(self.model.prepare(self.inputs[rows]))
             logits, labels = self.model.head(embeddings), classes[rows]
             distilled = distillation_loss(logits, targets[rows], importance[rows], self.options.temperature)
             aligned = penalty(embeddings, labels) if penalty else torch.zeros(())
@@ -180,7 +180,7 @@ class FedProtoKDServer(Server):
         settings = plain_sgd(self.options.server_lr, self.options.model_epochs, self.options.server_batch)
         minimise(self.model.parameters_of(ALL), loss, len(self.labels), settings, order)
         self.weights = self.model.read_private(())
-        self.targets = classify(self.model, embed(self.model, self.images))
+        self.targets = classify(self.model, embed(self.model, self.inputs))
 
     def evaluation(self) -> Message:
         return prototypes.write_anchors(self.anchors, self.defined)

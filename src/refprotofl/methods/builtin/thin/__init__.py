@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from refprotofl.core import ALL
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
-from refprotofl.methods import NAMED_BY_SIZE, Cost, Method, Releases, SampleUse, SampleUses, lazy
+from refprotofl.methods import NAMED_BY_SIZE, Cost, Method, Releases, lazy
 from refprotofl.methods.feedback import FEEDBACKS, Feedback
 
 if TYPE_CHECKING:
@@ -55,13 +55,6 @@ class Options(Table):
     cooling: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="factor of the learning rate from round to round, above 0 and up to 1"
     )
-    tune_epochs: Count = Field(3, description="fine-tuning passes of each client after the last round, 0 for none")
-    tune_rate: Annotated[float, Field(gt=0, le=1)] = key(
-        1.0, "factor of the learning rate in those passes, above 0 and up to 1", enters="changed"
-    )
-    tune_validation: Annotated[int, Field(ge=2)] = Field(
-        10, description="one in this many own samples is held out to choose the interpolation, 2 or more"
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -88,10 +81,6 @@ class Options(Table):
         """Return the learning rate of a round."""
         return lr * float(self.cooling ** (round - 1))
 
-    def finetuned(self, lr: float) -> float:
-        """Return the learning rate after the last round, when each client trains for itself."""
-        return lr * self.tune_rate
-
 
 class Thin(Method):
     """the whole model in 1 bit per weight in each direction, the public set trained on at the server"""
@@ -101,7 +90,7 @@ class Thin(Method):
     shared = ALL
     server = lazy("refprotofl.methods.builtin.thin.server:ThinServer")
     client = lazy("refprotofl.methods.builtin.thin.client:ThinClient")
-    depends_on_rounds = True  # the last one ends with fine-tuning at each client
+    depends_on_rounds = True  # the last one has its own bits, and is read without bias
     notes = (
         "this project's own, not from a paper. The public set stays at the server unless public.train-on sends it "
         "to clients; the first weights come from the seed, which both sides have",
@@ -123,14 +112,6 @@ class Thin(Method):
         return Releases(sample=0, client=1 if table.code != "sparse" else f'thin.code = "sparse": {NAMED_BY_SIZE}')
 
     @staticmethod
-    def sample_uses(experiment: "Experiment") -> SampleUses:
-        """Return the uses of samples, by rounds and by fine-tuning after the last one."""
-        uses = {"train": SampleUse(passes=experiment.train.local_epochs)}
-        if experiment.thin.tune_epochs:
-            uses["finish"] = SampleUse(passes=experiment.thin.tune_epochs, own=True, closing=True)
-        return uses
-
-    @staticmethod
     def join_payload(experiment: "Experiment") -> bool:
         return experiment.public.train_on or experiment.thin.first_weights == "sent"
 
@@ -141,15 +122,6 @@ class Thin(Method):
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:
         return FEEDBACKS["ef" if experiment.thin.feedback else "none"]
-
-    @staticmethod
-    def finetune_epochs(experiment: "Experiment") -> int:
-        return int(experiment.thin.tune_epochs)
-
-    @staticmethod
-    def finetune_steps(experiment: "Experiment", samples: int) -> int:
-        table: Options = experiment.thin
-        return table.tune_epochs * experiment.train.steps_per_epoch(samples - samples // table.tune_validation)
 
     @staticmethod
     def check(experiment: "Experiment") -> None:

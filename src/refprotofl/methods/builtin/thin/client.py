@@ -1,33 +1,26 @@
-"""Thin's clients: long local training, its change in few bits, and at the end a model of one's own."""
+"""Thin's clients: long local training, its change in few bits."""
 
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from refprotofl.core import Parts
-from refprotofl.core.state import State, tensor_of
+from refprotofl.core.state import tensor_of
 from refprotofl.methods import (
     Client,
     Lost,
     Penalty,
-    Samples,
     ValidatedMessage,
     check_alignment,
-    classify,
     cross_entropy,
-    embed,
     erpa,
 )
 from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.builtin.thin import Options, codes
-from refprotofl.models import SplitModel
 from refprotofl.models.build import build_model
 from refprotofl.wire import Message
 
-MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # from the common model to the tuned one
 INITIAL = "thin/initial"
 
 
@@ -37,7 +30,7 @@ def is_defined(anchors: Tensor) -> Tensor:
 
 
 class ThinClient(Client):
-    verbs: ClassVar[tuple[str, ...]] = ("join", "train", "finish", "evaluate")
+    common: ClassVar[str] = "exact"
     options: Options
 
     def join(self, round: int, message: ValidatedMessage) -> Message:
@@ -46,7 +39,7 @@ class ThinClient(Client):
         return super().join(round, message)
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
-        held = self.receive(message)
+        held = self.load_common(message)
         samples = self.training_samples()
         anchors = message.tensor("anchors").to(torch.float32) if "anchors" in message else None
         loss = cross_entropy(self.model, self.penalty(anchors))
@@ -70,44 +63,7 @@ class ThinClient(Client):
             self.state["rest"] = change - said
         return codes.write(coded)
 
-    def finish(self, round: int, message: ValidatedMessage) -> Message:
-        """Fine-tune a model of the client's own on its own samples."""
-        held = self.receive(message)
-        own = self.tuned(round, self.samples) if self.samples.sealed else self.chosen(round, held)
-        self.state["own"], self.state["own_round"] = own, round
-        return {}
-
-    def tuned(self, round: int, samples: Samples) -> Tensor:
-        """Return the vector after fine-tuning on these samples."""
-        lr, order = self.options.finetuned(self.experiment.train.lr), self.stream("tune", round)
-        self.fit(round, samples=samples, order=order, epochs=self.options.tune_epochs, lr=lr, scheduled=False)
-        return self.model.read(self.parts)
-
-    def chosen(self, round: int, held: Tensor) -> Tensor:
-        """Return the mix of common and fine-tuned vector that has the lowest loss on held-out samples.
-
-        Not where samples are protected: the choice would reveal the held-out ones, and no noise hides it.
-        """
-        learned, kept = self.split(round)
-        tuned = self.tuned(round, learned)
-        mixed = [held + mix * (tuned - held) for mix in MIXES]
-        losses = [self.loss(one, kept) for one in mixed] if len(kept) else [0.0]  # nothing held out: the common one
-        return mixed[losses.index(min(losses))]
-
-    def split(self, round: int) -> tuple[Samples, Samples]:
-        """Return own samples to fine-tune on, and to choose by."""
-        rows = self.samples.rows[torch.from_numpy(self.stream("tune/split", round).permutation(len(self.samples)))]
-        held_out = len(rows) // self.options.tune_validation
-        own = self.samples
-        return Samples(own.images, own.labels, rows[held_out:]), Samples(own.images, own.labels, rows[:held_out])
-
-    def loss(self, vector: Tensor, samples: Samples) -> float:
-        """Return the mean cross-entropy: for few samples it is more precise than accuracy."""
-        self.model.write(self.parts, vector)
-        logits = classify(self.model, embed(self.model, samples.own_images))
-        return float(functional.cross_entropy(logits[:, : self.num_classes], samples.own_labels))
-
-    def receive(self, message: ValidatedMessage) -> Tensor:
+    def load_common(self, message: ValidatedMessage) -> Tensor:
         """Load the newest broadcast into the model; raise `Lost` if the store lacks the message's base."""
         version = message.whole("version")
         if "code" in message and "base" not in message:
@@ -145,11 +101,4 @@ class ThinClient(Client):
         return lambda embeddings, labels: weight * erpa.alignment_loss(embeddings, labels, anchors, defined)
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:
-        """Score the client's own model once it has one, else the common one."""
-        own = self.state.get("own") if self.state.get("own_round") == round else None
-        return self.score(round, own if isinstance(own, Tensor) else message.tensor("shared"))
-
-    @classmethod
-    def load_final(cls, model: SplitModel, parts: Parts, server: State, own: State) -> None:
-        model.write_private(own)
-        model.write(parts, tensor_of(own, "own") if "own" in own else tensor_of(server, "exact"))
+        return self.score(round, message.tensor("shared"))

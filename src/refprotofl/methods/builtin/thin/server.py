@@ -33,6 +33,7 @@ from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.methods.builtin.thin.distillation import Ensemble, mixtures
 from refprotofl.methods.builtin.thin.sending import choose_sending, state_of
 from refprotofl.methods.common import weights
+from refprotofl.methods.declaration import FINETUNE
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message
 
@@ -54,7 +55,7 @@ class ThinServer(Server):
             evaluate={"shared": weights.shared_vector(scope)},
             greeting={"initial": weights.shared_vector(scope)} if scope.options.first_weights == "sent" else None,
             train=MessageSchema({**steps, **codes.anchor_fields(scope)}, codes.change_fields(scope)),
-            finish=MessageSchema(steps),
+            finetune=MessageSchema(steps),
         )
 
     @property
@@ -111,7 +112,7 @@ class ThinServer(Server):
         if not self.options.distil or self.public is None or not len(self.public):
             return None
         order = stream(self.experiment.seed, "thin/mixtures", round=round)
-        pictures = mixtures(self.public.own_images, self.options.server_epochs * len(self.public), order)
+        pictures = mixtures(self.public.own_inputs, self.options.server_epochs * len(self.public), order)
         mix = None
         if self.options.balance:
             mix = self.public.own_labels.bincount(minlength=self.num_classes).to(torch.float64) / len(self.public)
@@ -140,16 +141,16 @@ class ThinServer(Server):
         if self.options.drift != "anchors" or self.public is None:
             return {}
         self.model.write(self.parts, self.sending.shared)
-        embeddings = embed(self.model, self.public.own_images)
+        embeddings = embed(self.model, self.public.own_inputs)
         means, _ = erpa.class_prototypes(embeddings, self.public.own_labels, self.num_classes)
         return {"anchors": means.to(torch.bfloat16)}
 
     def close(self, cohort: Cohort) -> None:
-        """Send all clients the result of the last round, which each fine-tunes for itself."""
-        if not self.options.tune_epochs:
+        """Send all clients the result of the last round, where they fine-tune it."""
+        if not self.experiment.finetune.passes:
             return
         self.sending.advance(self.exact, anchored=False)
-        for client, _ in self.ask(cohort, "finish", self.sending.requests({}), lambda client, answer: None):
+        for client, _ in self.ask(cohort, FINETUNE, self.sending.requests({}), lambda client, answer: None):
             self.sending.took(client)
 
     def evaluation(self) -> Message:

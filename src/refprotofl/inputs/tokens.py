@@ -1,0 +1,140 @@
+"""Tokens: texts as numbers of characters or words.
+
+A sample is a row of int64 (T,): token numbers, then padding. 0 is padding, 1 a token outside of the vocabulary, and
+2 + i is entry i of the vocabulary, so a text's length is its count of numbers above 0.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from refprotofl.core.errors import DataError
+from refprotofl.core.inputs import Array, Converted, InputKind, Shape, TextCode
+from refprotofl.core.units import counted
+
+PADDING, UNKNOWN, FIRST = 0, 1, 2
+MOST_TOKENS = 1 << 16  # in a text, and in a vocabulary
+LONGEST = 256  # tokens of a text unless the experiment sets data.length
+FORM = "Tokens are texts (N,), or whole numbers (N, tokens) above 0 with 0 as padding at the end."
+_WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
+
+
+class Tokens(InputKind):
+    dtype = "int64"
+    noun, plural = "text", "texts"
+    axes = ("tokens",)
+    backbone = "transformer"
+    normalised = False
+
+    def check_shape(self, shape: Shape) -> None:
+        super().check_shape(shape)
+        if shape[0] > MOST_TOKENS:
+            raise ValueError(f"has {shape[0]:,} tokens in a text, more than {MOST_TOKENS:,}")
+
+    def describe(self, shape: Shape) -> str:
+        return f"up to {counted(shape[0], 'token')}"
+
+    def convert(self, train: Array, test: Array, origin: str, code: TextCode, vocabulary: Sequence[str]) -> Converted:
+        if (train.dtype.kind in "US") != (test.dtype.kind in "US"):
+            raise DataError(f"{origin}: train inputs are {train.dtype} and test inputs {test.dtype}; use one type.")
+        if train.dtype.kind in "US":
+            return _from_texts(train, test, origin, code)
+        known = tuple(vocabulary) or _numbers(train, test)
+        first = _from_numbers(train, "train", origin, len(known))
+        second = _from_numbers(test, "test", origin, len(known))
+        length = code.length or max(first.shape[1], second.shape[1])
+        return Converted(_width(first, length), _width(second, length), vocabulary=known)
+
+    def fit(self, inputs: Array, vocabulary: Sequence[str], shape: Shape, known: Sequence[str]) -> Array:
+        """Return tokens (N, T) under another vocabulary and length."""
+        return _width(recode(inputs, vocabulary, known), shape[0])
+
+    def example(self, shape: Shape, count: int, draw: np.random.Generator, vocabulary: Sequence[str]) -> Array:
+        made = draw.integers(UNKNOWN, FIRST + len(vocabulary), (count, *shape))
+        lengths = draw.integers(1, shape[0] + 1, count)
+        return np.where(np.arange(shape[0]) < lengths[:, None], made, PADDING)
+
+
+def split_text(text: str, unit: str) -> list[str]:
+    """Return the characters of a text, or its words in lower case and its marks."""
+    return list(text) if unit == "characters" else _WORD.findall(text.lower())
+
+
+def recode(inputs: Array, vocabulary: Sequence[str], known: Sequence[str]) -> Array:
+    """Return tokens (N, T) as numbers of another vocabulary; a token that it lacks is unknown."""
+    if tuple(vocabulary) == tuple(known):
+        return inputs
+    numbers = {token: FIRST + number for number, token in enumerate(known)}
+    table = np.array([PADDING, UNKNOWN, *(numbers.get(token, UNKNOWN) for token in vocabulary)], np.int64)
+    return np.asarray(table[inputs])
+
+
+def count_tokens(inputs: Array, vocabulary: Sequence[str]) -> np.ndarray:
+    """Return how often each entry of the vocabulary (V,) occurs."""
+    return np.bincount(inputs.ravel(), minlength=FIRST + len(vocabulary))[FIRST:]
+
+
+def _from_texts(train: Array, test: Array, origin: str, code: TextCode) -> Converted:
+    first, second = _split_all(train, "train", origin, code.unit), _split_all(test, "test", origin, code.unit)
+    vocabulary = tuple(sorted({token for tokens in (*first, *second) for token in tokens}))
+    numbers = {token: FIRST + number for number, token in enumerate(vocabulary)}
+    length = code.length or min(max(map(len, first)), LONGEST)
+    cut = sum(len(tokens) > length for tokens in (*first, *second))
+    notes = (f"{origin}: {counted(cut, 'text')} cut to the first {length} tokens (data.length).",) if cut else ()
+    return Converted(_rows(first, numbers, length), _rows(second, numbers, length), notes, vocabulary)
+
+
+def _split_all(texts: Array, split: str, origin: str, unit: str) -> list[list[str]]:
+    if texts.dtype.kind == "S":
+        texts = np.char.decode(texts, "utf-8")
+    if texts.ndim != 1 or not len(texts):
+        raise DataError(f"{origin}: the {split} texts have shape {texts.shape}. {FORM}")
+    found = [split_text(text, unit) for text in texts.tolist()]
+    empty = next((row for row, tokens in enumerate(found) if not tokens), None)
+    if empty is not None:
+        raise DataError(f"{origin}: {split} row {empty} is an empty text: remove the row or fill in its text.")
+    return found
+
+
+def _rows(texts: Sequence[Sequence[str]], numbers: dict[str, int], length: int) -> Array:
+    rows = np.zeros((len(texts), length), np.int64)
+    for row, tokens in zip(rows, texts, strict=True):
+        kept = tokens[:length]
+        row[: len(kept)] = [numbers[token] for token in kept]
+    return rows
+
+
+def _from_numbers(array: Array, split: str, origin: str, known: int) -> Array:
+    """Return token numbers (N, T) shifted by one, as 1 is kept for unknown tokens."""
+    if array.dtype.kind not in "ui" or array.ndim != 2 or not array.size:
+        raise DataError(f"{origin}: the {split} tokens have type {array.dtype} and shape {array.shape}. {FORM}")
+    for wrong, reason in (
+        (array < 0, "a number below 0"),
+        (array > known, f"a number above {known}, which is the size of the vocabulary"),
+        ((array[:, 1:] != 0) & (array[:, :-1] == 0), "padding before a token"),
+        (array[:, :1] == 0, "no tokens"),
+    ):
+        if wrong.any():
+            raise DataError(f"{origin}: {split} row {int(wrong.any(axis=1).argmax())} has {reason}. {FORM}")
+    numbers = array.astype(np.int64)
+    return np.where(numbers > 0, numbers + FIRST - 1, PADDING)
+
+
+def _numbers(*splits: Array) -> tuple[str, ...]:
+    """Return the numbers 1..V as the names of tokens that have none."""
+    most = max((int(one.max()) for one in splits if one.size and one.dtype.kind in "ui"), default=0)
+    if most > MOST_TOKENS:
+        raise DataError(f"there is a token {most:,}; at most {MOST_TOKENS:,} are allowed.")
+    return tuple(str(number) for number in range(1, most + 1))
+
+
+def _width(rows: Array, length: int) -> Array:
+    """Return rows (N, T) cut or padded to this length."""
+    kept = rows[:, :length]
+    return np.pad(kept, ((0, 0), (0, length - kept.shape[1]))) if kept.shape[1] < length else np.ascontiguousarray(kept)
+
+
+def joined(tokens: Iterable[str]) -> str:
+    """Return tokens as one text for a message."""
+    return "\n".join(token.replace("\\", "\\\\").replace("\n", "\\n") for token in tokens)
