@@ -118,3 +118,11 @@ def missing_rows(inputs: Array) -> NDArray[np.int64]:
     axes = tuple(range(1, inputs.ndim))
     parts = (inputs[start : start + PART] for start in range(0, len(inputs), PART))
     return np.flatnonzero(np.concatenate([np.zeros(0, bool), *(np.isnan(part).any(axis=axes) for part in parts)]))
+
+
+def fill_gaps(inputs: Array, means: Sequence[float]) -> Array:
+    """Return inputs (N, features, …) with the mean of the feature for missing values: no message holds NaN."""
+    if inputs.dtype.kind != "f" or not np.isnan(inputs).any():
+        return inputs
+    filler = np.array(means, inputs.dtype).reshape(-1, *(1,) * (inputs.ndim - 2))
+    return np.where(np.isnan(inputs), filler, inputs)

@@ -95,7 +95,7 @@ def dataset_from_arrays(
     `origin` names the source in errors; `class_names` are by label, where the source has them.
     """
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
-        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}.")
+        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}, or x and y.")
     arrays, notes = without_gaps(arrays, origin) if reading.roles.missing == "drop" else (arrays, ())
     parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
     kind = find_kind_of(parts["x_train"], reading.kind)

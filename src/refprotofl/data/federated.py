@@ -197,15 +197,21 @@ def hold_out(data: FederatedData, share: float, seed: int) -> FederatedData:
 
 
 def _validation_rows(dataset: Dataset, rows: Indices, share: float, draw: np.random.Generator) -> Indices:
-    """Return the positions in a client's rows that it holds out: whole groups and the latest ones, if data have them."""
+    """Return the positions in a client's rows that it holds out: whole groups or the latest ones, if data have such."""
     groups, order = dataset.train_groups, dataset.train_order
     if groups is None and order is None:
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
         return np.asarray(draw.permutation(len(rows))[:count])
-    parts = [None if one is None else one[rows] for one in (groups, order)]
-    one_client = np.zeros(len(rows), np.int64)
-    labels = dataset.train_labels[rows]
-    return np.flatnonzero(held_out_rows(labels, one_client, parts[0], parts[1], share, draw, "validation"))
+    held = held_out_rows(
+        dataset.train_labels[rows],
+        np.zeros(len(rows), np.int64),  # all are this client's
+        None if groups is None else groups[rows],
+        None if order is None else order[rows],
+        share,
+        draw,
+        "validation",
+    )
+    return np.flatnonzero(held)
 
 
 def _without_public(

@@ -26,7 +26,10 @@ from refprotofl.inputs.image import channel_statistics
 
 NAMES = ("digits", *STANDARD)
 CLASS_NAMES = "class_names"  # by label
-FORMS = f"{', '.join(NAMES)}, a path to a .npz, .csv, .tsv or .parquet file or a folder of images, hf:owner/name, or module:function"
+FORMS = (
+    f"{', '.join(NAMES)}, a path to a .npz, .csv, .tsv or .parquet file or a folder of images, hf:owner/name, or "
+    "module:function"
+)
 
 
 def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading: Reading = AS_IT_COMES) -> Dataset:
@@ -45,7 +48,12 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
     if reading.natural and dataset.train_owners is None:
         raise InputError(
             f'partition = "natural": dataset = {name!r} does not assign its samples to clients. Use client folders '
-            f"({NATURAL_LAYOUT}), or add an array called client to x_train."
+            f"({NATURAL_LAYOUT}), an array called client next to x_train, or a column that data.client names."
+        )
+    if reading.natural and len(dataset.client_names) == 1:
+        raise DataError(
+            f"{name}: all samples are of the client {dataset.client_names[0]!r}; a federation has two or more. Name "
+            "another column in data.client, or draw clients with another partition."
         )
     return dataset
 
@@ -93,7 +101,11 @@ def _sized(dataset: Dataset, reading: Reading, origin: str) -> Dataset:
 def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
     if path.is_file():
         return f"dataset = {name!r}: files of this type are not supported. Allowed: {FORMS}."
-    if seen_from is not None or path.suffix in (".npz", *TABLES) or any(separator in name for separator in ("/", os.sep)):
+    if (
+        seen_from is not None
+        or path.suffix in (".npz", *TABLES)
+        or any(separator in name for separator in ("/", os.sep))
+    ):
         begun = f" nor in {seen_from}, where the run began" if seen_from is not None else ""
         return f"dataset = {name!r}: path not found in {Path.cwd()}{begun}."
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
@@ -117,7 +129,7 @@ def load_npz(path: Path, seed: int = 0, reading: Reading = AS_IT_COMES) -> Datas
 
 def _from_arrays(arrays: Mapping[str, Any], origin: str, seed: int, reading: Reading) -> Dataset:
     """Make a data set of arrays with or without a split."""
-    if any(name in arrays for name in SPLIT_ARRAYS) or INPUTS not in arrays and not reading.roles.text:
+    if any(name in arrays for name in SPLIT_ARRAYS) or (INPUTS not in arrays and not reading.roles.text):
         return dataset_from_arrays(_by_role(arrays, reading.roles), origin, reading=reading)
     return _split(unsplit_from_arrays(arrays, reading.roles, origin), origin, seed, reading, arrays)
 
@@ -128,7 +140,9 @@ def _by_role(arrays: Mapping[str, Any], roles: Roles) -> dict[str, Any]:
     return {renamed.get(name, name): values for name, values in arrays.items()}
 
 
-def _split(found: Unsplit, origin: str, seed: int, reading: Reading, arrays: Mapping[str, Any] | None = None) -> Dataset:
+def _split(
+    found: Unsplit, origin: str, seed: int, reading: Reading, arrays: Mapping[str, Any] | None = None
+) -> Dataset:
     """Make a data set of samples without a split."""
     given = arrays or {}
     parts, notes = split_arrays(found, origin, seed)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.core import InputError
+from refprotofl.core.inputs import fill_gaps
 from refprotofl.data.dataset import Dataset, Inputs
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of
@@ -109,7 +110,8 @@ def _renumbered(found: LabelledSamples | None, input: Input, key: str) -> Labell
         return None
     if found.kind == input.kind and len(found.mean) != len(input.mean):
         raise InputError(f"{key}.dataset: its samples have another number of features than those of the other set.")
-    return renumbered(found, input, f"{key}.dataset")
+    numbered = renumbered(found, input, f"{key}.dataset")
+    return replace(numbered, inputs=fill_gaps(numbered.inputs, input.mean))
 
 
 def _digests(inputs: Inputs) -> set[bytes]:

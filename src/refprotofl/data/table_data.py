@@ -69,7 +69,9 @@ def find_features(there: Sequence[str], wanted: Sequence[str], origin: str) -> t
     """Return the positions of the columns with these names, in this order."""
     if lacking := [name for name in wanted if name not in there]:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise DataError(f"{origin} has no column {lacking[0]!r}{more}, which the model takes. Its columns: {_some(there)}.")
+        raise DataError(
+            f"{origin} has no column {lacking[0]!r}{more}, which the model takes. Its columns: {_some(there)}."
+        )
     return tuple(there.index(name) for name in wanted)
 
 

@@ -52,7 +52,8 @@ def unsplit_from_arrays(arrays: Mapping[str, Any], roles: Roles, origin: str) ->
     inputs, labels = named("text", INPUTS), named("label", LABELS)
     clients = named("client", "client" if "client" in arrays else "")
     split, groups, order = (named(role) for role in ("split", "group", "order"))
-    assert inputs is not None and labels is not None
+    assert inputs is not None
+    assert labels is not None
     for name, values in (("y", labels), ("client", clients), ("split", split), ("group", groups), ("order", order)):
         if values is not None and (values.ndim != 1 or len(values) != len(inputs)):
             raise DataError(f"{origin}: {name} has shape {values.shape}; give one value per sample, ({len(inputs)},).")

@@ -42,9 +42,7 @@ def inputs_of(found: LabelledSamples, config: NodeConfig, experiment: Experiment
         kept, held = stratified_split(found.labels, seen.num_classes, config.hold_out, draw)
     else:
         one = np.zeros(len(found.labels), np.int64)
-        test = held_out_rows(
-            found.labels, one, found.groups, found.order, config.hold_out, draw, config.data_path
-        )
+        test = held_out_rows(found.labels, one, found.groups, found.order, config.hold_out, draw, config.data_path)
         kept, held = np.flatnonzero(~test), np.flatnonzero(test)
     return NodeSamples(_rows(found, kept), _rows(found, held))
 

@@ -121,7 +121,6 @@ class _Keys(Table):
         "rejects answers and server steps more than this many times the typical norm, 0 for none",
         enters="changed",
     )
-    data: Data = Field(default_factory=lambda: Data())
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())

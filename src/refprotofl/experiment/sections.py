@@ -320,7 +320,7 @@ ColumnName = Annotated[str, BeforeValidator(_read_column)]
 
 
 class Data(Table):
-    """How samples are read from their source: columns or arrays by role, missing values, the kind, normalisation."""
+    """Reading of the data: columns or arrays by role, missing values, the kind of samples, normalisation."""
 
     label: ColumnName = key("", "column with the classes", enters="changed")
     client: ColumnName = key("", "column with the client of each sample", enters="changed")
