@@ -152,7 +152,7 @@ def test_arrays_without_a_split(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data\.client = 'hospital': .*a\.npz has no array 'hospital', only"):
         federated(tmp_path / "a.npz", {**keys, "client": "hospital"})
     roles = Roles(label="sick", group="take", split="when")
-    with pytest.raises(DataError, match=r"split has 0 for sample 0; write train or test"):
+    with pytest.raises(DataError, match=r"split has '0' for sample 0; write train or test"):
         load_dataset(str(tmp_path / "a.npz"), reading=Reading(kind="series", roles=roles))
 
 

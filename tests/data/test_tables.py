@@ -152,7 +152,7 @@ def test_files_that_are_not_tables(tmp_path: Path, content: bytes, complaint: st
 
 def test_a_constant_column_is_noted(tmp_path: Path) -> None:
     notes = read(tmp_path, CSV.replace("67", "63").replace("41", "63")).notes
-    assert "age is constant and tells no classes apart" in notes[0]
+    assert "age is constant and does not distinguish classes" in notes[0]
 
 
 def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

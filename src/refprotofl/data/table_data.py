@@ -318,8 +318,8 @@ class _Rows:
                 constant.append(name)
         if not constant:
             return ()
-        verb = "is constant and tells" if len(constant) == 1 else "are constant and tell"
-        return (f"{self._path}: {_some(constant)} {verb} no classes apart (data.ignore leaves columns out).",)
+        verb = "is constant and does" if len(constant) == 1 else "are constant and do"
+        return (f"{self._path}: {_some(constant)} {verb} not distinguish classes (data.ignore leaves columns out).",)
 
     def _drop_note(self) -> tuple[str, ...]:
         if not self._dropped:

@@ -75,7 +75,7 @@ def _as_sides(split: Array, origin: str) -> NDArray[np.bool_]:
     """Return which samples are for testing."""
     names = np.char.lower(split.astype(str))
     if len(wrong := np.flatnonzero(~np.isin(names, list(SPLITS)))):
-        raise DataError(f"{origin}: split has {split[wrong[0]]!r} for sample {wrong[0]}; write train or test.")
+        raise DataError(f"{origin}: split has {str(split[wrong[0]])!r} for sample {wrong[0]}; write train or test.")
     return np.isin(names, [name for name, test in SPLITS.items() if test])
 
 
