@@ -4,6 +4,7 @@ With REFPROTOFL_TEST_DEVICE=cuda (or mps) the GPU stays in sight, and engines/te
 """
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from refprotofl.core import numerics
 from refprotofl.data import digests
 from refprotofl.federation.local_run import OpenEngine, open_engine
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start tests with Ctrl-C ignored
 numerics.apply("portable")  # before torch computes; processes that tests start inherit it
 torch.set_num_threads(1)
 

@@ -13,10 +13,11 @@ from refprotofl import run
 from refprotofl.evaluation.metrics import METRICS, ScoredSamples, metric
 from refprotofl.records.events import read_events
 from refprotofl.report.comparison import tabulate
+from refprotofl.report.export_log import export_log
 from refprotofl.report.formats import as_csv, as_json, as_markdown
 from refprotofl.report.page.collect import gather
 from refprotofl.report.page.elements import Table
-from refprotofl.report.trackers import export_log
+from refprotofl.report.trackers import Tracker
 from refprotofl.studies.results import result_of
 from refprotofl.studies.trials import Trial
 
@@ -64,7 +65,7 @@ def test_a_declared_metric_is_carried_everywhere(tmp_path: Path) -> None:
     ]
     titles = ("accuracy", "balanced accuracy", "macro-F1", "cross-entropy", "missed classes", "mean logit")
     assert headings == [("protocol", "definition", *titles)]
-    export_log(folder, "csv", tmp_path / "log.csv")
+    export_log(folder, Tracker.csv, tmp_path / "log.csv")
     with (tmp_path / "log.csv").open() as file:
         logged = {(one["name"], int(one["round"])): float(one["value"]) for one in csv.DictReader(file)}
     assert logged["mean_logit/personal", 2] == expected["personal"]["mean_logit"]

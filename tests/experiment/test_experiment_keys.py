@@ -177,7 +177,8 @@ def test_an_experiment_cannot_be_changed() -> None:
 
 def test_what_is_shared_by_default_is_what_the_methods_paper_shares() -> None:
     full = {name for name in METHODS if Experiment(method=name).share == "full"}
-    assert full == {"fedavg", "fedprox", "fednova", "fedproc", "vhl", "fast"}
+    assert {"fedavg", "fedprox", "fednova", "fedavgm", "fedadam", "fedyogi", "fedproc", "vhl", "fast"} <= full
+    assert full.isdisjoint({"refprotofl", "lg-fedavg", "fedper", "local", "thin"})
     for name in METHODS:
         named = Experiment(method=name, share="full" if name in full else "adapter")
         assert Experiment(method=name).hash == Experiment(method=name, share="auto").hash == named.hash
@@ -256,7 +257,7 @@ def other_values(field: FieldInfo, value: Any) -> list[Any]:
 def test_every_key_changes_the_hash_and_each_in_its_own_way() -> None:
     seen = {Experiment().hash}
     for key, field in keys(Experiment).items():
-        if known_of(field, "enters") == "never":  # how it is computed is not part of the experiment
+        if known_of(field, "enters") in ("carried", "never"):  # how it is computed is not part of the experiment
             continue
         table = key.partition(".")[0]
         owner = "module:Class" if table == "own" else table if table in TABLES else "refprotofl"
@@ -341,3 +342,10 @@ def test_differences_are_named_by_dotted_key() -> None:
     one, other = Experiment().plain(), Experiment.parse({"seed": 1, "train": {"lr": 0.5}}).plain()
     assert differences(one, other) == ["seed", "train.lr"]
     assert differences(one, one) == []
+
+
+def test_numerics_are_carried_to_those_who_compute_and_are_not_part_of_the_experiment() -> None:
+    experiment = Experiment(numerics="native", deadline=5.0)
+    assert experiment.hash == Experiment().hash
+    received = Experiment.parse(experiment.carried())
+    assert (received.numerics, received.deadline) == ("native", 0.0)

@@ -17,6 +17,7 @@ class Outer(Table):
     old: int = 1
     later: float = key(0.5, "an added key", enters="changed")
     how: str = key("fast", enters="never")
+    where: str = key("here", enters="carried")
     inner: Inner = Field(default_factory=Inner)
     kind: Literal["one", "two", "three"] = key("one", also=("sort", "type"))
     on: bool = key(True, "whether it is")
@@ -26,7 +27,7 @@ class Outer(Table):
     ("values", "plain"),
     [
         ({}, {}),
-        ({"later": 0.5, "how": "slow"}, {}),
+        ({"later": 0.5, "how": "slow", "where": "there"}, {}),
         ({"later": 0.75}, {"later": 0.75}),
         ({"inner": {"width": 2}}, {}),
         ({"inner": {"width": 3}}, {"inner": {"width": 3}}),

@@ -361,7 +361,7 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(simulated, tiny, tmp_p
 
 @pytest.mark.parametrize("method", ["local", "fedproto", "fedgh"])
 def test_a_method_that_sends_no_weights_has_nothing_to_compress(simulate, method):
-    with pytest.raises(InputError, match=f"\"top-k\" has nothing to shorten: method = '{method}' sends no weights up"):
+    with pytest.raises(InputError, match=f"\"top-k\" has nothing to compress: method = '{method}' sends no weights up"):
         simulate({"method": method, "compress": {"name": "top-k"}})
 
 

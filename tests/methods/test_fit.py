@@ -33,6 +33,14 @@ def test_a_method_replaces_passes_and_rate_and_nothing_else() -> None:
     assert table.in_round(4, 5, lr=0.02) == table.model_copy(update={"lr": 0.02})
 
 
+def test_steps_replace_passes_but_not_those_of_the_methods_own() -> None:
+    table = Train(local_steps=7, batch_size=16)
+    assert [table.steps(samples) for samples in (1, 16, 1000)] == [7, 7, 7]
+    assert table.passes == 0
+    own = table.in_round(1, 5, epochs=2)
+    assert (own.passes, own.steps(33)) == (2, 6)
+
+
 @pytest.mark.parametrize(("samples", "batches"), [(1, 1), (16, 1), (17, 2), (32, 2), (33, 3)])
 def test_steps_count_the_last_incomplete_batch(samples: int, batches: int) -> None:
     table = Train(local_epochs=3, batch_size=16)

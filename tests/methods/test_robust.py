@@ -382,7 +382,7 @@ def test_a_method_follows_the_rule_or_refuses_the_key(method: str) -> None:
         assert prepare(experiment).aggregate == "median"
     else:
         assert method in ("local", "centralised", "fedgh", "fedtgp", "fedprotokd")
-        with pytest.raises(InputError, match="have no say"):
+        with pytest.raises(InputError, match="have no effect"):
             prepare(experiment)
         with pytest.raises(InputError, match="min-senders = 2"):
             prepare(Experiment(method=method, min_senders=2))

@@ -156,7 +156,7 @@ def test_killed_and_resumed_or_in_several_processes_it_is_the_same(tmp_path) -> 
     [
         ({"thin": {"distil": 1.0, "server-epochs": 0}}, "a part of the server's passes"),
         ({"thin": {"balance": True}}, "with thin.distil = 0"),
-        ({"aggregate": "median"}, "listens to every client alike"),
+        ({"aggregate": "median"}, "weights all clients equally"),
         ({"public": {"per-class": 0}}, "it must not be empty"),
         (
             {"privacy": {"unit": "client", "clip": 1.0, "noise": 1.0}, "thin": {"distil": 1.0, "feedback": False}},

@@ -14,11 +14,11 @@ from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.federation.session import run
+from refprotofl.methods import proximal_term
 from refprotofl.methods.aggregators.mean import Mean
 from refprotofl.methods.base.aggregation import Upload, aggregate_uploads, apply_update
 from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.builtin.fednova.fednova import progress
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.models import ADAPTER, SplitModel
 from refprotofl.models.inputs.image import pixels
 from refprotofl.report.costs import cost_rows

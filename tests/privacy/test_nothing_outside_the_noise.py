@@ -75,6 +75,7 @@ PRIVATE_METHODS: list[dict[str, Any]] = [
     {"method": "fedproto"},
     {"method": "fedprotokd"},
     {"method": "thin"},
+    {"method": "thin", "train": {"batch-size": 16, "local-steps": 3}},
     {"method": "thin", "public": {"per-class": 2, "train-on": True}},
     {"method": "refprotofl"},
     {"method": "refprotofl", "public": {"per-class": 2, "classes": [0, 1, 2]}},
@@ -94,7 +95,7 @@ def test_every_client_did_what_the_accountant_counts(keys: dict[str, Any], tmp_p
         steps = means = 0
         for use in uses.values():
             times = 1 if use.closing else experiment.rounds
-            steps += times * use.passes * -(-(own + (0 if use.own else public)) // 16)
+            steps += times * (use.passes * -(-(own + (0 if use.own else public)) // 16) + use.steps)
             means += times * use.means
         assert (state[STEPS], state[MEANS]) == (steps, means)
 

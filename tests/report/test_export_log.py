@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from refprotofl.core.errors import InputError
-from refprotofl.report.trackers import Scalars, export_log
+from refprotofl.report.export_log import Scalars, export_log
+from refprotofl.report.trackers import Tracker
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def numbers(path: Path) -> dict[tuple[str, int], float]:
 
 
 def test_csv_ends_in_the_summary(finished: Path, tmp_path: Path) -> None:
-    written = export_log(finished, "csv", tmp_path / "log.csv")
+    written = export_log(finished, Tracker.csv, tmp_path / "log.csv")
     found, summary = numbers(tmp_path / "log.csv"), json.loads((finished / "summary.json").read_text())
     assert len(found) == written
     assert found["accuracy/personal", 3] == summary["accuracy"]["personal"]
@@ -42,9 +43,9 @@ def test_following_writes_what_comes_until_the_end(finished: Path, tmp_path: Pat
         with path.open("ab") as file:
             file.write(rest.pop(0))
 
-    followed = export_log(finished, "csv", tmp_path / "followed.csv", follow=True, wait=more)
+    followed = export_log(finished, Tracker.csv, tmp_path / "followed.csv", follow=True, wait=more)
     assert rest == []
-    assert followed == export_log(finished, "csv", tmp_path / "after.csv")
+    assert followed == export_log(finished, Tracker.csv, tmp_path / "after.csv")
     assert (tmp_path / "followed.csv").read_bytes() == (tmp_path / "after.csv").read_bytes()
 
 
@@ -52,8 +53,8 @@ def test_tensorboard_has_the_same_numbers(finished: Path, tmp_path: Path) -> Non
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
 
-    export_log(finished, "csv", tmp_path / "log.csv")
-    export_log(finished, "tensorboard", tmp_path / "board")
+    export_log(finished, Tracker.csv, tmp_path / "log.csv")
+    export_log(finished, Tracker.tensorboard, tmp_path / "board")
     (file,) = (tmp_path / "board").iterdir()
     data = file.read_bytes()
     found: dict[tuple[str, int], float] = {}
@@ -74,8 +75,8 @@ def test_mlflow_has_the_same_numbers_and_the_settings(
     from mlflow.tracking import MlflowClient
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    export_log(finished, "csv", tmp_path / "log.csv")
-    export_log(finished, "mlflow", tmp_path / "store")
+    export_log(finished, Tracker.csv, tmp_path / "log.csv")
+    export_log(finished, Tracker.mlflow, tmp_path / "store")
     client = MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
     experiment = client.get_experiment_by_name("refprotofl")
     assert experiment is not None
@@ -99,4 +100,4 @@ def test_dropped_clients_are_counted() -> None:
 
 def test_what_is_no_run_is_an_error_message(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run folder"):
-        export_log(tmp_path, "csv", tmp_path / "log.csv")
+        export_log(tmp_path, Tracker.csv, tmp_path / "log.csv")

@@ -239,6 +239,10 @@ def measure_overhead(
             f"method = {experiment.method!r}: the overhead is only measured for refprotofl, "
             "whose forward passes are known."
         )
+    others = sorted(experiment.train.plain().keys() - Train().plain().keys())
+    if others:
+        named = ", ".join(f"train.{key}" for key in others)
+        raise InputError(f"The bare loop makes passes by SGD at a constant rate: leave out {named}.")
     experiment = experiment.model_copy(update={"device": "cpu"})
     with one_compute_thread():
         federation = load_federation(experiment, data)

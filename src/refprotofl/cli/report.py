@@ -2,7 +2,6 @@
 
 import webbrowser
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from rich.console import Console
 from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
 from refprotofl.cli.output import notes, out, say
 from refprotofl.core import InputError, RefProtoFLError, counted, for_terminal
+from refprotofl.report.trackers import Tracker
 
 if TYPE_CHECKING:
     from refprotofl.report.page.collect import Blocks
@@ -28,12 +28,6 @@ Places = Annotated[
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
-
-
-class To(StrEnum):
-    tensorboard = "tensorboard"
-    mlflow = "mlflow"
-    csv = "csv"
 
 
 @app.command(epilog="Example: refprotofl report runs/a --out report.html --link lte --figures figures")
@@ -166,7 +160,7 @@ def watch(
 @app.command("export-log", epilog="Example: refprotofl export-log runs/a --to tensorboard --out logs --follow")
 def export_log(
     run_folder: RunFolder,
-    to: Annotated[To, typer.Option(help="tensorboard and mlflow are extras.", show_default=False)],
+    to: Annotated[Tracker, typer.Option(help="tensorboard and mlflow are extras.", show_default=False)],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -179,11 +173,11 @@ def export_log(
     follow: Annotated[bool, typer.Option("--follow", help="Continue until the run has ended.")] = False,
 ) -> None:
     """Export a run's metrics from events.jsonl to a tracker, after the run or during it."""
-    from refprotofl.report.trackers import export_log as export
+    from refprotofl.report.export_log import export_log as export
 
-    path = out or run_folder / ("log.csv" if to is To.csv else to.value)
+    path = out or run_folder / ("log.csv" if to is Tracker.csv else to.value)
     try:
-        written = export(run_folder, to.value, path, follow)
+        written = export(run_folder, to, path, follow)
     except KeyboardInterrupt:
         say(f"Stopped. The numbers written so far are in {for_terminal(path)}.", notes)
         return

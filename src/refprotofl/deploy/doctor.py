@@ -274,12 +274,12 @@ def _step(found: LabelledSamples, config: NodeConfig, experiment: Experiment) ->
         model = model_of(experiment, client)
         for _ in range(2):
             begin = time.perf_counter()
-            samples, once = Samples(images, labels, torch.arange(batch)), table.model_copy(update={"local_epochs": 1})
+            samples, once = Samples(images, labels, torch.arange(batch)), table.in_round(1, 1, epochs=1)
             train(model, samples, once, np.random.default_rng(0))
             seconds = time.perf_counter() - begin
     except Exception as problem:
         return Finding("training", False, _words(problem))
-    steps = find_method(experiment.method).local_epochs(experiment) * table.steps_per_epoch(len(own.labels))
+    steps = find_method(experiment.method).steps_of_round(experiment, len(own.labels))
     timing = f"a step takes {seconds:.2f} s, the {counted(steps, 'step')} of a round about {steps * seconds:.0f} s"
     return Finding("training", True, f"{timing}, plus messages.")
 

@@ -98,8 +98,7 @@ class NodeStore:
     def take(self, client: int, experiment: Experiment, test: bytes) -> None:
         """Store the assignment and the test set of a run."""
         self.prepare()
-        plain = experiment.plain() | {"numerics": experiment.numerics}
-        self.write(EXPERIMENT, json.dumps({"client": client, "experiment": plain}).encode())
+        self.write(EXPERIMENT, json.dumps({"client": client, "experiment": experiment.carried()}).encode())
         self.write(TEST, test)
 
     def find(self, digest: str, states: ClientStore, client: int) -> Location | None:

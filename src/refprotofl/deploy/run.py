@@ -63,8 +63,7 @@ class Deployment:
         side = server_side(experiment, apart, device)
         experiment = side.experiment
         registry = NodeRegistry(self.folder, experiment.clients, self.place)
-        plain = experiment.plain() | {"numerics": experiment.numerics}  # nodes compute as the server does
-        fleet = Fleet(self.transport, registry, plain, shared_test(apart, experiment), self.progress)
+        fleet = Fleet(self.transport, registry, experiment.carried(), shared_test(apart, experiment), self.progress)
 
         def open_engine(checkpoint: Checkpoint) -> DeploymentEngine:
             engine = DeploymentEngine(self.transport, fleet, self.progress, checkpoint.records, checkpoint.kept_records)

@@ -107,7 +107,7 @@ def metric(
     high: float = 1.0,
     higher_is_better: bool = True,
 ) -> Callable[[Compute], Compute]:
-    """Declare a function as the metric of its name."""
+    """Declare a function as the metric of its name. A value outside `low` to `high` counts as undefined."""
 
     def declare(compute: Compute) -> Compute:
         name = compute.__name__

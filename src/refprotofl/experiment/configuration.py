@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationEr
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.core.discovery import OWN, check_name
-from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key
+from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key, known_of
 from refprotofl.experiment.sections import (
     Attack,
     Compress,
@@ -100,7 +100,7 @@ class _Keys(Table):
     numerics: Literal["portable", "native"] = key(
         "portable",
         "CPU kernels: the same on x86-64 machines with AVX2 of one maker, or the fastest here",
-        enters="never",
+        enters="carried",
     )
     deadline: Annotated[float, Field(ge=0), at_most(1_000_000_000)] = key(
         0.0, "seconds that a client has for an answer, 0 for no limit", enters="never"
@@ -348,6 +348,11 @@ class _Keys(Table):
         if not self.counts_clients:
             others.add("clients")
         return {name: value for name, value in super().plain().items() if name not in others}
+
+    def carried(self) -> dict[str, Any]:
+        """Return the plain form for the processes and nodes that compute: with the keys that only they need."""
+        names = [name for name, field in type(self).model_fields.items() if known_of(field, "enters") == "carried"]
+        return self.plain() | self.model_dump(mode="json", by_alias=True, include=set(names))
 
     @property
     def hash(self) -> str:

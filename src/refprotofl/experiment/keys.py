@@ -81,8 +81,9 @@ Text = Annotated[str, AfterValidator(_read_text)]
 
 
 # When a key is in the plain form. A key added after 0.1.0 enters when it differs from its default, so that hashes stay;
-# one that only affects how something is computed never does.
-Enters = Literal["always", "changed", "never"]
+# one that only affects how something is computed never does. "carried": no more does this one, but worker processes and
+# nodes get it with the plain form. They have the default of a key that never enters.
+Enters = Literal["always", "changed", "carried", "never"]
 
 
 def _kebab(name: str) -> str:
@@ -120,7 +121,9 @@ def _entering(table: Table, dumped: dict[str, Any]) -> dict[str, Any]:
     kept = {}
     for name, field in type(table).model_fields.items():
         value, enters = getattr(table, name), known_of(field, "enters")
-        if enters == "never" or (enters == "changed" and value == field.get_default(call_default_factory=True)):
+        if enters in ("carried", "never") or (
+            enters == "changed" and value == field.get_default(call_default_factory=True)
+        ):
             continue
         shown = dumped[str(field.alias)]
         if isinstance(value, Table):

@@ -52,7 +52,14 @@ class Train(Table):
     """Local training by a method's clients; servers that train have keys of their own."""
 
     local_epochs: Annotated[PositiveInt, at_most(1_000_000)] = key(
-        1, "passes over a client's data in a round, 1 or more", also=("epochs",)
+        1, "passes over a client's data in a round, 1 or more", also=("epochs",), rival="local-steps"
+    )
+    local_steps: Annotated[Count, at_most(1_000_000_000)] = key(
+        0,
+        "steps of a client in a round, in place of local-epochs; 0 for passes",
+        enters="changed",
+        also=("steps", "max-steps", "local-iterations"),
+        rival="local-epochs",
     )
     batch_size: Annotated[PositiveInt, at_most(1_000_000)] = Field(64, description="samples in a batch, 1 or more")
     optimizer: Literal["sgd", "adam", "adamw"] = key(
@@ -89,7 +96,11 @@ class Train(Table):
 
     @model_validator(mode="after")
     def _has_no_idle_key(self) -> Self:
-        """Refuse keys of another optimiser or schedule than the chosen one: they would have no effect."""
+        """Refuse passes next to steps, and keys of another optimiser or schedule: they would have no effect."""
+        if self.local_steps and self.local_epochs > 1:
+            raise ValueError(
+                f"has local-steps = {self.local_steps} and local-epochs = {self.local_epochs}: leave one of them out"
+            )
         adaptive = self.optimizer != "sgd"
         for name, works, reader in (
             ("momentum", not adaptive, 'optimizer = "sgd"; Adam has betas'),
@@ -119,7 +130,12 @@ class Train(Table):
         steps = Steps(self.step_size, self.gamma)
         factor = rate_factor(self.schedule, round, rounds, self.warmup, steps) if scheduled else 1.0
         changed = {"lr": (self.lr if lr is None else lr) * factor}
-        return self.model_copy(update=changed | ({} if epochs is None else {"local_epochs": epochs}))
+        return self.model_copy(update=changed | ({} if epochs is None else {"local_epochs": epochs, "local_steps": 0}))
+
+    @property
+    def passes(self) -> int:
+        """The passes over a client's samples in a round; none where steps are counted instead."""
+        return 0 if self.local_steps else self.local_epochs
 
     def steps_per_epoch(self, samples: int) -> int:
         """Return the number of batches in a pass over the samples, the last incomplete one included."""
@@ -127,7 +143,7 @@ class Train(Table):
 
     def steps(self, samples: int) -> int:
         """Return the number of local steps of a client with this many samples."""
-        return self.local_epochs * self.steps_per_epoch(samples)
+        return self.local_steps or self.local_epochs * self.steps_per_epoch(samples)
 
 
 class Model(Table):

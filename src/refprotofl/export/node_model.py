@@ -45,7 +45,7 @@ def _known(store: NodeStore) -> tuple[int, Experiment]:
     if assignment is None:
         raise DataError(f"{store.folder / EXPERIMENT} is damaged; the server will send it again.")
     if not 0 <= assignment.client < assignment.experiment.clients:
-        raise DataError(f"{store.folder / EXPERIMENT} names a client that its experiment has not.")
+        raise DataError(f"{store.folder / EXPERIMENT} names a client that is not in its experiment.")
     return assignment.client, assignment.experiment
 
 

@@ -62,8 +62,7 @@ def open_engine(site: Site, *, patient: bool = False) -> LocalEngine:
 def worker_specifications(site: Site) -> list[bytes]:
     """Return for each worker what it builds its host from."""
     plain = {
-        "experiment": site.federation.experiment.plain(),
-        "numerics": site.federation.experiment.numerics,
+        "experiment": site.federation.experiment.carried(),
         "data": None if site.data_dir is None else str(site.data_dir),
         "folder": str(site.folder.absolute()),
         "seen_from": None if site.federation.seen_from is None else str(site.federation.seen_from),
@@ -74,13 +73,14 @@ def worker_specifications(site: Site) -> list[bytes]:
 
 def build_worker_host(specification: bytes) -> ClientHost:
     plain = json.loads(specification)
-    numerics.apply(plain["numerics"])  # a worker of another framework may not inherit our environment
+    experiment = Experiment.parse(plain["experiment"])
+    numerics.apply(experiment.numerics)  # a worker of another framework may not inherit our environment
     torch.set_num_threads(1)
     keep_freed_memory()
     data_dir, seen_from = (None if plain[key] is None else Path(plain[key]) for key in ("data", "seen_from"))
     device = torch.device(plain["device"])
     devices.make_repeatable(device)
-    federation = load_federation(Experiment.parse(plain["experiment"]), data_dir, device, seen_from)
+    federation = load_federation(experiment, data_dir, device, seen_from)
     return client_side(federation, Path(plain["folder"]))
 
 

@@ -205,7 +205,7 @@ class Loop:
             raise RunError(
                 f"Round {round} was not committed: {reason}. {attempt.named(clients)}Under "
                 "[privacy] no client is asked twice in a round, as other answers under the same noise would undo it; "
-                f"a larger max-step than {self.experiment.max_step:g} lets the round be."
+                f"a larger max-step than {self.experiment.max_step:g} accepts the round."
             )
         if not clients:
             raise RunError(

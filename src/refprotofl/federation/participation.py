@@ -44,9 +44,8 @@ def count_steps(experiment: Experiment, sizes: Iterable[int], closing: Iterable[
 
     `closing`: the numbers of own samples of the clients that train once more after the last round.
     """
-    epochs, table = find_method(experiment.method).local_epochs(experiment), experiment.train
-    after = sum(map(create_mechanism(experiment).finetune_steps, closing))
-    return epochs * sum(table.steps_per_epoch(size) for size in sizes) + after
+    method, after = find_method(experiment.method), sum(map(create_mechanism(experiment).finetune_steps, closing))
+    return sum(method.steps_of_round(experiment, size) for size in sizes) + after
 
 
 def count_spent(experiment: Experiment, sizes: Sequence[int], rounds: int) -> Spent | None:

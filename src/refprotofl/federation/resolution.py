@@ -39,10 +39,15 @@ def check_backbones(experiment: Experiment) -> None:
 
 
 def check_compressor(experiment: Experiment) -> None:
-    create_compressor(experiment)  # a user's own is found now
-    if experiment.compress.enabled and not find_method(experiment.method).server.sends_weights:
+    compressor, method = create_compressor(experiment), find_method(experiment.method)  # a user's own is found now
+    if method.changes_once and compressor.feedback.server_memory:
         raise InputError(
-            f"{experiment.compress.setting} has nothing to shorten: "
+            f"{experiment.compress.setting} counts the last changes of absent clients again in every round, but in "
+            f"method = {experiment.method!r} {method.changes_once}: use another compressor."
+        )
+    if experiment.compress.enabled and not method.server.sends_weights:
+        raise InputError(
+            f"{experiment.compress.setting} has nothing to compress: "
             f"method = {experiment.method!r} sends no weights up; leave compress out."
         )
 
@@ -52,7 +57,7 @@ def check_aggregate(experiment: Experiment) -> None:
     method = find_method(experiment.method)
     if not experiment.aggregates_plainly and not method.server.averages:
         raise InputError(
-            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no effect on "
             f"method = {experiment.method!r}, whose server averages neither weights nor class prototypes by an "
             "aggregator: leave both out."
         )

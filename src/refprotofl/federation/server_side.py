@@ -122,7 +122,7 @@ def build_server_side(
         )
     if not experiment.aggregates_plainly and server.aggregator is not server.named_aggregator:
         raise InputError(
-            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no say in "
+            f"aggregate = {experiment.aggregate!r} and min-senders = {experiment.min_senders} have no effect on "
             f"method = {experiment.method!r}, which has its own aggregator: leave both out."
         )
     return ServerSide(experiment, server, test, models, build)

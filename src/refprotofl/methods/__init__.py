@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
     from refprotofl.methods.base.compressor import Compressor
+    from refprotofl.methods.base.gradients import add_to_gradients, in_turn, proximal_term
     from refprotofl.methods.base.optimisers import GradHook
     from refprotofl.methods.base.samples import Samples
     from refprotofl.methods.base.schema import (
@@ -79,6 +80,7 @@ _NAMES = {  # by module
     "refprotofl.methods.base.client": "Client ClientContext",
     "refprotofl.methods.base.cohort": "Cohort",
     "refprotofl.methods.base.compressor": "Compressor",
+    "refprotofl.methods.base.gradients": "add_to_gradients in_turn proximal_term",
     "refprotofl.methods.base.optimisers": "GradHook",
     "refprotofl.methods.base.samples": "Samples",
     "refprotofl.methods.base.schema": (
@@ -146,6 +148,7 @@ __all__ = [
     "Upload",
     "ValidatedMessage",
     "Whole",
+    "add_to_gradients",
     "aggregate_uploads",
     "apply_update",
     "check_alignment",
@@ -160,10 +163,12 @@ __all__ = [
     "fixed",
     "held",
     "hold",
+    "in_turn",
     "lazy",
     "minimise",
     "norm",
     "plain_sgd",
+    "proximal_term",
     "releases_of_weights",
     "set_aside",
     "train",

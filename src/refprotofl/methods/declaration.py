@@ -49,6 +49,7 @@ class SampleUse:
     """
 
     passes: int = 0  # of noised training over its samples
+    steps: int = 0  # of noised training in addition to those passes
     means: int = 0  # noised class means
     own: bool = False  # whether the passes leave out the public samples that public.train-on adds
     closing: bool = False  # asked once, when the last round is over, instead of in every round
@@ -113,6 +114,8 @@ class Method:
     extra_outputs: ClassVar[Any] = 0  # logits in addition to those of the classes
     pooled: ClassVar[bool] = False  # no federation: the server is given all clients' samples
     depends_on_rounds: ClassVar[bool] = False  # a round depends on the number of rounds, so a run cannot be extended
+    stateful: ClassVar[bool] = False  # what clients send depends on more that they keep than their private part
+    changes_once: ClassVar[str] = ""  # the reason why a change must not count again in later rounds, as under EF21
     sgd_only: ClassVar[str] = ""  # the reason why its clients must train by SGD
     simulation_only: ClassVar[str] = ""  # the reason why it must not run on people's devices
     notes: ClassVar[tuple[str, ...]] = ()  # deviations from what its authors published
@@ -133,13 +136,18 @@ class Method:
 
     @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses | None:
-        """Return the uses of private samples by verb; None: `train` makes `local_epochs` passes and the class means."""
+        """Return the uses of private samples by verb; None: `train` makes its passes, steps and class means."""
         return None
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
         """Return the passes over its own data that a client makes in a round."""
-        return experiment.train.local_epochs
+        return experiment.train.passes
+
+    @staticmethod
+    def local_steps(experiment: "Experiment") -> int:
+        """Return the steps that a client makes in a round in addition to those passes."""
+        return experiment.train.local_steps
 
     @staticmethod
     def join_payload(experiment: "Experiment") -> bool:
@@ -177,10 +185,15 @@ class Method:
         declared, means = self.sample_uses(experiment), self.releases(experiment).sample
         uses = dict(declared or {})
         if declared is None and not isinstance(means, str):
-            uses = {"train": SampleUse(passes=self.local_epochs(experiment), means=means)}
+            passes, steps = self.local_epochs(experiment), self.local_steps(experiment)
+            uses = {"train": SampleUse(passes=passes, steps=steps, means=means)}
         if experiment.finetune.passes:
             uses[FINETUNE] = SampleUse(passes=experiment.finetune.passes, own=True, closing=True)
         return uses
+
+    def steps_of_round(self, experiment: "Experiment", samples: int) -> int:
+        """Return the steps of a client with this many samples in a round."""
+        return self.local_epochs(experiment) * experiment.train.steps_per_epoch(samples) + self.local_steps(experiment)
 
     @property
     def line(self) -> str:
@@ -229,6 +242,7 @@ _FACTS: dict[str, type] = {  # functions of the experiment, and the kind of a va
     "sample_uses": Mapping,
     "extra_outputs": int,
     "local_epochs": int,
+    "local_steps": int,
     "join_payload": bool,
     "seed_start": bool,
     "feedback": Feedback,

@@ -38,7 +38,8 @@ def planned(experiment: Experiment, use: SampleUse, training_size: int) -> Done:
     """Return what one answer does at a client that trains on this many samples, public ones included."""
     samples = training_size - public_size(experiment) if use.own else training_size
     per_pass = experiment.train.steps_per_epoch(samples)
-    return Done(Counter({per_pass: use.passes * per_pass} if use.passes else {}), use.means)
+    steps = use.passes * per_pass + use.steps
+    return Done(Counter({per_pass: steps} if steps else {}), use.means)
 
 
 def public_size(experiment: Experiment) -> int:

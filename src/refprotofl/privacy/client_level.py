@@ -90,10 +90,10 @@ class ClientLevel(Mechanism):
 
 
 def is_stateless(experiment: Experiment) -> bool:
-    """Return whether clients keep no part of the model, no batch statistics and no error feedback."""
+    """Return whether clients keep no part of the model, no batch statistics, no error feedback and no other state."""
     method, norm = find_method(experiment.method), experiment.model.norm
     whole = set(method.shared(experiment)) == set(ALL) and norm != "batch-local"
-    return whole and not method.feedback(experiment).client_memory
+    return whole and not method.stateful and not method.feedback(experiment).client_memory
 
 
 class NoisedSum(Aggregator):

@@ -68,7 +68,7 @@ class SampleNoise:
         There are as many steps as without noise; at a batch probability of 1 / steps a sample is used once on average.
         """
         steps = table.steps_per_epoch(len(samples))
-        for _ in range(table.local_epochs * steps):
+        for _ in range(table.steps(len(samples))):
             rows = samples.rows[torch.from_numpy(order.random(len(samples)) < 1 / steps)]
             yield rows.to(device), samples.labels[rows].to(device)
 

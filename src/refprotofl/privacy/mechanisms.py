@@ -1,4 +1,4 @@
-"""All privacy mechanisms by the unit that they protect. The only place that reads `privacy.unit`."""
+"""All privacy mechanisms by the unit that they protect. The only place that makes one from `privacy.unit`."""
 
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.client_level import ClientLevel

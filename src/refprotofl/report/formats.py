@@ -260,7 +260,7 @@ def efforts(rows: Sequence[OverSeeds]) -> Cells:
     return headings, [
         [
             *(size(row.bytes[key]) for key in BYTES),
-            f"{row.local_epochs:,.0f}",
+            f"{row.local_epochs:,.0f}" if row.local_epochs else "-",
             "-" if row.steps is None else f"{row.steps:,.0f}",
             f"{row.seconds:,.1f}",
         ]

@@ -1,67 +1,27 @@
-"""Export of a run's events to TensorBoard, MLflow or a CSV file, after the run or during it."""
+"""Writers of a run's numbers to TensorBoard, MLflow or a CSV file, each by its name. Nothing here needs torch."""
 
 import csv
 import math
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from refprotofl.core import InputError, MachineError, for_csv, for_terminal
 from refprotofl.records.atomic_files import write_error
-from refprotofl.records.events import Event
-from refprotofl.report.page.collect import is_run
-from refprotofl.report.page.run_page import flat
-from refprotofl.report.page.run_reader import RunReader
 
 Scalar = tuple[str, int, float]  # name, round, value
 
 
-class Scalars:
-    """Turns events into named numbers per round; bytes are cumulative."""
+class Tracker(StrEnum):
+    """The trackers by name; a package that one needs is the extra of that name."""
 
-    def __init__(self) -> None:
-        self._sent = {"up": 0, "down": 0, "one_off": 0}
-        self._dropped = 0  # in the current round
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+    csv = "csv"
 
-    def of(self, event: Event) -> Iterator[Scalar]:
-        number = int(event.get("round", 0))
-        if event["event"] == "evaluation":
-            for protocol, share in event["accuracy"].items():
-                if share is not None:
-                    yield f"accuracy/{protocol}", number, share
-            for protocol, metrics in event.get("metrics", {}).items():
-                yield from ((f"{name}/{protocol}", number, one) for name, one in metrics.items() if name != "accuracy")
-        elif event["event"] == "round":
-            yield from self._round(number, event)
-        elif event["event"] == "client-failed":
-            self._dropped += 1
-
-    def _round(self, number: int, event: Event) -> Iterator[Scalar]:
-        for row in event.get("traffic", ()):
-            if row["purpose"] != "evaluation":
-                self._sent[row["direction"] if row["purpose"] == "training" else "one_off"] += row["payload_bytes"]
-        for way, total in self._sent.items():
-            yield f"bytes/{way}", number, float(total)
-        yield "clients/participants", number, float(len(event.get("participants", [])))
-        yield "clients/dropped", number, float(self._dropped)
-        self._dropped = 0
-        if "seconds" in event:
-            yield "seconds/round", number, event["seconds"]
-        for name, seconds in event.get("spent", {}).items():
-            yield f"seconds/{name}", number, seconds
-        masks = event.get("masks")
-        if masks is not None:
-            if masks["overlap"] is not None:
-                yield "masks/overlap", number, masks["overlap"]
-            sent = sum(part["sent"] for part in masks["parts"].values()) or 1
-            for name, part in masks["parts"].items():
-                yield f"masks/share-{name}", number, part["sent"] / sent
-
-
-Tracker = Literal["tensorboard", "mlflow", "csv"]
 
 _NAME = re.compile(r"[^\w/. -]+", re.ASCII)  # not allowed in names by MLflow
 _LONGEST = 250  # characters of a setting's value
@@ -75,12 +35,6 @@ class Writer(Protocol):
     def flush(self) -> None: ...
 
     def close(self, finished: bool) -> None: ...
-
-
-def open_writer(to: Tracker, out: Path, name: str, settings: Mapping[str, object]) -> Writer:
-    """Open a writer. `out`: a folder, or the CSV file; `settings`: the experiment's, by dotted key."""
-    kinds: dict[Tracker, type[Writer]] = {"tensorboard": _TensorBoard, "mlflow": _MLflow, "csv": _Csv}
-    return kinds[to](out, name, settings)
 
 
 class _Csv:
@@ -191,26 +145,4 @@ def _missing(extra: str, package: str) -> InputError:
     return InputError(f"--to {extra} needs {package}: pip install 'refprotofl[{extra}]'.")
 
 
-POLL = 1.0
-
-
-def export_log(
-    run_folder: Path, to: Tracker, out: Path, follow: bool = False, wait: Callable[[float], object] = time.sleep
-) -> int:
-    """Write a run's numbers and return their count; with `follow`, until the run has ended."""
-    if not is_run(run_folder):
-        raise InputError(f"{run_folder} is not a run folder: it has no experiment.json.")
-    reader, scalars, written = RunReader(run_folder), Scalars(), 0
-    writer = open_writer(to, out, run_folder.absolute().name, flat(reader.run.experiment.plain()))
-    try:
-        while True:
-            for _, event in reader.read():
-                for scalar in scalars.of(event):
-                    writer.write(scalar)
-                    written += 1
-            writer.flush()
-            if not follow or reader.run.ended:
-                return written
-            wait(POLL)
-    finally:
-        writer.close(reader.run.ended)
+WRITERS: dict[Tracker, type[Writer]] = {Tracker.tensorboard: _TensorBoard, Tracker.mlflow: _MLflow, Tracker.csv: _Csv}

@@ -41,8 +41,9 @@ class Pace:
 def passes(experiment: Experiment) -> float:
     """Return the passes over all clients' data in all rounds, and after the last one."""
     method = find_method(experiment.method)
-    closing = create_mechanism(experiment).finetune_steps(SAMPLES) / experiment.train.steps_per_epoch(SAMPLES)
-    return experiment.fraction * (experiment.rounds * max(1, method.local_epochs(experiment)) + closing)
+    closing = create_mechanism(experiment).finetune_steps(SAMPLES)
+    steps = experiment.rounds * method.steps_of_round(experiment, SAMPLES) + closing
+    return experiment.fraction * max(experiment.rounds, steps / experiment.train.steps_per_epoch(SAMPLES))
 
 
 def evaluations(experiment: Experiment) -> int:

@@ -282,8 +282,12 @@ class Server(ABC):
         return self.screening.screen(cohort, verb, answers, lambda client, one: read(client, self.checked(verb, one)))
 
     def steps_in_epoch(self, client: int) -> int:
-        """Return the steps of a client's epoch, by the number of samples it joined with; 1 if that is unknown."""
-        return max(1, -(-int(self.samples[client]) // self.experiment.train.batch_size))
+        """Return the steps of a client's epoch, by the number of samples it joined with; 1 if that is unknown.
+
+        With `train.local-steps` all clients take as many steps as each other.
+        """
+        settings = self.experiment.train
+        return 1 if settings.local_steps else max(1, settings.steps_per_epoch(int(self.samples[client])))
 
     def usual_memory(self, clients: Iterable[int]) -> float:
         """Return the usual size of changes under EF21, in which old clients send little and new ones all of it."""

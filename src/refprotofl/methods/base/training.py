@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -149,11 +150,13 @@ def _noised_step(
 def _batches(
     samples: Samples, settings: Train, order: np.random.Generator, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows and labels of each batch; they are moved to the device once an epoch."""
-    for _ in range(settings.local_epochs):
+    """Yield rows and labels of each batch; they are moved to the device once an epoch, the last of which may be cut."""
+    left = settings.steps(len(samples))
+    while left > 0:
         rows = samples.rows[torch.from_numpy(order.permutation(len(samples)))]
         pairs = (whole.to(device).split(settings.batch_size) for whole in (rows, samples.labels[rows]))
-        yield from zip(*pairs, strict=True)
+        yield from islice(zip(*pairs, strict=True), left)
+        left -= settings.steps_per_epoch(len(samples))
 
 
 def check_alignment(result: TrainResult, samples: Samples, weight: float, defined: Tensor, key: str = "align") -> None:

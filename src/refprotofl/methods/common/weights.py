@@ -72,14 +72,25 @@ def encode_update(client: Client, round: int, received: Tensor, trained: Tensor)
     return client.compressor.write_update(trained, received, client.state, draw)
 
 
+def sent_change(client: Client, round: int, received: Tensor, answer: Message) -> Tensor:
+    """Return the change (P,) from `received` as the server will read it in the client's answer."""
+    draw = client.compressor.stream(client.experiment.seed, client.context.client_id, round)
+    return client.compressor.read_update(ValidatedMessage(answer), received, draw)
+
+
 # The server's side
 
 
 def averaged_training(server: Server, cohort: Cohort, shared: Tensor) -> Tensor:
     """Run a round of averaging: all clients train from the shared vector (P,). Return the next one."""
+    return advance(server, cohort.round, shared, mean_change(server, cohort, shared))
+
+
+def mean_change(server: Server, cohort: Cohort, shared: Tensor) -> Tensor:
+    """Let all clients train from the shared vector (P,), and return the mean of their changes, (P,) in float64."""
     requested = requests(server, cohort.round, shared)
     changes = server.ask(cohort, "train", requested, partial(read_change, server, cohort.round, shared))
-    return step(server, cohort.round, shared, changes)
+    return aggregated(server, cohort.round, len(shared), changes)
 
 
 def requests(server: Server, round: int, shared: Tensor, extra: Message | None = None) -> Callable[[int], Message]:
@@ -95,11 +106,20 @@ def read_change(server: Server, round: int, reference: Tensor, client: int, answ
 
 def step(server: Server, round: int, reference: Tensor, changes: Iterable[tuple[int, Tensor]]) -> Tensor:
     """Return the next broadcast: the reference moved by the mean of the clients' changes, weighted by data size."""
+    return advance(server, round, reference, aggregated(server, round, len(reference), changes))
+
+
+def aggregated(server: Server, round: int, size: int, changes: Iterable[tuple[int, Tensor]]) -> Tensor:
+    """Return the mean of the clients' changes, weighted by data size: (size,) in float64."""
     uploads = (
         Upload(change.to(torch.float64), float(server.samples[client]))
         for client, change in counted(server, round, changes)
     )
-    move = aggregate_uploads(server.aggregator, len(reference), uploads)
+    return aggregate_uploads(server.aggregator, size, uploads)
+
+
+def advance(server: Server, round: int, reference: Tensor, move: Tensor) -> Tensor:
+    """Return the next broadcast: the reference (P,) moved by `move` (P,), as far as it can be sent."""
     return server.downlink.advance(round, reference, apply_update(reference, move))
 
 

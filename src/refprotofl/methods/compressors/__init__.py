@@ -1,6 +1,6 @@
 """Compressors of weight updates by name: each module of this folder is one, a user's own is `module:Class`.
 
-`compress.name` is read here and nowhere else. Nothing here needs torch until a compressor is made.
+The only place that makes a compressor from `compress.name`. Nothing here needs torch until a compressor is made.
 """
 
 from typing import TYPE_CHECKING

@@ -205,7 +205,13 @@ class Request:
     def _load(self, method: str) -> Experiment:
         """Load the experiment of a method, without its own schedule and with any bytes for `fit`."""
         any_length = _FIT.sub(f"={_ANY_LENGTH}", _own_schedule(method)[0])
-        return self.base.experiment(Row(method, any_length), self.seeds[0])
+        experiment = self.base.experiment(Row(method, any_length), self.seeds[0])
+        if experiment.train.local_steps:
+            raise InputError(
+                f"{method}: schedules are of rounds and train.local-epochs, so leave out train.local-steps = "
+                f"{experiment.train.local_steps}."
+            )
+        return experiment
 
 
 def _each_run_once(found: Iterable[Candidate]) -> Iterable[Candidate]:

@@ -62,7 +62,7 @@ class Request:
 
     def _check(self) -> None:
         for key in sorted(set_keys(self.settings) & _FIXED.keys()):
-            raise InputError(f"--set {key}: it is what the tables are made of; {_FIXED[key]}.")
+            raise InputError(f"--set {key}: the tables are made of its values; {_FIXED[key]}.")
         if self.protocol and self.table not in _SCORED:
             raise InputError(f"--protocol {self.protocol}: it is for {', '.join(_SCORED)}, not for {self.table}.")
         for dataset in {*self.scope.datasets, *self.tuned}:

@@ -26,7 +26,7 @@ _FIXED = {
     *("device", "numerics", "deadline", "keep-checkpoints", "min-replies", "max-samples"),
 }
 # Equal in all trials of a method, but open to its switches: a search would choose the most work, or no privacy.
-_CHOSEN = {"train.local-epochs", "privacy.unit", "privacy.noise", "privacy.delta"}
+_CHOSEN = {"train.local-epochs", "train.local-steps", "privacy.unit", "privacy.noise", "privacy.delta"}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ class Centralised(Method):
     client = lazy("refprotofl.methods.builtin.centralised.centralised:CentralisedClient")
 
     @staticmethod
+    def local_steps(experiment: "Experiment") -> int:
+        """Return as many steps as all clients would make together: passes over the pooled data are as many, too."""
+        return experiment.train.local_steps * experiment.clients
+
+    @staticmethod
     def releases(experiment: "Experiment") -> Releases:
         return Releases(
             sample="all samples are in one place, and no client bounds them",

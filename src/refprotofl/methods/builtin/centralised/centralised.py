@@ -58,7 +58,9 @@ class CentralisedServer(Server):
     def round(self, cohort: Cohort) -> None:
         model = self.global_model()
         order = streams.stream(self.experiment.seed, "batches", round=cohort.round)
-        train(model, self.pooled, self.experiment.train_in_round(cohort.round), order)
+        steps = self.experiment.train.local_steps * self.context.num_clients  # as all clients would together
+        settings = self.experiment.train_in_round(cohort.round).model_copy(update={"local_steps": steps})
+        train(model, self.pooled, settings, order)
         self.shared, self.statistics = model.read(self.parts), model.read_private(self.parts)
 
     def evaluation(self) -> Message:

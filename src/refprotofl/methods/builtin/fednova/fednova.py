@@ -23,9 +23,9 @@ from refprotofl.methods import (
     Whole,
     aggregate_uploads,
     apply_update,
+    proximal_term,
 )
 from refprotofl.methods.builtin.fednova import Options
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.common import weights
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message

@@ -40,4 +40,4 @@ class FedPAC(FedPer):
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
-        return int(experiment.fedpac.head_epochs + experiment.train.local_epochs)
+        return int(experiment.fedpac.head_epochs + experiment.train.passes)

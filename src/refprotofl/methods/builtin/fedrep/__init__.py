@@ -33,4 +33,8 @@ class FedRep(FedPer):
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
         options = experiment.fedrep
-        return int(options.head_epochs + (options.body_epochs or experiment.train.local_epochs))
+        return int(options.head_epochs + (options.body_epochs or experiment.train.passes))
+
+    @staticmethod
+    def local_steps(experiment: "Experiment") -> int:
+        return 0 if experiment.fedrep.body_epochs else experiment.train.local_steps

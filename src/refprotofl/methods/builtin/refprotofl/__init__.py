@@ -1,5 +1,6 @@
 """RefProtoFL (Wu, Li et al. 2026): its keys, costs and releases; server.py and client.py follow the paper."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
@@ -109,12 +110,12 @@ class RefProtoFL(Method):
     @staticmethod
     def sample_uses(experiment: "Experiment") -> SampleUses:
         means = RefProtoFL.releases(experiment).sample
-        trained = SampleUse(passes=experiment.train.local_epochs)
+        trained = SampleUse(passes=experiment.train.passes, steps=experiment.train.local_steps)
         if not isinstance(means, int) or not means:
             return {"train": trained}
         if experiment.refprotofl.timing == "pre-train":
             return {"prototypes": SampleUse(means=means), "train": trained}
-        return {"train": SampleUse(passes=trained.passes, means=means)}
+        return {"train": replace(trained, means=means)}
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:

@@ -148,7 +148,7 @@ class Thin(Method):
             raise ValueError("has thin.balance, which is about what thin.distil asks for, with thin.distil = 0")
         if table.distil and experiment.aggregate != "mean":
             raise ValueError(
-                f'has aggregate = "{experiment.aggregate}", but thin.distil listens to every client alike: use '
+                f'has aggregate = "{experiment.aggregate}", but thin.distil weights all clients equally: use '
                 "thin.distil = 0"
             )
         if not _has_public_set(experiment):

@@ -14,9 +14,9 @@ from refprotofl.methods import (
     check_alignment,
     cross_entropy,
     erpa,
+    proximal_term,
 )
 from refprotofl.methods.base import guards
-from refprotofl.methods.builtin.fedprox.fedprox import proximal_term
 from refprotofl.methods.builtin.thin import Options, codes
 from refprotofl.models.build import build_model
 from refprotofl.wire import Message
