@@ -20,6 +20,7 @@ from refprotofl.cli.app import (
     read_seeds,
     read_workers,
 )
+from refprotofl.cli.next_command import show_next
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
 from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Format, Margin, Methods, Seeds, StudyFolder, planning, read_base, read_margin
@@ -95,6 +96,8 @@ def compare(
     report_finished(
         list(comparison.runs), out_dir / "report.html", against=request.baseline, names=comparison.runs, title=title
     )
+    if table_format is Format.table and not as_json:
+        show_next(["refprotofl", "report", str(next(iter(comparison.runs)))])
 
 
 def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:

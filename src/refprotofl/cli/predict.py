@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.cli.app import DataDir, TrustCode, app, read_path
+from refprotofl.cli.next_command import onnx_export, show_next
 from refprotofl.cli.output import Column, emit, notes, say, show
 from refprotofl.core import InputError, counted, percent
 
@@ -46,7 +47,7 @@ class ModelFormat(StrEnum):
 def predict(
     run_folder: Place,
     data: Annotated[
-        str, typer.Argument(help="A .npz or .npy file, an image, a folder of images, or a data set's name.")
+        str, typer.Argument(help="A table, a .npz or .npy file, an image, a folder of images, or a data set's name.")
     ],
     client: Clients = None,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
@@ -57,7 +58,7 @@ def predict(
     data_dir: DataDir = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Classify images with the model of one client or of each: predicted class and class probabilities."""
+    """Classify samples with the model of one client or of each: predicted class and class probabilities."""
     from refprotofl.export import find_clients, predict_each, write_predictions
     from refprotofl.export import predict as predict_one
     from refprotofl.export.predictions import mean_accuracy, summed_confusion
@@ -77,8 +78,10 @@ def predict(
     counts = summed_confusion(made)
     if counts is not None:
         of_all = f", mean of {counted(len(made), 'client')}" if len(made) > 1 else ""
-        say(f"Accuracy on labelled images: {percent(mean_accuracy(made))}{of_all}", notes)
+        say(f"Accuracy on labelled samples: {percent(mean_accuracy(made))}{of_all}", notes)
         _show_classes(counts, made[0].class_names)
+    if own is None and client not in (None, "all"):
+        show_next(onnx_export(run_folder, client))
 
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
@@ -87,7 +90,7 @@ def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
 
     small = len(names) <= MOST_COLUMNS
     others = [Column(name, numbers=True) for name in names] if small else [Column("most frequent error", wraps=20)]
-    columns = (Column("class", wraps=20), Column("images", numbers=True), Column("accuracy", numbers=True), *others)
+    columns = (Column("class", wraps=20), Column("samples", numbers=True), Column("accuracy", numbers=True), *others)
     rows = []
     for label, share in enumerate(per_class_accuracy(counts)):
         wrong = most_confused(counts, label)

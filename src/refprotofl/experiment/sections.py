@@ -369,7 +369,7 @@ class Data(Table):
         enters="changed",
     )
     unit: Literal["characters", "words"] = key("characters", "what a text is split into", enters="changed")
-    length: Annotated[Count, at_most(65_536)] = key(
+    length: Annotated[Count, at_most(1024)] = key(
         0, "tokens of a text, the rest is cut; 0 for the longest text, at most 256", enters="changed"
     )
     vocabulary: Annotated[PositiveInt, at_most(65_536)] = key(
