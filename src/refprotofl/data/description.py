@@ -75,7 +75,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Description:
-    """What was found, and the settings with which a run would read it."""
+    """The columns of a file, and the settings with which a run would read it."""
 
     path: str
     profiles: tuple[Profile, ...]

@@ -12,9 +12,8 @@ from refprotofl.core import DataError, is_reference, load_object
 from refprotofl.core.inputs import InputKind, Statistics
 from refprotofl.data.array_files import BROKEN, read_npz
 from refprotofl.data.arrays import VOCABULARY, check_alike, check_complete, checked_labels, find_kind_of
+from refprotofl.data.class_folders import form_of, list_classes
 from refprotofl.data.dataset import Dataset, Inputs, Labels
-from refprotofl.data.image_files import read_images
-from refprotofl.data.image_folder import list_classes
 from refprotofl.data.loading import load_dataset, locate
 from refprotofl.data.reading import AS_IT_COMES, Reading
 from refprotofl.data.table_data import find_features, is_table, read_table
@@ -55,9 +54,10 @@ def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, 
     """
     path = locate(name, reading.seen_from)
     if path is not None and path.is_dir() and not (path / "train").is_dir():
-        listed = list_classes(path)
-        images = read_images([one.file for one in listed], reading.sizing)
-        return labelled_from_arrays({"x": images, "y": np.array([one.label for one in listed])}, str(path))
+        form = form_of(path)
+        listed = list_classes(path, form)
+        samples = form.read([one.file for one in listed], reading)
+        return labelled_from_arrays({"x": samples, "y": np.array([one.label for one in listed])}, str(path), reading)
     if path is not None and path.is_file() and path.suffix == ".npz":
         found = labelled_from_arrays(_arrays_of(path), str(path), reading)
     elif path is not None and path.is_file() and is_table(path):

@@ -12,9 +12,9 @@ import numpy as np
 from refprotofl.core import DataError, InputError, is_reference, load_object
 from refprotofl.data.array_files import BROKEN, is_npy, read_npz
 from refprotofl.data.arrays import CLIENT_ARRAYS, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
+from refprotofl.data.class_folders import NATURAL_LAYOUT, load_class_folders
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.huggingface import load_huggingface
-from refprotofl.data.image_folder import NATURAL_LAYOUT, load_image_folder
 from refprotofl.data.locations import load_standard
 from refprotofl.data.reading import AS_IT_COMES, Reading, Roles
 from refprotofl.data.standard import STANDARD, load_digits
@@ -27,8 +27,8 @@ from refprotofl.inputs.image import channel_statistics
 NAMES = ("digits", *STANDARD)
 CLASS_NAMES = "class_names"  # by label
 FORMS = (
-    f"{', '.join(NAMES)}, a path to a .npz, .csv, .tsv or .parquet file or a folder of images, hf:owner/name, or "
-    "module:function"
+    f"{', '.join(NAMES)}, a path to a .npz, .csv, .tsv or .parquet file or a folder of class folders, "
+    "hf:owner/name, or module:function"
 )
 
 
@@ -40,9 +40,9 @@ def load_dataset(name: str, data_dir: Path | None = None, seed: int = 0, reading
     """
     path = locate(name, reading.seen_from)
     if path is not None and path.is_dir():
-        dataset = load_image_folder(path, seed, reading)
+        dataset = load_class_folders(path, seed, reading)
     elif name.startswith("hf:"):
-        dataset = load_huggingface(name.removeprefix("hf:"), seed, reading.sizing)
+        dataset = load_huggingface(name.removeprefix("hf:"), seed, reading)
     else:
         dataset = _sized(_load_whole(name, path, data_dir, seed, reading), reading, name)
     if reading.natural and dataset.train_owners is None:

@@ -17,6 +17,7 @@ from refprotofl.data.delimited_files import SUFFIXES as DELIMITED
 from refprotofl.data.delimited_files import Block, Column, TableFile, open_delimited
 from refprotofl.data.parquet_files import open_parquet
 from refprotofl.data.reading import Roles
+from refprotofl.data.text_files import as_texts
 from refprotofl.data.unsplit import SPLITS, Unsplit, as_order
 
 SUFFIXES = (*DELIMITED, ".parquet")
@@ -213,7 +214,7 @@ class _Rows:
         assert used.label is not None
         notes = () if used.text is not None else self._checked(inputs)
         return Unsplit(
-            inputs if used.text is None else np.array(self._texts),
+            inputs if used.text is None else as_texts(self._texts, str(self._path)),
             as_labels(self._labels, f"{self._path}, column {used.names[used.label]!r}"),
             self._clients.values() if used.client is not None else None,
             np.concatenate(self._test) if self._test else None,
@@ -233,7 +234,9 @@ class _Rows:
         labels = None if self._used.label is None else self._labels.values().tolist()
         if labels is not None and any(label in NO_NAME for label in labels):
             labels = None
-        return (self._features[: self._count] if self._used.text is None else np.array(self._texts)), labels
+        return (
+            self._features[: self._count] if self._used.text is None else as_texts(self._texts, str(self._path))
+        ), labels
 
     def _allocated(self, rows: int) -> NDArray[np.float32]:
         width = len(self._used.features)
