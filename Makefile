@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-fast test-faults test-flower test-flower-faults audit lint setup clean
+.PHONY: run test test-fast test-faults test-edge test-flower test-flower-faults audit lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick --report
@@ -32,9 +32,13 @@ audit: setup
 	$(PIP) 'pip-audit>=2.10,<3'
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
+# Deployments over MQTT with a real broker: needs mosquitto (apt install mosquitto), without which it says so and skips.
+test-edge: setup
+	$(BIN)/pytest --numprocesses=2 tests/edge tests/mqtt
+
 # What needs flwr and Ray, which nothing else installs: the same run under Flower, in simulation and on nodes.
 test-flower: $(VENV)/flower
-	$(BIN)/pytest --numprocesses=2 tests/flower
+	$(BIN)/pytest --numprocesses=2 tests/flower tests/transports
 
 # With real processes killed, cut off and kept out; takes many minutes.
 test-flower-faults: $(VENV)/flower

@@ -76,8 +76,8 @@ def prepare_shakespeare(source: Path, target: Path) -> None:
             labels.append(NAMES.get(following, following))
             roles.append(role)
             places.append(place)
-    x, y, role, place = (np.array(one) for one in (windows, labels, roles, places))
-    np.savez_compressed(target / "shakespeare.npz", x=x, y=y, role=role, place=place)
+    x, y, owners, order = (np.array(one) for one in (windows, labels, roles, places))
+    np.savez_compressed(target / "shakespeare.npz", x=x, y=y, role=owners, place=order)
 
 
 def main() -> None:

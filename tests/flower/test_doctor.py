@@ -22,7 +22,8 @@ from tests.flower.breaking import shift_clock
 from refprotofl.cli.entry import main
 from refprotofl.deploy import doctor
 from refprotofl.deploy.certificates import write_certificates
-from refprotofl.deploy.doctor import Finding, examine
+from refprotofl.deploy.doctor import Finding, examine, reach
+from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.engines.flower.doors import ACTIVATE
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.presets import load_experiment
@@ -49,7 +50,10 @@ def kit(apart: Path, tmp_path: Path) -> Kit:
 
 
 def found(kit: Path, experiment: Experiment | None = None) -> dict[str, Finding]:
-    return {one.subject: one for one in examine(kit, experiment, dict, ACTIVATE)}
+    def ask(kit: Path, config: NodeConfig) -> Iterator[Finding]:
+        return reach(kit, config.name, config.address, dict, ACTIVATE)
+
+    return {one.subject: one for one in examine(kit, experiment, ask)}
 
 
 def changed(folder: Path, **keys: Any) -> Experiment:

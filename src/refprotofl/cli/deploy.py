@@ -3,14 +3,14 @@
 import os
 import shlex
 import tomllib
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Settings, app, read_path
+from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import Column, say, show, warn
+from refprotofl.cli.transports import TransportName, connect, require_extra
 from refprotofl.core import DataError, InputError, RunError, counted
 from refprotofl.core.network import with_port
 
@@ -29,20 +29,13 @@ app.add_typer(deploy_app, name="deploy")
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of a site.", parser=read_path, metavar="SITE")]
 
 
-def require_extra() -> None:
-    if find_spec("flwr") is None:
-        raise InputError("A deployment needs the extra flower: pip install 'refprotofl[flower]'.")
-
-
 def _open(folder: Path) -> "tuple[Site, Operator]":
     """Return a site and its operator's connection."""
-    require_extra()
     from refprotofl.deploy.site import read_site
-    from refprotofl.engines.flower.control import FlowerOperator
 
     site = read_site(folder)
     _go_quiet(site)
-    return site, FlowerOperator(site)
+    return site, connect(site)
 
 
 def _go_quiet(site: "Site") -> None:
@@ -62,6 +55,10 @@ def init(
         int | None,
         typer.Option(help="The port on 127.0.0.1 for the operator (default: port + 1).", min=1, max=65_535),
     ] = None,
+    transport: Annotated[TransportName, typer.Option(help="What carries the messages.")] = "flower",
+    broker: Annotated[
+        str, typer.Option(help="The host:port of a broker that you run (MQTT; default: mosquitto, started here).")
+    ] = "",
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS and no keys; for trials on this machine only.")
     ] = False,
@@ -70,12 +67,20 @@ def init(
 
     A node's private key is made on the node and never leaves it.
     """
-    require_extra()
     from refprotofl.deploy.kits import write_kits
     from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
 
-    own = operator_port or (port + 1 if port < 65_535 else port - 1)
-    site = create_site(folder, SiteKeys(host=host, port=port, operator_port=own, nodes=nodes, insecure=insecure))
+    require_extra(transport)
+    keys = SiteKeys(
+        host=host,
+        port=port,
+        operator_port=operator_port or (port + 1 if port < 65_535 else port - 1),
+        nodes=nodes,
+        transport=transport,
+        broker=broker,
+        insecure=insecure,
+    )
+    site = create_site(folder, keys)
     write_kits(site)
     if insecure:
         warn(INSECURE)
@@ -83,9 +88,12 @@ def init(
     say(f"Wrote {site.server} and {counted(nodes, 'kit')} to {folder / 'kits'}.")
     say("On the server:")
     say(f"  refprotofl deploy start {named}")
-    say("On each node, with its kit and refprotofl[flower] there:")
+    say(f"On each node, with its kit and refprotofl[{transport}] there:")
     say("  edit node.toml (data-path); refprotofl deploy doctor .; ./start.sh")
-    if not insecure:
+    if transport == "mqtt":
+        say("On the server, for each node.csr that a node sends; its certificate goes back to it as node.crt:")
+        say(f"  refprotofl deploy admit {named} node-0 node.csr")
+    elif not insecure:
         say("On the server, for each node.key.pub that a node sends:")
         say(f"  refprotofl deploy admit {named} node-0 node.key.pub")
     say("On the server:")
@@ -101,11 +109,11 @@ def start(
     ] = None,
 ) -> None:
     """Start the server of a site in the background."""
-    require_extra()
     from refprotofl.deploy.server_process import start
     from refprotofl.deploy.site import INSECURE, read_site
 
     site = read_site(folder)
+    require_extra(site.keys.transport)
     if site.keys.insecure:
         warn(INSECURE)
     process, address = start(site, bind)
@@ -119,6 +127,7 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
+    seed: Seed = None,
     out_dir: Annotated[
         Path | None,
         typer.Option(
@@ -132,11 +141,10 @@ def run(
 
     An existing run in --out is resumed. Ctrl-C ends the display, not the run.
     """
-    require_extra()
     from refprotofl.deploy.operator import follow
 
     site, operator = _open(folder)
-    config = _run_config(site, file, preset, settings or [], out_dir, data)
+    config = _run_config(site, file, preset, with_seed(settings, seed), out_dir, data)
     number = operator.start(config)
     named = shlex.quote(str(folder))
     say(f"Submitted run {number}. Its log is {site.runs / f'{number}.log'}.")
@@ -199,19 +207,25 @@ def admit(
     name: Annotated[str, typer.Argument(help="The node's name, such as node-0.", show_default=False)],
     key: Annotated[
         Path,
-        typer.Argument(help="The node.key.pub of the node.", parser=read_path, metavar="KEY", show_default=False),
+        typer.Argument(
+            help="The node's node.key.pub; over MQTT node.csr.",
+            parser=read_path,
+            metavar="KEY",
+            show_default=False,
+        ),
     ],
     client: Annotated[
         int | None, typer.Option(help="The client number (default: the number at the end of its name).", min=0)
     ] = None,
 ) -> None:
     """Admit a node: from now on its key, and no other, may act as this client."""
-    require_extra()
     from refprotofl.deploy.operator import admit
 
     site, operator = _open(folder)
     number, mark = admit(site, operator, name, key, client)
     say(f"Admitted {name} as client {number}; the SHA-256 of its key is {mark}.")
+    if site.keys.transport == "mqtt":
+        say(f"Its certificate, which the node needs as node.crt in its kit: {site.certificate(mark)}")
 
 
 @deploy_app.command("revoke", epilog="Example: refprotofl deploy revoke site node-0")
@@ -220,7 +234,6 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The node's name.", metavar="NODE", show_default=False)],
 ) -> None:
     """Revoke a node's key permanently. It takes effect at once, also during a run."""
-    require_extra()
     from refprotofl.deploy.operator import revoke
 
     site, operator = _open(folder)
@@ -255,7 +268,6 @@ def _show_nodes(site: "Site", operator: "Operator") -> None:
 @deploy_app.command("status", epilog="Example: refprotofl deploy status site")
 def status(folder: SiteFolder) -> None:
     """Show the server, its nodes and its runs; the exit code is 4 if the last run failed."""
-    require_extra()
     from refprotofl.deploy.operator import run_state
     from refprotofl.deploy.server_process import check_certificates, process_of
 
@@ -295,7 +307,6 @@ def stop(
     run: Annotated[int | None, typer.Option(help="Stop this run only.", metavar="RUN")] = None,
 ) -> None:
     """Stop the server and its runs, or one run. A run is resumed by deploy run with the same --out."""
-    require_extra()
     from refprotofl.deploy.server_process import stop
     from refprotofl.deploy.site import read_site
 
@@ -312,15 +323,14 @@ def stop(
 @deploy_app.command("demo", epilog="Example: refprotofl deploy demo --nodes 3")
 def demo(
     nodes: Annotated[int, typer.Option(help="Number of nodes.", min=2, max=20)] = 3,
-    transport: Annotated[Literal["flower"], typer.Option(help="The transport.")] = "flower",
+    transport: Annotated[TransportName, typer.Option(help="What carries the messages.")] = "flower",
 ) -> None:
     """Try a whole deployment on this machine: site, server, nodes over TLS, three rounds, clean-up.
 
     It succeeds if the run has the state digest of the same run in one process.
     """
-    require_extra()
     from refprotofl.deploy.demo import demonstrate
-    from refprotofl.engines.flower.control import FlowerOperator
 
-    digest = demonstrate(nodes, FlowerOperator, say)
+    require_extra(transport)
+    digest = demonstrate(nodes, transport, connect, say)
     say(f"The digests agree: {digest[:12]}. Server and nodes are stopped, and their files removed.")

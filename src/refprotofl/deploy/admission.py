@@ -5,6 +5,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
@@ -16,6 +17,7 @@ from refprotofl.records.atomic_files import sha256, write_whole
 from refprotofl.records.safe_io import check_file, read_file
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+REQUEST = b"-----BEGIN CERTIFICATE REQUEST-----"
 LONGEST_KEY = 10_000  # bytes of a file with a public key
 
 
@@ -92,19 +94,27 @@ def default_client(name: str, nodes: int) -> int:
 
 
 def read_public_key(path: Path) -> bytes:
-    """Return a node's public key as its transport has it (PEM), from the OpenSSH line that a node writes."""
+    """Return a node's public key as its transport has it (PEM), from the OpenSSH line or the request that it writes."""
     try:
         data = path.read_bytes() if path.stat().st_size <= LONGEST_KEY else b""
     except OSError as problem:
         raise InputError(f"Cannot read {path}: {problem.strerror}. Give the node.key.pub of a node.") from None
     try:
-        key = load_ssh_public_key(data)
+        key = _requested_key(data) if data.startswith(REQUEST) else load_ssh_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
-        raise InputError(f"{path} is not a node's public key: give the node.key.pub that a node writes.") from None
+        raise InputError(f"{path} is not a node's public key: give its node.key.pub, over MQTT its node.csr.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise InputError(f"{path} is not an elliptic-curve key: delete node.key there and start it again.")
     found: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return found
+
+
+def _requested_key(data: bytes) -> object:
+    """Return the key of a certificate request; raise ValueError if it is not signed with it."""
+    request = x509.load_pem_x509_csr(data)
+    if not request.is_signature_valid:
+        raise ValueError("not signed with its own key")
+    return request.public_key()
 
 
 def fingerprint(public_key: bytes) -> str:

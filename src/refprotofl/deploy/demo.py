@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from refprotofl.core import MachineError, RunError
 from refprotofl.data import load_federated
 from refprotofl.data.client_files import client_file, export_federation
-from refprotofl.deploy.kits import PUBLIC_KEY, write_kits
+from refprotofl.deploy.kits import key_file, write_kits
 from refprotofl.deploy.operator import Operator, admit, follow
 from refprotofl.deploy.server_process import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
@@ -27,9 +28,10 @@ ROUNDS = 3
 PATIENCE = 120.0  # seconds that a node has to make its key
 
 Say = Callable[[str], None]
+Transport = Literal["flower", "mqtt"]
 
 
-def demonstrate(nodes: int, connect: Callable[[Site], Operator], say: Say) -> str:
+def demonstrate(nodes: int, transport: Transport, connect: Callable[[Site], Operator], say: Say) -> str:
     """Return the state digest that both runs ended with; RunError if they differ."""
     with tempfile.TemporaryDirectory(prefix="refprotofl-demo-") as name, ExitStack() as cleanup:
         folder = Path(name)
@@ -41,14 +43,14 @@ def demonstrate(nodes: int, connect: Callable[[Site], Operator], say: Say) -> st
 
         say("2. Make a site: certificates, an operator's secret, a kit for each node.")
         port, operator_port = _free_ports()
-        keys = SiteKeys(host="127.0.0.1", port=port, operator_port=operator_port, nodes=nodes)
+        keys = SiteKeys(host="127.0.0.1", port=port, operator_port=operator_port, nodes=nodes, transport=transport)
         site = create_site(folder / "site", keys)
         write_kits(site)
 
         say("3. Start the server.")
         process, address = start(site)
         cleanup.callback(stop, site)
-        say(f"   Process {process}, devices on {address}:{port}, operator on {site.operator_address}.")
+        say(f"   Process {process}, devices on {address}:{port}.")
 
         say("4. Start the nodes; each makes its key, which the operator admits.")
         operator = connect(site)
@@ -56,7 +58,7 @@ def demonstrate(nodes: int, connect: Callable[[Site], Operator], say: Say) -> st
             cleanup.enter_context(_node(site, number, folder / "data" / client_file(number)))
         for number in range(nodes):
             _await_key(site, number)
-            client, mark = admit(site, operator, f"node-{number}", site.kit(number) / PUBLIC_KEY)
+            client, mark = admit(site, operator, f"node-{number}", site.kit(number) / key_file(site))
             say(f"   Admitted node-{number} as client {client}, key {mark[:16]}…")
 
         say(f"5. Run {ROUNDS} rounds over TLS.")
@@ -112,7 +114,7 @@ def _node(site: Site, number: int, data: Path) -> Iterator[None]:
 
 def _await_key(site: Site, number: int) -> None:
     until = time.monotonic() + PATIENCE
-    while not (site.kit(number) / PUBLIC_KEY).exists():
+    while not (site.kit(number) / key_file(site)).exists():
         if time.monotonic() > until:
             raise MachineError(f"node-{number} has made no key within {PATIENCE:g} s.{_logs(site)}")
         time.sleep(0.1)

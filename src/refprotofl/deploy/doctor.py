@@ -40,6 +40,8 @@ class Finding:
     words: str
 
 
+# Yields the findings about a node's server; of a kit, and its settings.
+ReachServer = Callable[[Path, NodeConfig], "Iterator[Finding]"]
 # Returns the headers that authenticate a node, made at the moment of a request.
 Sign = Callable[[], Mapping[str, str]]
 
@@ -150,16 +152,17 @@ FIRST = "correct the findings above first"
 NEEDED = "give --experiment, an experiment.json or .toml from the operator"
 
 
-def examine(kit: Path, experiment: Experiment | None, sign: Sign, admission_path: str) -> Iterator[Finding]:
+def examine(kit: Path, experiment: Experiment | None, reach_server: ReachServer) -> Iterator[Finding]:
     """Yield all that can be checked from here; with `experiment` also its data and the time of a training step."""
-    yield _versions()
     try:
         config = read_node_config(kit)
-        address = config.address
+        _ = config.address
     except RefProtoFLError as problem:
+        yield _versions("flower")
         yield Finding("settings", False, str(problem))
         return
-    yield from reach(kit, config.name, address, sign, admission_path)
+    yield _versions(config.transport)
+    yield from reach_server(kit, config)
     yield _disk(config)
     yield _memory()
     with chdir(kit):  # as start.sh does: the owner's own code is found from there
@@ -197,13 +200,14 @@ def _assume_input(experiment: Experiment, found: LabelledSamples) -> Experiment:
     return experiment.model_copy(update={"input": seen})
 
 
-def _versions() -> Finding:
+def _versions(transport: str) -> Finding:
+    carrier = {"flower": "flwr", "mqtt": "paho-mqtt"}[transport]
     try:
-        installed = {name: version(name) for name in ("refprotofl", "torch", "flwr")}
+        installed = {name: version(name) for name in ("refprotofl", "torch", carrier)}
     except PackageNotFoundError as missing:
-        return Finding("versions", False, f"{missing.name} is not installed: pip install 'refprotofl[flower]'.")
+        return Finding("versions", False, f"{missing.name} is not installed: pip install 'refprotofl[{transport}]'.")
     packages = ", ".join(f"{name} {number}" for name, number in installed.items())
-    fits = installed["flwr"].split(".")[:2] == ["1", "41"]
+    fits = transport == "mqtt" or installed["flwr"].split(".")[:2] == ["1", "41"]
     advice = "" if fits else "; flwr must be 1.41: pip install 'flwr>=1.41,<1.42'"
     return Finding("versions", fits, f"Python {sys.version.split()[0]}, {packages}{advice}.")
 

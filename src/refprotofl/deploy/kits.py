@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -12,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import NameOID
 
 from refprotofl.core import DataError
 from refprotofl.core.network import with_port
@@ -19,6 +22,7 @@ from refprotofl.deploy.site import Site
 from refprotofl.records.atomic_files import create_file, ensure_folder, write_whole
 
 KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"
+REQUEST = "node.csr"  # with which a node asks for a certificate, over MQTT
 
 
 def write_kits(site: Site) -> None:
@@ -37,7 +41,7 @@ def _write_kit(site: Site, node: int) -> None:
         "refprotofl-node.service": (_unit(node), 0o644),
         "Containerfile": (CONTAINER, 0o644),
     }.items():
-        create_file(kit / name, text.encode(), mode)
+        create_file(kit / name, text.replace("EXTRA", site.keys.transport).encode(), mode)
 
 
 def load_key(kit: Path, name: str) -> ec.EllipticCurvePrivateKey:
@@ -64,26 +68,50 @@ def load_key(kit: Path, name: str) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def write_request(kit: Path, key: ec.EllipticCurvePrivateKey, name: str) -> None:
+    """Write a request for a certificate next to the key; it proves that the node has the key."""
+    path = kit / REQUEST
+    if path.exists() and path.stat().st_mtime >= (kit / KEY).stat().st_mtime:
+        return
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name or "node")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA384())
+    write_whole(path, request.public_bytes(Encoding.PEM))
+
+
+def key_file(site: Site) -> str:
+    """Return the file by which the operator admits a node."""
+    return REQUEST if site.keys.transport == "mqtt" else PUBLIC_KEY
+
+
 def _node_config(site: Site, node: int) -> str:
+    address = site.keys.broker or with_port(site.keys.host, site.keys.port)
     return f"""# This node's settings; only its owner decides them.
-server = {json.dumps(with_port(site.keys.host, site.keys.port))}
+server = {json.dumps(address)}
+transport = {json.dumps(site.keys.transport)}
 name = "node-{node}"           # the name under which its key is admitted
 data-path = "data"        # a .npz file, a folder of class folders, or module:function
 store = "store"           # its private state; only its owner can read it
 # modules = "mine:Method" # code of the experiment that may be imported here
 # uplink-budget = "20 kB" # the most that it sends in a round, where the experiment has a budget, too
-# look-every = 3          # the longest pause in seconds between two looks for work
-# keep-runs = 3           # the number of runs whose state its store keeps
+{OWN[site.keys.transport]}# keep-runs = 3           # the number of runs whose state its store keeps
 # hold-out = 0.2          # share kept for testing if the data come without test images
 """
 
+
+OWN = {  # by transport
+    "flower": "# look-every = 3          # the longest pause in seconds between two looks for work\n",
+    "mqtt": """# rate = "50 kB"          # the most that it sends per second
+# hours = "22:00-06:00"   # when it may send, by this device's clock
+# keep-alive = 60         # seconds of silence after which it sends a ping
+""",
+}
 
 START = """#!/bin/sh
 # Runs this node until it is stopped, and starts it again when it was killed.
 set -eu
 cd "$(dirname "$0")"
 if ! command -v refprotofl > /dev/null; then
-    echo "refprotofl is not on the PATH: activate the environment that has refprotofl[flower], then start again." >&2
+    echo "refprotofl is not on the PATH: activate the environment that has refprotofl[EXTRA], then start again." >&2
     exit 127
 fi
 trap 'kill "$child" 2>/dev/null || true; wait "$child" || true; exit 0' INT TERM
@@ -124,12 +152,13 @@ WantedBy=multi-user.target
 """
 
 
-CONTAINER = """# Build it with refprotofl's wheel in this folder (in a checkout: pip wheel --no-deps --wheel-dir KIT .)
+CONTAINER = """# Build it with refprotofl's wheel and constraints.txt in this folder (in a checkout:
+# pip wheel --no-deps --wheel-dir KIT . && cp constraints.txt KIT)
 # podman build -t refprotofl-node .
 # podman run -d --restart always -v "$PWD":/kit -v /path/to/data:/kit/data:ro refprotofl-node
 FROM docker.io/library/python:3.11-slim
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch
-COPY refprotofl-*.whl /tmp/
-RUN pip install --no-cache-dir "$(ls /tmp/refprotofl-*.whl)[flower]"
+COPY refprotofl-*.whl constraints.txt /tmp/
+RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "$(grep ^torch== /tmp/constraints.txt)"
+RUN pip install --no-cache-dir -c /tmp/constraints.txt "$(ls /tmp/refprotofl-*.whl)[EXTRA]"
 CMD ["refprotofl", "node", "/kit"]
 """

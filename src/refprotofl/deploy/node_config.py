@@ -1,9 +1,10 @@
 """A node's settings, which its owner writes into node.toml: its data, its store, and what it allows."""
 
+import datetime
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError
@@ -19,6 +20,7 @@ CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment who
 class NodeConfig(Table):
     server: str = Field("", description="the server's address, as host:port")
     name: str = Field("", description="the name under which the node's key is admitted")
+    transport: Literal["flower", "mqtt"] = Field("flower", description="what carries the messages: flower or mqtt")
     data_path: Text = Field(description="the node's images: a .npz file, a folder of class folders or module:function")
     store: str = Field("", description="the folder that the node keeps its private state in")
     client: Count | None = Field(None, description="the client that the node must be; without it, as it is admitted")
@@ -29,8 +31,13 @@ class NodeConfig(Table):
     uplink_budget: Bytes | None = Field(None, description="bytes that the node sends in a round at most")
     keep_runs: Annotated[int, Field(ge=1)] = Field(3, description="runs whose state the node keeps, 1 or more")
     look_every: Annotated[float, Field(ge=0.1, le=600)] = Field(
-        3.0, description="longest pause in seconds between two looks for work, 0.1 to 600"
+        3.0, description="longest pause in seconds between two looks for work, 0.1 to 600 (Flower)"
     )
+    keep_alive: Annotated[int, Field(ge=5, le=3600)] = Field(
+        60, description="seconds of silence after which the node sends a ping, 5 to 3600 (MQTT)"
+    )
+    rate: Bytes | None = Field(None, description="bytes that the node sends in a second at most (MQTT)")
+    hours: str = Field("", description='when the node may send, such as "22:00-06:00" by its own clock (MQTT)')
 
     @classmethod
     def read(cls, config: Mapping[str, Any], kit: Path | None = None) -> Self:
@@ -48,9 +55,11 @@ class NodeConfig(Table):
             if isinstance(given.get(name), str) and given[name] and not is_reference(given[name]):
                 given[name] = str(here / Path(given[name]).expanduser())
         try:
-            return cls.model_validate(given)
+            found = cls.model_validate(given)
         except ValidationError as error:
             raise InputError(f"{FILE}: {explain(error, cls)}") from None
+        found.may_send()
+        return found
 
     @property
     def address(self) -> tuple[str, int]:
@@ -59,6 +68,22 @@ class NodeConfig(Table):
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
             raise InputError(f'{FILE}: server = {self.server!r} is not an address such as "server.example:8443".')
         return host.strip("[]"), int(port)
+
+    @property
+    def span(self) -> tuple[datetime.time, datetime.time]:
+        """The beginning and the end of the hours in which the node may send."""
+        try:
+            begin, end = (datetime.time.fromisoformat(part.strip()) for part in self.hours.split("-"))
+        except ValueError:
+            raise InputError(f'{FILE}: hours = {self.hours!r} is not a span such as "22:00-06:00".') from None
+        return begin, end
+
+    def may_send(self, now: datetime.time | None = None) -> bool:
+        """Return whether it is within the owner's hours."""
+        if not self.hours:
+            return True
+        now, (begin, end) = now or datetime.datetime.now().time(), self.span
+        return begin <= now < end if begin <= end else now >= begin or now < end
 
     @property
     def folder(self) -> Path:

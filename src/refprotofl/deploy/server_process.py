@@ -1,5 +1,6 @@
 """The server's process: started, found and stopped."""
 
+import json
 import os
 import signal
 import socket
@@ -22,7 +23,10 @@ STARTING = 120.0  # seconds that the server has to come up
 ANSWERING = 5.0  # seconds that it has to answer a request
 STOPPING = 30.0  # seconds that it has to end
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address to listen on, and where it is then found
-PROGRAMS = {"flower": "refprotofl.engines.flower.superlink"}  # the server's program by transport
+PROGRAMS = {  # the server's program by transport
+    "flower": "refprotofl.engines.flower.superlink",
+    "mqtt": "refprotofl.engines.mqtt.server",
+}
 QUIET = {  # turns off telemetry and update checks
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -39,7 +43,8 @@ def environment(site: Site) -> dict[str, str]:
 
 def check_certificates(site: Site) -> None:
     """Raise InputError if a certificate of the site has expired or is not valid yet."""
-    for name in () if site.keys.insecure else ("ca.crt", "server.crt"):
+    names = ("ca.crt", "server.crt", "client.crt") if site.keys.transport == "mqtt" else ("ca.crt", "server.crt")
+    for name in () if site.keys.insecure else names:
         problem = validity_problem(site.server / name)
         if problem:
             raise InputError(problem)
@@ -76,8 +81,9 @@ def _start(site: Site, address: str) -> tuple[int, str]:
     if running is not None:
         raise InputError(f"The server of {site.folder} is running already, as process {running}.")
     check_certificates(site)
+    _end_broker(site)
     for host, port, option in ((near, site.keys.port, "port"), ("127.0.0.1", site.keys.operator_port, "operator-port")):
-        if _answers(host, port):
+        if not site.keys.broker and _answers(host, port):
             raise InputError(f"Something else listens on port {port}: stop it, or change {option} in site.toml.")
     process = _launch(site, address)
     try:
@@ -109,7 +115,7 @@ def _launch(site: Site, address: str) -> "subprocess.Popen[bytes]":
 def _await(site: Site, process: "subprocess.Popen[bytes]", near: str) -> None:
     until = time.monotonic() + STARTING
     while time.monotonic() < until and process.poll() is None:
-        if _serves(site, near, site.keys.port) and _serves(site, "127.0.0.1", site.keys.operator_port):
+        if _is_ready(site, process.pid, near):
             return
         time.sleep(0.1)
     ended = process.poll() is not None
@@ -143,6 +149,20 @@ def _end(process: int, gone: Callable[[], bool]) -> None:
         os.waitpid(process, 0)
 
 
+def _end_broker(site: Site) -> None:
+    """End the broker of a server that was killed."""
+    try:
+        process, command = json.loads(site.broker_process.read_text())
+        if Path(f"/proc/{process}/cmdline").read_text().split("\0")[:-1] != command:
+            return
+        os.kill(process, signal.SIGTERM)
+    except (OSError, ValueError, TypeError):
+        return
+    until = time.monotonic() + STOPPING
+    while time.monotonic() < until and Path(f"/proc/{process}").exists():
+        time.sleep(0.05)
+
+
 def _pid_file(site: Site) -> Path:
     return site.server / "server.pid"
 
@@ -166,6 +186,16 @@ def _answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def _is_ready(site: Site, process: int, near: str) -> bool:
+    if site.keys.transport == "flower":
+        return all(_serves(site, *one) for one in ((near, site.keys.port), ("127.0.0.1", site.keys.operator_port)))
+    try:
+        ready = site.ready.read_text() == str(process)
+    except OSError:
+        return False
+    return ready and (bool(site.keys.broker) or _answers(near, site.keys.port))
 
 
 def _serves(site: Site, host: str, port: int) -> bool:

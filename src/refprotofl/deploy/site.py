@@ -1,5 +1,6 @@
 """A site: the server's folder of a deployment, with its keys, certificates, operator secret and run records."""
 
+import base64
 import json
 import secrets
 import tomllib
@@ -14,12 +15,14 @@ from pydantic import Field, ValidationError
 
 from refprotofl.core import DataError, InputError, MachineError
 from refprotofl.core.network import LOOPBACK, read_host
-from refprotofl.deploy.certificates import write_certificates
+from refprotofl.core.units import read_whole
+from refprotofl.deploy.certificates import sign_revocations, write_certificates, write_client
 from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain
 from refprotofl.records.atomic_files import create_file, ensure_folder
 from refprotofl.records.safe_io import read_file
 
 FILE = "site.toml"
+BROKER_USER = "server"  # the name of the server and of its runs at a broker
 LOCKED = 180.0  # seconds that a command waits for another
 INSECURE = (
     "INSECURE: no encryption, no authentication. For trials on one machine only; the server listens on "
@@ -37,11 +40,17 @@ class SiteKeys(Table):
     port: Port = Field(description="the port for nodes")
     operator_port: Port = Field(description="the port on 127.0.0.1 for the operator's commands and for runs")
     nodes: Number = Field(description="the number of kits")
-    transport: Literal["flower"] = Field("flower", description="what carries the messages")
+    transport: Literal["flower", "mqtt"] = Field("flower", description="what carries the messages")
+    broker: str = Field("", description="the host:port of a broker that you run; empty: mosquitto, started here")
     insecure: Switch = Field(False, description="without TLS and keys, for trials on one machine")
     max_message: Bytes = Field(64_000_000, description="the largest message that a node may send")
     max_connections: Number = Field(1000, description="connections at a time, of all nodes together")
     max_connections_per_address: Number = Field(250, description="connections at a time from one address")
+
+
+def broker_user(key: str) -> str:
+    """Return a node's user name at a broker, from the SHA-256 of its public key."""
+    return base64.b32encode(bytes.fromhex(key)[:10]).decode().lower()
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,31 @@ class Site:
     @property
     def operator_address(self) -> str:
         return f"127.0.0.1:{self.keys.operator_port}"
+
+    @property
+    def broker_address(self) -> tuple[str, int]:
+        """Return where the server and its runs reach the broker."""
+        if not self.keys.broker:
+            return "127.0.0.1", self.keys.operator_port
+        host, _, port = self.keys.broker.rpartition(":")
+        number = read_whole(port)
+        if not host or number is None or not 0 < number < 65_536:
+            raise InputError(f"broker = {self.keys.broker!r} is not an address such as broker.example:8883.")
+        return host.strip("[]"), number
+
+    @property
+    def ready(self) -> Path:
+        """Return the file with the server's process id, there while an MQTT site's server is at work."""
+        return self.server / "server.ready"
+
+    @property
+    def broker_process(self) -> Path:
+        """Return the file with the id and the command of the broker's process."""
+        return self.server / "broker.json"
+
+    def certificate(self, key: str) -> Path:
+        """Return the certificate of an admitted node over MQTT, by the SHA-256 of its public key."""
+        return self.server / "certificates" / f"{broker_user(key)}.crt"
 
     def kit(self, node: int) -> Path:
         return self.folder / "kits" / f"node-{node}"
@@ -121,6 +155,10 @@ def create_site(folder: Path, keys: SiteKeys) -> Site:
     site = Site(folder, keys)
     if keys.insecure and keys.host not in LOOPBACK:
         raise InputError(f"--insecure is for trials on one machine: use --host 127.0.0.1, not {keys.host}.")
+    if keys.transport == "mqtt" and keys.insecure:
+        raise InputError("--insecure is for Flower: over MQTT a node's certificate is its name at the broker.")
+    if keys.broker:
+        _ = site.broker_address
     if keys.port == keys.operator_port:
         raise InputError(f"--port and --operator-port are both {keys.port}: give the operator another port.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -129,6 +167,9 @@ def create_site(folder: Path, keys: SiteKeys) -> Site:
         ensure_folder(one, private=True)
     if not keys.insecure:
         write_certificates(site.server, keys.host)
+    if keys.transport == "mqtt":
+        write_client(site.server, BROKER_USER)
+        create_file(site.server / "revoked.pem", sign_revocations(site.server, []), 0o644)
     create_file(site.server / "operator.secret", f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)
     create_file(folder / FILE, _toml(keys).encode(), 0o600)
     return site

@@ -142,7 +142,7 @@ class Loop:
         last = round == self.experiment.rounds
         closing = self.close(cohort) if last else ()
         trained = time.perf_counter()
-        due = round % self.experiment.evaluate.every == 0 or last
+        due = self.experiment.is_evaluated(round)
         scores = self.evaluate(cohort) if due else None
         now = time.perf_counter()
         seconds = {"total": spent_before + now - started, "train": trained - begin, "evaluate": now - trained}

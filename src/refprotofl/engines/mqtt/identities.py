@@ -1,0 +1,92 @@
+"""The nodes' certificates: issued when a key is admitted, renewed before they expire, and revoked for good."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+from refprotofl.deploy import certificates
+from refprotofl.deploy.admission import fingerprint, read_admissions
+from refprotofl.deploy.site import Site, broker_user
+from refprotofl.deploy.transport import Node
+from refprotofl.records.atomic_files import ensure_folder, write_whole
+
+CERTIFICATE = "node.crt"  # in a kit
+
+
+def issue(site: Site, name: str, public_key: bytes) -> Path:
+    """Sign a certificate for a node's public key (PEM); return its file."""
+    key = load_pem_public_key(public_key)
+    certificate = certificates.sign_node(site.server, broker_user(fingerprint(public_key)), name, key)
+    path = _issued(site) / f"{broker_user(fingerprint(public_key))}.crt"
+    ensure_folder(path.parent, private=True)
+    write_whole(path, certificate)
+    for kit in (site.folder / "kits").glob("*"):
+        if kit.name == name:
+            write_whole(kit / CERTIFICATE, certificate)
+    return path
+
+
+def renew(site: Site, days: float) -> list[str]:
+    """Issue anew the certificates that expire within this many days; return the names of their nodes."""
+    renewed = []
+    for path in _paths(_issued(site)):
+        name, key, ends = _details(path.read_bytes())
+        if certificates.days_until(ends) < days:
+            issue(site, name, key)
+            renewed.append(name)
+    return sorted(renewed)
+
+
+def revoke(site: Site, node: str) -> None:
+    """Put a node's certificate on the list of revoked ones."""
+    path = _issued(site) / f"{node}.crt"
+    ensure_folder(_revoked(site), private=True)
+    if path.exists():
+        path.replace(_revoked(site) / path.name)
+    serials = [x509.load_pem_x509_certificate(one.read_bytes()).serial_number for one in _paths(_revoked(site))]
+    write_whole(site.server / "revoked.pem", certificates.sign_revocations(site.server, serials))
+
+
+def issued_certificates(site: Site) -> dict[str, bytes]:
+    """Return the nodes' certificates by their user names at the broker."""
+    return {path.stem: path.read_bytes() for path in _paths(_issued(site))}
+
+
+def revoked_nodes(site: Site) -> set[str]:
+    return {path.stem for path in _paths(_revoked(site))}
+
+
+def registered(site: Site) -> Iterator[tuple[str, str, str]]:
+    """Yield user name, name and SHA-256 of the public key of every node that has a certificate."""
+    for node, certificate in sorted(issued_certificates(site).items()):
+        name, key, _ = _details(certificate)
+        yield node, name, fingerprint(key)
+
+
+def admitted_nodes(site: Site) -> dict[str, Node]:
+    """Return the admitted nodes by their user names; they have no number yet."""
+    return {broker_user(one.key): Node(0, one.key, name) for name, one in read_admissions(site).nodes.items()}
+
+
+@lru_cache(maxsize=20_000)
+def _details(certificate: bytes) -> tuple[str, bytes, float]:
+    """Return the node's name, its public key (PEM) and the end of its certificate in seconds since 1970."""
+    found = x509.load_pem_x509_certificate(certificate)
+    name = str(found.subject.get_attributes_for_oid(certificates.NAME)[0].value)
+    key = found.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return name, key, found.not_valid_after_utc.timestamp()
+
+
+def _paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.crt"))
+
+
+def _issued(site: Site) -> Path:
+    return site.server / "certificates"
+
+
+def _revoked(site: Site) -> Path:
+    return site.server / "revoked"
