@@ -187,3 +187,30 @@ class _Config:
 
     def __init__(self, data_path: str) -> None:
         self.data_path = data_path
+
+
+@pytest.mark.parametrize(
+    ("arrays", "data", "complaint"),
+    [
+        (
+            {"x": [[1.0, np.nan], [1, 2]] * 10},
+            {},
+            r"sample 0 has a missing value \(NaN\), as have 9 more; fill them in, or",
+        ),
+        ({"x": [[[1.0, 2.0]], [[1.0]]] * 10}, {}, "x is not a regular array"),
+        ({"x": [""] + ["a b"] * 19}, {"kind": "tokens"}, "row 0 is an empty text"),
+        (
+            {"x": [[1, 9]] * 20, "vocabulary": ["a", "b"]},
+            {"kind": "tokens"},
+            "a number above 2, which is the size of the",
+        ),
+        ({"x": [[1.0, 2.0]] * 20, "y": [0, 1]}, {}, r"y has shape \(2,\); give one value per sample, \(20,\)"),
+        ({"x": [[1.0, 2.0]] * 20, "y": [0.5, 1] * 10}, {}, "labels have type float64; use whole numbers"),
+    ],
+)
+def test_arrays_that_are_wrong_are_refused_by_sample(
+    monkeypatch: pytest.MonkeyPatch, arrays: dict[str, Any], data: dict[str, Any], complaint: str
+) -> None:
+    monkeypatch.setattr("refprotofl.data.loading.load_object", lambda *_: lambda: {"y": [1, 6] * 10, **arrays})
+    with pytest.raises(DataError, match=complaint):
+        load_federated(Experiment.parse({"dataset": "here:arrays", "data": data, "min-size": 1}))

@@ -145,7 +145,7 @@ def test_the_card_names_the_client_and_the_size(natural_run: Path, mlp_run: Path
     export(load_trained(natural_run, 1), tmp_path / "named")
     card = (tmp_path / "named" / "README.md").read_text()
     assert card.startswith("# Image classifier of client 1, ben\n")
-    assert "6 x 6 pixels, 1 channel, 0..255; normalised by the model; resized by `resize = 6` |" in card
+    assert "6 x 6 with 1 channel, 0..255; normalised by the model; resized by `resize = 6` |" in card
     assert "natural over 2 clients" in card
     export(load_trained(mlp_run, 1), tmp_path / "plain")
     assert (tmp_path / "plain" / "README.md").read_text().startswith("# Image classifier of client 1\n")

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.kinds import KINDS, arrays, tiny_experiment
 
 from refprotofl import Experiment, run
 from refprotofl.core import numerics
@@ -192,6 +194,23 @@ def test_states_and_messages_have_their_names_and_states_their_digest(
 def experiment_hash(folder: Path) -> str:
     stored: str = json.loads((folder / "experiment.json").read_text())["hash"]
     return stored
+
+
+@pytest.mark.parametrize("compared", [COMPARED])
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_run_of_each_input_kind_ends_in_its_digest(
+    kind: str, compared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: OpenEngine
+) -> None:
+    np.savez(tmp_path / f"{kind}.npz", **arrays(kind))  # type: ignore[arg-type]
+    monkeypatch.chdir(tmp_path)
+    experiment = tiny_experiment(kind, tmp_path, dataset=f"{kind}.npz")
+    summary = run(experiment, out=tmp_path / "run").summary
+    check("hash of the resolved experiment", kind, experiment_hash(tmp_path / "run"))
+    check_digest(
+        kind,
+        summary["state_digest"],
+        lambda: run(experiment, out=tmp_path / "again", workers=2, engine=patient).summary["state_digest"],
+    )
 
 
 @pytest.mark.parametrize("compared", [COMPARED])

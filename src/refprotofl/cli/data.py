@@ -55,18 +55,20 @@ def data_check(
     from refprotofl.data import check
     from refprotofl.data.reading import reading_of
     from refprotofl.experiment.presets import load_experiment
+    from refprotofl.inputs import find_kind
 
     experiment = load_experiment(settings=settings or ())
     found = check(name, data, experiment.seed, reading_of(experiment))
+    kind = find_kind(found.kind)
     say(
-        f"{found.name} at {found.where}: {counted(found.train_inputs, 'training image')} and "
-        f"{counted(found.test_inputs, 'test image')} of {found.shape}"
+        f"{found.name} at {found.where}: {counted(found.train_inputs, f'training {kind.noun}')} and "
+        f"{counted(found.test_inputs, f'test {kind.noun}')} of {found.shape}"
     )
     columns = (Column("class", wraps=30), Column("training", numbers=True), Column("test", numbers=True))
     show(columns, list(zip(found.class_names, found.train_counts, found.test_counts, strict=True)))
     if found.clients:
         shown = ", ".join(f"{client} ({count:,})" for client, count in list(found.clients.items())[:50])
-        say(f"{counted(len(found.clients), 'client')}, with training images: {shown}")
+        say(f"{counted(len(found.clients), 'client')}, with training {kind.plural}: {shown}")
     for note in found.notes:
         say(note)
     for words, files in (("checksums match", found.verified), ("not the published files", found.unverified)):

@@ -34,7 +34,10 @@ def partition(
     """Show the samples of each client by class, as a table and as a picture."""
     from refprotofl.data import load_federated
     from refprotofl.data.client_files import export_federation
+    from refprotofl.data.federated import under
     from refprotofl.experiment.presets import load_experiment
+    from refprotofl.federation.resolution import prepare, resolve
+    from refprotofl.inputs import find_kind
     from refprotofl.report.pictures.partition import Panel, draw_partitions
 
     experiment = load_experiment(file, preset, with_seed(settings, seed))
@@ -43,8 +46,9 @@ def partition(
     clients = federated.client_names or tuple(map(str, range(len(counts))))
     columns = [Column(heading, numbers=True) for heading in ("client", "total", *map(for_terminal, names))]
     rows = [(client, sum(one), *one) for client, one in zip(clients, counts.tolist(), strict=True)]
+    noun = find_kind(federated.dataset.kind).noun
     kept = "separate" if federated.own_public is not None else "held out"
-    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, 'public image')} {kept}")
+    show(columns, rows, f"{experiment.dataset}, {counted(federated.public_size, f'public {noun}')} {kept}")
     made = federated.partition_notes
     if made.kind == "natural":
         say(f"natural: {counted(len(clients), 'client')} of the data set, {len(made.left_out)} left out")
@@ -59,4 +63,6 @@ def partition(
         caption = f"{experiment.dataset}, {experiment.partition_title}"
         say(draw_partitions([Panel(counts, names, caption, federated.client_names, made.shift)], out_file))
     if export is not None:
-        say(f"Wrote {counted(len(export_federation(federated, export)), 'file')} to {export}.")
+        resolved = resolve(prepare(experiment), federated)
+        seen = resolved.known_input
+        say(f"Wrote {counted(len(export_federation(under(federated, seen), export, seen)), 'file')} to {export}.")

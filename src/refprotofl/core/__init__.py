@@ -25,7 +25,7 @@ from refprotofl.core.escaping import (
     lines_for_terminal,
     spell_out,
 )
-from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, Parts
+from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts, shares_backbone
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted, duration, percent, read_whole, size, three_figures
 from refprotofl.core.user_code import blame, digest_code, is_reference, load_object, references, refuse_code
@@ -35,6 +35,7 @@ __all__ = [
     "ALL",
     "BODY",
     "HEAD",
+    "WITHOUT_NORMS",
     "BudgetError",
     "ClientsFailed",
     "DataError",
@@ -63,6 +64,7 @@ __all__ = [
     "read_whole",
     "references",
     "refuse_code",
+    "shares_backbone",
     "size",
     "spell_out",
     "stream",

@@ -65,6 +65,7 @@ class InputKind(ABC):
     plural: ClassVar[str]
     axes: ClassVar[tuple[str, ...]]  # of one sample
     backbone: ClassVar[str]  # that is suggested
+    values: ClassVar[str]  # of a sample, for model cards
     field: ClassVar[str] = "inputs"  # of samples in messages
     exchanges: ClassVar[bool] = False  # clients send sums for the statistics unless the experiment says otherwise
     published: ClassVar[bool] = False  # statistics are those of the data set, not of its clients
@@ -115,6 +116,10 @@ class InputKind(ABC):
     def fit(self, inputs: Array, vocabulary: Sequence[str], shape: Shape, known: Sequence[str]) -> Array:
         """Return inputs under an experiment's shape and vocabulary, where that is a matter of form."""
         return inputs
+
+    def stored(self, inputs: Array, vocabulary: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
+        """Return inputs and vocabulary in a form that `convert` takes."""
+        return inputs, tuple(vocabulary)
 
     def example(self, shape: Shape, count: int, draw: np.random.Generator, vocabulary: Sequence[str]) -> Array:
         """Return random samples (count, …)."""

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from refprotofl.core import DataError
 from refprotofl.core.inputs import InputKind, missing_rows
+from refprotofl.data.array_files import regular_array
 from refprotofl.data.dataset import Dataset, Inputs, Labels, Owners
 from refprotofl.data.reading import AS_IT_COMES, Reading
-from refprotofl.inputs import IMAGE, find_kind
+from refprotofl.inputs import IMAGE, NAMES, find_kind
 
 
 def number_labels(
@@ -73,12 +74,16 @@ def _some(values: NDArray[np.generic]) -> str:
 
 SPLIT_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 VOCABULARY = "vocabulary"  # of tokens: entry i is token i + 1
+KIND = "kind"  # of the samples, where it does not follow from their array
 
 
-def find_kind_of(inputs: NDArray[Any], wanted: str) -> InputKind:
-    """Return the kind of an array: the one that is wanted, else what its type and axes say."""
-    if wanted != "auto":
-        return find_kind(wanted)
+def find_kind_of(inputs: NDArray[Any], arrays: Mapping[str, Any], wanted: str) -> InputKind:
+    """Return the kind of an array: the one that is wanted, or that its file names, or what its type and axes say."""
+    named = str(arrays.get(KIND, wanted)) if wanted == "auto" else wanted
+    if named not in ("auto", *NAMES):
+        raise DataError(f"{KIND} = {named!r} is not one of {', '.join(NAMES)}.")
+    if named != "auto":
+        return find_kind(named)
     if inputs.dtype.kind in "US" and inputs.ndim == 1:
         return find_kind("tokens")
     return find_kind("vector" if inputs.ndim == 2 else IMAGE)
@@ -97,8 +102,8 @@ def dataset_from_arrays(
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
         raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}, or x and y.")
     arrays, notes = without_gaps(arrays, origin) if reading.roles.missing == "drop" else (arrays, ())
-    parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
-    kind = find_kind_of(parts["x_train"], reading.kind)
+    parts = {name: regular_array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
+    kind = find_kind_of(parts["x_train"], arrays, reading.kind)
     vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
     found = kind.convert(parts["x_train"], parts["x_test"], origin, reading.code, vocabulary)
     check_alike(kind, found.train, found.test, origin)
@@ -108,7 +113,7 @@ def dataset_from_arrays(
         if len(inputs) != len(labels):
             raise DataError(f"{origin}: there are {len(inputs):,} {split} {kind.plural} but {len(labels):,} labels.")
     mean, std = kind.statistics(found.train) if kind.published else ((), ())
-    owners = {name: _array(arrays[name], name, origin) for name in CLIENT_ARRAYS if arrays.get(name) is not None}
+    owners = {name: regular_array(arrays[name], name, origin) for name in CLIENT_ARRAYS if arrays.get(name) is not None}
     clients = number_clients(owners, len(train_labels), len(test_labels), origin)
     return Dataset(
         found.train,
@@ -131,14 +136,14 @@ def without_gaps(arrays: Mapping[str, Any], origin: str) -> tuple[dict[str, Any]
     """Return the arrays without samples that have a missing value (NaN), and a note on them."""
     found, notes = dict(arrays), []
     for split in ("train", "test"):
-        inputs = _array(arrays[f"x_{split}"], f"x_{split}", origin)
+        inputs = regular_array(arrays[f"x_{split}"], f"x_{split}", origin)
         rows = missing_rows(inputs)
         if not len(rows):
             continue
         owner = "client" if split == "train" else "client_test"
         for name in (f"x_{split}", f"y_{split}", owner, *(("group", "order") if split == "train" else ())):
             if name in arrays:
-                found[name] = np.delete(_array(arrays[name], name, origin), rows, axis=0)
+                found[name] = np.delete(regular_array(arrays[name], name, origin), rows, axis=0)
         notes.append(f"{origin}: {len(rows):,} {split} samples with a missing value left out.")
     return found, tuple(notes)
 
@@ -163,19 +168,6 @@ def check_complete(inputs: Inputs, split: str, reading: Reading, origin: str) ->
         more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
         more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
         raise DataError(f"{origin}: {split} row {rows[0]} has a missing value (NaN){more}; fill it in or remove it.")
-
-
-def _array(value: Any, name: str, origin: str) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # lists of unequal lengths
-        raise DataError(f"{origin}: {name} is not a regular array: {error}.") from None
-    if array.dtype.kind == "O":
-        raise DataError(
-            f"{origin}: {name} holds Python objects. Use one numeric array of equal-sized samples, "
-            "and for labels whole numbers or astype(str)."
-        )
-    return array
 
 
 CLIENT_ARRAYS = ("client", "client_test")  # one entry per training or test sample

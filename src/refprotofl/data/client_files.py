@@ -6,30 +6,33 @@ from typing import Any
 import numpy as np
 
 from refprotofl.core import InputError
-from refprotofl.data.dataset import Images, Labels
+from refprotofl.data.arrays import KIND, VOCABULARY
+from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.data.federated import FederatedData
+from refprotofl.experiment.sections import Input
+from refprotofl.inputs import IMAGE, find_kind
 
 
 def client_file(number: int) -> str:
     return f"client-{number}.npz"
 
 
-def export_federation(data: FederatedData, folder: Path) -> list[Path]:
+def export_federation(data: FederatedData, folder: Path, seen: Input | None = None) -> list[Path]:
     """Write one .npz per client with its training and test samples, and public.npz and test.npz where these exist.
 
-    Labels are written as names, together with all classes and the whole set's mean and deviation, so that a deployment
-    numbers and scales as the simulation does.
+    Labels are written as names, together with all classes, and mean and deviation of the experiment or the whole set,
+    so that a deployment numbers and scales as the simulation does.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} already exists and is not empty: export to a new folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_write(folder / name, data, arrays) for name, arrays in _files(data).items()]
+        return [_write(folder / name, data, arrays, seen) for name, arrays in _files(data).items()]
     except OSError as problem:
         raise InputError(f"Cannot write to {folder}: {problem.strerror or problem}.") from None
 
 
-def _files(data: FederatedData) -> dict[str, dict[str, tuple[Images, Labels]]]:
+def _files(data: FederatedData) -> dict[str, dict[str, tuple[Inputs, Labels]]]:
     whole = data.dataset
     test_inputs, test_labels = (
         (whole.train_inputs, whole.train_labels) if data.validates else (whole.test_inputs, whole.test_labels)
@@ -47,11 +50,17 @@ def _files(data: FederatedData) -> dict[str, dict[str, tuple[Images, Labels]]]:
     return files
 
 
-def _write(path: Path, data: FederatedData, parts: dict[str, tuple[Images, Labels]]) -> Path:
-    names = np.array(data.dataset.class_names)
-    arrays: dict[str, Any] = {"class_names": names, "mean": data.dataset.mean, "std": data.dataset.std}
-    for split, (images, labels) in parts.items():
+def _write(path: Path, data: FederatedData, parts: dict[str, tuple[Inputs, Labels]], seen: Input | None) -> Path:
+    whole, kind = data.dataset, find_kind(data.dataset.kind)
+    names, known = np.array(whole.class_names), seen or whole
+    arrays: dict[str, Any] = {"class_names": names, "mean": known.mean, "std": known.std}
+    if kind.name != IMAGE:
+        arrays[KIND] = kind.name
+    for split, (inputs, labels) in parts.items():
         ending = f"_{split}" if split else ""
-        arrays |= {f"x{ending}": images, f"y{ending}": names[labels]}
+        stored, vocabulary = kind.stored(inputs, whole.vocabulary)
+        arrays |= {f"x{ending}": stored, f"y{ending}": names[labels]}
+        if vocabulary and len(vocabulary) >= len(arrays.get(VOCABULARY, ())):
+            arrays[VOCABULARY] = np.array(vocabulary)
     np.savez_compressed(path, **arrays)
     return path

@@ -35,6 +35,7 @@ class Checked:
     where: str
     train_inputs: int
     test_inputs: int
+    kind: str
     shape: tuple[int, ...]  # channels, height, width
     class_names: tuple[str, ...]
     train_counts: tuple[int, ...]  # of each class
@@ -109,6 +110,7 @@ def _described(name: str, where: str, dataset: Dataset, verified: list[str], unv
         where=where,
         train_inputs=len(dataset.train_inputs),
         test_inputs=len(dataset.test_inputs),
+        kind=dataset.kind,
         shape=dataset.shape,
         class_names=dataset.class_names,
         train_counts=counts(dataset.train_labels),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from refprotofl.core import DataError, is_reference, load_object
 from refprotofl.core.inputs import InputKind, Statistics
 from refprotofl.data.array_files import BROKEN, read_npz
-from refprotofl.data.arrays import VOCABULARY, check_alike, check_complete, checked_labels, find_kind_of
+from refprotofl.data.arrays import KIND, VOCABULARY, check_alike, check_complete, checked_labels, find_kind_of
 from refprotofl.data.class_folders import form_of, list_classes
 from refprotofl.data.dataset import Dataset, Inputs, Labels
 from refprotofl.data.loading import load_dataset, locate
@@ -24,7 +24,7 @@ from refprotofl.inputs.image import channel_statistics
 
 PAIRS = (("x", "y"), ("x_train", "y_train"))
 TEST = ("x_test", "y_test")
-ARRAYS = (*PAIRS[0], *PAIRS[1], *TEST, "class_names", "mean", "std", VOCABULARY)
+ARRAYS = (*PAIRS[0], *PAIRS[1], *TEST, "class_names", "mean", "std", KIND, VOCABULARY)
 FORM = "x and y, or x_train and y_train and optionally x_test and y_test"
 
 
@@ -88,7 +88,7 @@ def labelled_from_arrays(arrays: Mapping[str, Any], origin: str, reading: Readin
     tested = all(name in arrays for name in TEST)
     raw_test = np.asarray(arrays[TEST[0]]) if tested else raw
     named = [str(name) for name in np.asarray(arrays["class_names"])] if "class_names" in arrays else None
-    kind = find_kind_of(raw, reading.kind)
+    kind = find_kind_of(raw, arrays, reading.kind)
     vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
     found = kind.convert(raw, raw_test, origin, reading.code, vocabulary)
     check_alike(kind, found.train, found.test, origin)

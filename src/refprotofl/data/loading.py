@@ -11,7 +11,7 @@ import numpy as np
 
 from refprotofl.core import DataError, InputError, is_reference, load_object
 from refprotofl.data.array_files import BROKEN, is_npy, read_npz
-from refprotofl.data.arrays import CLIENT_ARRAYS, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
+from refprotofl.data.arrays import CLIENT_ARRAYS, KIND, SPLIT_ARRAYS, VOCABULARY, dataset_from_arrays
 from refprotofl.data.class_folders import NATURAL_LAYOUT, load_class_folders
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.huggingface import load_huggingface
@@ -115,7 +115,7 @@ def _complaint(name: str, path: Path, seen_from: Path | None) -> str:
 
 def load_npz(path: Path, seed: int = 0, reading: Reading = AS_IT_COMES) -> Dataset:
     """Load x_train, y_train, x_test, y_test, or x and y, which are split here; data.label and the like name others."""
-    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS, VOCABULARY, INPUTS, LABELS, CLASS_NAMES, *reading.roles.named)
+    known = (*SPLIT_ARRAYS, *CLIENT_ARRAYS, KIND, VOCABULARY, INPUTS, LABELS, CLASS_NAMES, *reading.roles.named)
     try:
         if is_npy(path):
             raise DataError(f"{path} holds a single array; save {', '.join(SPLIT_ARRAYS)} with numpy.savez_compressed.")
@@ -146,8 +146,7 @@ def _split(
     """Make a data set of samples without a split."""
     given = arrays or {}
     parts, notes = split_arrays(found, origin, seed)
-    if VOCABULARY in given:
-        parts[VOCABULARY] = given[VOCABULARY]
+    parts |= {name: given[name] for name in (KIND, VOCABULARY) if name in given}
     names = [str(name) for name in np.ravel(given[CLASS_NAMES])] if CLASS_NAMES in given else None
     dataset = dataset_from_arrays(parts, origin, names, reading)
     return replace(dataset, notes=(*notes, *dataset.notes), feature_names=found.feature_names)
@@ -162,10 +161,12 @@ def load_from_function(name: str, seed: int = 0, reading: Reading = AS_IT_COMES)
         raise DataError(f"dataset = {name!r}: the function failed with {type(error).__name__}: {error}.") from error
     if isinstance(result, Dataset):
         # A user's Dataset passes the same checks as arrays.
-        splits = (result.train_inputs, result.train_labels, result.test_inputs, result.test_labels)
+        kind = find_kind(result.kind)
+        train, known = kind.stored(result.train_inputs, result.vocabulary)
+        test, known_in_test = kind.stored(result.test_inputs, result.vocabulary)
+        splits = (train, result.train_labels, test, result.test_labels)
         arrays = dict(zip(SPLIT_ARRAYS, splits, strict=True))
-        if result.vocabulary:
-            arrays[VOCABULARY] = np.array(result.vocabulary)
+        arrays[VOCABULARY] = np.array(max(known, known_in_test, key=len))
         for key, owners in zip(CLIENT_ARRAYS, (result.train_owners, result.test_owners), strict=True):
             if owners is not None:
                 arrays[key] = np.array(result.client_names)[owners]

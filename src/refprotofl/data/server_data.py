@@ -38,8 +38,8 @@ def load_server_data(experiment: Experiment, data_dir: Path | None, seen_from: P
         return ServerData()
     names = tuple(dict.fromkeys([*first.class_names, *(test.class_names if test is not None else ())]))
     kind, most = find_kind(first.kind), experiment.data.vocabulary
-    facts = Facts(first.mean, first.std)
-    if not kind.normalised:
+    facts = Facts(first.mean, first.std, first.vocabulary)
+    if len(first.vocabulary) > most:
         facts = kind.agree([kind.summarise(first.inputs, first.vocabulary, most)], first.shape, most)
     input = Input(
         class_names=names,

@@ -296,7 +296,8 @@ class _Rows:
         if isinstance(column, np.ndarray):
             gaps = np.isnan(column)
         else:
-            gaps = np.array([value is None or value.strip() in NO_NAME for value in column])
+            none = ("",) if position == self._used.text else NO_NAME  # a text may be a question mark
+            gaps = np.array([value is None or value.strip() in none for value in column])
         if self._missing == "drop":
             kept &= ~gaps
         elif gaps.any():

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import DataError, InputError, stream
+from refprotofl.core.inputs import missing_rows
+from refprotofl.data.array_files import regular_array
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.reading import Roles
 
@@ -47,7 +49,7 @@ def unsplit_from_arrays(arrays: Mapping[str, Any], roles: Roles, origin: str) ->
         if name and name not in arrays:
             key = f"data.{role} = {name!r}: " if getattr(roles, role) else ""
             raise InputError(f"{key}{origin} has no array {name!r}, only {', '.join(arrays)}.")
-        return np.asarray(arrays[name]) if name else None
+        return regular_array(arrays[name], name, origin) if name else None
 
     inputs, labels = named("text", INPUTS), named("label", LABELS)
     clients = named("client", "client" if "client" in arrays else "")
@@ -57,6 +59,11 @@ def unsplit_from_arrays(arrays: Mapping[str, Any], roles: Roles, origin: str) ->
     for name, values in (("y", labels), ("client", clients), ("split", split), ("group", groups), ("order", order)):
         if values is not None and (values.ndim != 1 or len(values) != len(inputs)):
             raise DataError(f"{origin}: {name} has shape {values.shape}; give one value per sample, ({len(inputs)},).")
+    if roles.missing == "error" and len(gaps := missing_rows(inputs)):
+        raise DataError(
+            f"{origin}: sample {gaps[0]} has a missing value (NaN), as have {len(gaps) - 1:,} more; fill them in, or "
+            'set data.missing = "drop" or "mean".'
+        )
     return Unsplit(
         inputs,
         labels,

@@ -19,7 +19,7 @@ import numpy as np
 from refprotofl.core import RefProtoFLError, counted, size
 from refprotofl.data.array_files import machine_memory
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled
-from refprotofl.data.reading import Reading, reading_of
+from refprotofl.data.reading import AS_IT_COMES, reading_of
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
@@ -229,16 +229,16 @@ def _memory() -> Finding:
 
 
 def _load(config: NodeConfig, experiment: Experiment | None) -> LabelledSamples:
-    reading = Reading() if experiment is None else replace(reading_of(experiment), natural=False)
+    reading = AS_IT_COMES if experiment is None else replace(reading_of(experiment), natural=False)
     return load_labelled(config.data_path, "data-path", None, reading)
 
 
 def _data(found: LabelledSamples, config: NodeConfig, experiment: Experiment | None) -> Finding:
     from refprotofl.deploy.node_data import inputs_of
 
+    kind = find_kind(found.kind)
     occurring = [found.class_names[label] for label in np.unique(found.labels)]
-    shape = find_kind(found.kind).describe(found.shape)
-    summary = f"{counted(len(found.labels), 'sample')} of {shape}, classes {', '.join(occurring)}"
+    summary = f"{counted(len(found.labels), kind.noun)} of {kind.describe(found.shape)}, classes {', '.join(occurring)}"
     if experiment is None:
         return Finding("data", True, f"{summary}. To check them against the experiment, {NEEDED}.")
     try:
@@ -272,13 +272,13 @@ def _step(found: LabelledSamples, config: NodeConfig, experiment: Experiment) ->
     client, table = client_of(config), experiment.train
     own = inputs_of(found, config, experiment, client).train
     batch = min(table.batch_size, len(own.labels))
-    images, labels = torch.from_numpy(own.inputs[:batch]), torch.from_numpy(own.labels[:batch])
+    inputs, labels = torch.from_numpy(own.inputs[:batch]), torch.from_numpy(own.labels[:batch])
     seconds = 0.0
     try:
         model = model_of(experiment, client)
         for _ in range(2):
             begin = time.perf_counter()
-            samples, once = Samples(images, labels, torch.arange(batch)), table.in_round(1, 1, epochs=1)
+            samples, once = Samples(inputs, labels, torch.arange(batch)), table.in_round(1, 1, epochs=1)
             train(model, samples, once, np.random.default_rng(0))
             seconds = time.perf_counter() - begin
     except Exception as problem:

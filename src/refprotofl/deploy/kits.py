@@ -94,7 +94,7 @@ store = "store"           # its private state; only its owner can read it
 # modules = "mine:Method" # code of the experiment that may be imported here
 # uplink-budget = "20 kB" # the most that it sends in a round, where the experiment has a budget, too
 {OWN[site.keys.transport]}# keep-runs = 3           # the number of runs whose state its store keeps
-# hold-out = 0.2          # share kept for testing if the data come without test images
+# hold-out = 0.2          # share kept for testing if the data come without test samples
 """
 
 

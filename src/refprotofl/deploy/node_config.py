@@ -21,12 +21,12 @@ class NodeConfig(Table):
     server: str = Field("", description="the server's address, as host:port")
     name: str = Field("", description="the name under which the node's key is admitted")
     transport: Literal["flower", "mqtt"] = Field("flower", description="what carries the messages: flower or mqtt")
-    data_path: Text = Field(description="the node's images: a .npz file, a folder of class folders or module:function")
+    data_path: Text = Field(description="the node's data: a .npz file, a folder of class folders or module:function")
     store: str = Field("", description="the folder that the node keeps its private state in")
     client: Count | None = Field(None, description="the client that the node must be; without it, as it is admitted")
     modules: str = Field("", description="code that the node may import, as module:name, separated by commas")
     hold_out: Annotated[float, Field(ge=0, le=0.9)] = Field(
-        0.2, description="share of the images kept for testing if they come without test images, 0 to 0.9"
+        0.2, description="share of the samples kept for testing if they come without test samples, 0 to 0.9"
     )
     uplink_budget: Bytes | None = Field(None, description="bytes that the node sends in a round at most")
     keep_runs: Annotated[int, Field(ge=1)] = Field(3, description="runs whose state the node keeps, 1 or more")
@@ -49,7 +49,7 @@ class NodeConfig(Table):
         if unknown := [name for name in given if name not in known]:
             raise InputError(f"{FILE}: {no_such_key(unknown[0], known)}")
         if "data-path" not in given:
-            raise InputError(f"{FILE} has no data-path: give it the .npz file or the folder with this node's images.")
+            raise InputError(f"{FILE} has no data-path: give it the .npz file or the folder with this node's data.")
         here = kit or Path.cwd()
         for name in ("data-path", "store"):
             if isinstance(given.get(name), str) and given[name] and not is_reference(given[name]):

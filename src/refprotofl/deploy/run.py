@@ -93,7 +93,12 @@ def refuse_undeployable(experiment: Experiment) -> None:
     if experiment.validation:
         raise InputError(
             f"validation = {experiment.validation:g} is for simulation only: leave it out. What a node holds out "
-            "of its images is up to its owner (hold-out in its config)."
+            "of its samples is up to its owner (hold-out in its config)."
+        )
+    if experiment.data.statistics == "clients":
+        raise InputError(
+            'data.statistics = "clients" is for simulation only: leave it out. A deployment takes means, deviations '
+            "and vocabulary from public.dataset, test.dataset or [input]."
         )
     if experiment.partition == "natural":
         raise InputError('partition = "natural" is for simulation only: set clients to the number of nodes instead.')

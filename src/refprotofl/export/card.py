@@ -13,15 +13,15 @@ from refprotofl.records.folder import RunFolder
 def model_card(trained: TrainedModel, with_onnx: bool) -> str:
     sections = [_description(trained), _accuracy(trained), _cost(trained), _loading(trained)]
     if with_onnx:
-        sections.append(_ONNX)
-    return "\n".join([*sections, _LIMITS, _origin(trained)])
+        sections.append(_onnx(trained))
+    return "\n".join([*sections, _limits(trained), _origin(trained)])
 
 
 def _description(trained: TrainedModel) -> str:
     experiment = trained.experiment
     name = experiment.client_name(trained.client)
     called = "" if name == str(trained.client) else f", {_plain(name)}"
-    return f"""# Image classifier of client {trained.client}{called}
+    return f"""# {experiment.known_input.input_kind.noun.capitalize()} classifier of client {trained.client}{called}
 
 The model of one of {counted(experiment.clients, "client")} after a federated run, in which no client shared its data:
 a backbone ({as_code(trained.backbone)}, norm `{experiment.model.norm}`), a feature layer
@@ -51,11 +51,14 @@ def _partition(experiment: Experiment) -> str:
 
 def _input(trained: TrainedModel) -> str:
     """Return the input of the model, and how the run brought images to that size."""
-    channels, height, width = trained.shape
-    sizing = Sizing(trained.experiment.resize, trained.experiment.crop)
-    resized = f"; resized by `{sizing}`" if sizing else ""
-    pixels = f"{width} x {height} pixels, {channels} channel{'s' if channels > 1 else ''}, 0..255"
-    return f"{pixels}; normalised by the model{resized}"
+    seen = trained.experiment.known_input
+    kind, sizing = seen.input_kind, Sizing(trained.experiment.resize, trained.experiment.crop)
+    described = f"{kind.describe(seen.shape)}, {kind.values}"
+    if kind.normalised:
+        described += "; normalised by the model" + (f" with the {seen.normalisation}" if seen.normalisation else "")
+    if seen.vocabulary:
+        described += f"; a vocabulary of {counted(len(seen.vocabulary), 'entry')}"
+    return described + (f"; resized by `{sizing}`" if sizing else "")
 
 
 def _plain(name: str) -> str:
@@ -83,10 +86,11 @@ def _accuracy(trained: TrainedModel) -> str:
         if scores.get(name) is not None
     ]
     lines = ["| protocol | this client | mean of clients | measured |", "|---|---|---|---|", *rows]
+    plural = trained.experiment.known_input.input_kind.plural
     limit, held_out = trained.experiment.evaluate.test_limit, trained.experiment.validation
-    drawn = f", on a class-balanced draw of {limit:,} test images" if limit else ""
+    drawn = f", on a class-balanced draw of {limit:,} test {plural}" if limit else ""
     if held_out:
-        drawn = f", not on test images but on {percent(held_out)} of the clients' training images, held out"
+        drawn = f", not on test {plural} but on {percent(held_out)} of the clients' training {plural}, held out"
     return heading + f"After the last round ({summary['rounds_done']}){drawn}.\n\n" + "\n".join(lines) + "\n"
 
 
@@ -102,8 +106,7 @@ to the server, {size(sent / clients)} each on average.
 
 
 def _loading(trained: TrainedModel) -> str:
-    channels, height, width = trained.shape
-    name = trained.backbone
+    seen, name = trained.experiment.known_input, trained.backbone
     own, trust = "", ""
     if is_reference(name):
         trust = ", trust_code=True"
@@ -111,6 +114,7 @@ def _loading(trained: TrainedModel) -> str:
             f"\nThe backbone is built by {as_code(name)}, which must be importable. `trust_code=True` imports\n"
             "and runs it: leave it out unless you trust the author of that code.\n"
         )
+    shape = ", ".join(map(str, (1, *seen.shape)))
     return f"""## Use
 
 In this folder, where refprotofl is installed:
@@ -119,10 +123,12 @@ In this folder, where refprotofl is installed:
 import torch
 from refprotofl.export import class_names, load_exported
 model, names = load_exported("."{trust}), class_names(".")
-images = torch.zeros(1, {channels}, {height}, {width}, dtype=torch.uint8)  # your images, pixels 0..255
-probabilities = model(model.prepare(images)).softmax(dim=1)
+{seen.field} = torch.zeros({shape}, dtype=torch.{seen.dtype})  # your {seen.input_kind.plural}
+probabilities = model(model.prepare({seen.field})).softmax(dim=1)
 print([names[best] for best in probabilities.argmax(dim=1)])
 ```
+
+`load_inputs(".", array)`, also of `refprotofl.export`, brings an array of {seen.input_kind.plural} into that form.
 {own}"""
 
 
@@ -137,21 +143,28 @@ weights: the owners of the data decide how they may be used.
 """
 
 
-_ONNX = """`model.onnx` takes uint8 pixels (N, channels, height, width) as `images`, normalises them and returns
-`logits` and `probabilities`; the names of the classes are in its metadata:
+def _onnx(trained: TrainedModel) -> str:
+    seen = trained.experiment.known_input
+    kind, also = seen.input_kind, "; so is the vocabulary" if seen.vocabulary else ""
+    axes = ", ".join(kind.axes)
+    return f"""`model.onnx` takes {kind.plural} (N, {axes}) of type {seen.dtype} as `{seen.field}`, prepares them as the
+model does and returns `logits` and `probabilities`; the names of the classes are in its metadata{also}:
 
 ```python
 import json, numpy, onnxruntime
 session = onnxruntime.InferenceSession("model.onnx")
 names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
-images = numpy.zeros((1, *session.get_inputs()[0].shape[1:]), numpy.uint8)  # your images, pixels 0..255
-print([names[best] for best in session.run(["probabilities"], {"images": images})[0].argmax(1)])
+{seen.field} = numpy.zeros((1, *session.get_inputs()[0].shape[1:]), "{seen.dtype}")  # your {kind.plural}
+print([names[best] for best in session.run(["probabilities"], {{"{seen.field}": {seen.field}}})[0].argmax(1)])
 ```
 """
 
-_LIMITS = """## Intended use and limits
 
-- For images like those of the data set above, of the size above, showing one of the classes above. Any other image is
+def _limits(trained: TrainedModel) -> str:
+    kind = trained.experiment.known_input.input_kind
+    return f"""## Intended use and limits
+
+- For {kind.plural} like those of the data set above, of one of the classes above. Any other {kind.noun} is
   assigned one of these classes too, often with a high probability: softmax probabilities are not calibrated.
 - The model is fitted to one client. On data with another mix of classes it may be less accurate.
 - Weights can reveal information about the training data, and private parts of this model never left the client before

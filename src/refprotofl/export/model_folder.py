@@ -5,8 +5,9 @@ The weights are one safetensors file, which describes how to rebuild the model.
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -15,6 +16,7 @@ from typing_extensions import TypedDict
 
 from refprotofl.core import DataError, InputError, is_reference, references, refuse_code, size
 from refprotofl.core.process import one_compute_thread
+from refprotofl.data.reading import reading_of
 from refprotofl.experiment import Experiment
 from refprotofl.export import onnx_graph
 from refprotofl.export.card import model_card
@@ -33,6 +35,7 @@ class Description(TypedDict):
 
     model: dict[str, Any]
     input: dict[str, Any]
+    data: NotRequired[dict[str, Any]]
 
 
 _DESCRIPTION = TypeAdapter(Description)
@@ -45,6 +48,7 @@ def pack(trained: TrainedModel) -> bytes:
         "schema": SCHEMA,
         "model": plain["model"] | {"name": trained.backbone},
         "input": plain["input"],
+        **({"data": plain["data"]} if "data" in plain else {}),
         "client": trained.client,
         "client_name": trained.experiment.client_name(trained.client),
         "rounds_done": trained.rounds_done,
@@ -58,7 +62,7 @@ def pack(trained: TrainedModel) -> bytes:
 
 
 def load_exported(folder: Path | str, trust_code: bool = False) -> SplitModel:
-    """Load an exported model in evaluation mode: `model(model.prepare(images))` returns logits.
+    """Load an exported model in evaluation mode: `model(model.prepare(inputs))` returns logits.
 
     A user's own backbone is named as module:function, which is only imported with `trust_code`.
     """
@@ -90,6 +94,19 @@ def _check_size(experiment: Experiment, path: Path) -> None:
 def class_names(folder: Path | str) -> tuple[str, ...]:
     """Return the class names of an exported model, in the order of its logits."""
     return Experiment.parse({"input": _describe(Path(folder) / FILE)["input"]}).known_input.class_names
+
+
+def load_inputs(folder: Path | str, array: Any) -> torch.Tensor:
+    """Return an array of samples, or a list of texts, as the tensor that an exported model takes."""
+    path = Path(folder) / FILE
+    described = _describe(path)
+    experiment = Experiment.parse({"input": described["input"], "data": described.get("data", {})})
+    given, seen, code = np.asarray(array), experiment.known_input, reading_of(experiment).code
+    found = seen.input_kind.convert(given, given[:1], "The array", code, seen.vocabulary)
+    inputs = seen.input_kind.fit(found.train, found.vocabulary, seen.shape, seen.vocabulary)
+    if inputs.shape[1:] != seen.shape:
+        raise InputError(f"The array has {seen.input_kind.plural} of shape {inputs.shape[1:]}, not {seen.shape}.")
+    return torch.from_numpy(inputs)
 
 
 def _describe(path: Path) -> Description:

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph from pixels to probabilities, checked against torch before it is exported."""
+"""A model as an ONNX graph from samples to probabilities, checked against torch before it is exported."""
 
 import importlib
 import json
@@ -14,22 +14,22 @@ from torch import Tensor, nn
 
 from refprotofl.core import InputError, RunError, stream
 from refprotofl.export.trained_model import TrainedModel
-from refprotofl.models import SplitModel
+from refprotofl.models import SplitModel, type_of
 
 FILE = "model.onnx"
 TOLERANCE = 1e-5  # largest difference of a probability between onnxruntime and torch
 
 
-class PixelsToProbabilities(nn.Module):
+class SamplesToProbabilities(nn.Module):
     """Normalisation, model and softmax in one module."""
 
     def __init__(self, model: SplitModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Map uint8 (N, channels, H, W) to logits and probabilities, (N, C) each."""
-        logits = self.model(self.model.prepare(images))
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Map samples (N, …) to logits and probabilities, (N, C) each."""
+        logits = self.model(self.model.prepare(inputs))
         return logits, torch.softmax(logits, dim=1)
 
 
@@ -46,7 +46,7 @@ def require_extra() -> None:
 def to_onnx(trained: TrainedModel) -> bytes:
     """Return the file's contents; raise RunError if onnxruntime computes something else."""
     require_extra()
-    graph = PixelsToProbabilities(trained.model).eval()
+    graph = SamplesToProbabilities(trained.model).eval()
     try:
         data = _translate(graph, trained)
     except Exception as problem:  # the exporter raises many kinds, for operators that ONNX lacks among others
@@ -56,14 +56,15 @@ def to_onnx(trained: TrainedModel) -> bytes:
     return data
 
 
-def _translate(graph: PixelsToProbabilities, trained: TrainedModel) -> bytes:
-    example = torch.zeros(2, *trained.shape, dtype=torch.uint8)
+def _translate(graph: SamplesToProbabilities, trained: TrainedModel) -> bytes:
+    seen = trained.experiment.known_input
+    example = torch.zeros(2, *seen.shape, dtype=type_of(seen))
     with _quietly(), torch.no_grad():
         program = torch.onnx.export(
             graph,
             (example,),
             dynamo=True,
-            input_names=["images"],
+            input_names=[seen.field],
             output_names=["logits", "probabilities"],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             verbose=False,
@@ -72,6 +73,8 @@ def _translate(graph: PixelsToProbabilities, trained: TrainedModel) -> bytes:
     proto = program.model_proto
     _remove_traces(proto)
     proto.metadata_props.add(key="class_names", value=json.dumps(trained.class_names, ensure_ascii=False))
+    if seen.vocabulary:
+        proto.metadata_props.add(key="vocabulary", value=json.dumps(seen.vocabulary, ensure_ascii=False))
     proto.metadata_props.add(key="experiment_hash", value=trained.experiment.hash)
     data: bytes = proto.SerializeToString()
     return data
@@ -86,19 +89,19 @@ def _remove_traces(proto: Any) -> None:
 
 
 def check_agreement(graph: nn.Module, data: bytes, trained: TrainedModel) -> None:
-    """Compare both models on random images, one and several: the batch size must be free."""
+    """Compare both models on random samples, one and several: the batch size must be free."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    generator = stream(trained.experiment.seed, "onnx-check")
+    generator, seen = stream(trained.experiment.seed, "onnx-check"), trained.experiment.known_input
     for count in (1, 16):
-        images = generator.integers(0, 256, (count, *trained.shape), dtype=np.uint8)
+        inputs = seen.input_kind.example(seen.shape, count, generator, seen.vocabulary)
         with torch.no_grad():
-            expected = graph(torch.from_numpy(images))[1].numpy()  # (N, C)
-        (found,) = session.run(["probabilities"], {"images": images})
+            expected = graph(torch.from_numpy(inputs))[1].numpy()  # (N, C)
+        (found,) = session.run(["probabilities"], {seen.field: inputs})
         difference = float(np.abs(found - expected).max())
         if not difference <= TOLERANCE:  # in this form NaN is refused too
             raise RunError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from refprotofl.core import InputError, for_csv
 from refprotofl.core.process import one_compute_thread
-from refprotofl.data.dataset import Images, Labels
+from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.evaluation.metrics import Confusion, confusion, per_class_accuracy
 from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.export.sources import Source, read_source
@@ -37,7 +37,7 @@ class Predictions:
     probabilities: NDArray[np.float32]  # (N, C)
     labels: Labels | None  # (N,), where the source has them
     client: str = ""  # the owner of the model
-    notes: tuple[str, ...] = ()  # changes to the images while they were read
+    notes: tuple[str, ...] = ()  # changes to the data while they were read
 
     @property
     def confusion(self) -> Confusion | None:
@@ -97,9 +97,9 @@ def _predict(trained: TrainedModel, read: Source) -> Predictions:
 
 
 @torch.no_grad()
-def classify(model: SplitModel, images: Images) -> tuple[Labels, NDArray[np.float32]]:
+def classify(model: SplitModel, inputs: Inputs) -> tuple[Labels, NDArray[np.float32]]:
     """Return classes (N,) and probabilities (N, C), computed as in evaluation, so that they agree to the bit."""
-    features = backbone_features(model, torch.from_numpy(images))  # (N, width), in batches
+    features = backbone_features(model, torch.from_numpy(inputs))  # (N, width), in batches
     logits = model.head(model.embed_features(features))  # (N, C)
     return logits.argmax(dim=1).numpy(), logits.softmax(dim=1).numpy()
 

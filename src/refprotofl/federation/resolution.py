@@ -1,6 +1,6 @@
 """Resolving an experiment: filling in the method's own defaults, and what the data decide."""
 
-from refprotofl.core import ALL, InputError
+from refprotofl.core import ALL, InputError, shares_backbone
 from refprotofl.data import FederatedData
 from refprotofl.data.draws import covered_classes, default_per_class
 from refprotofl.experiment import Experiment
@@ -31,7 +31,7 @@ def check_backbones(experiment: Experiment) -> None:
     """Refuse different backbones where the method shares the backbone."""
     named = experiment.model.name
     names = (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
-    if len(names) > 1 and "backbone" in find_method(experiment.method).shared(experiment):
+    if len(names) > 1 and shares_backbone(find_method(experiment.method).shared(experiment)):
         full = ' with share = "full"' if experiment.share == "full" else ""
         raise InputError(
             f"method = {experiment.method!r}{full} shares the backbone, so model.name must be one for all clients, "

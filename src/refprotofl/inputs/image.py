@@ -28,6 +28,7 @@ class Image(InputKind):
     noun, plural = "image", "images"
     axes = ("channels", "height", "width")
     backbone = "cnn"
+    values = "0..255"
     field = "images"  # its name since before there were other kinds: states have digests of messages
     published = True
     remedy = "Convert them to that size, or set resize in the experiment."

@@ -14,6 +14,7 @@ class Series(InputKind):
     noun, plural = "series", "series"
     axes = ("channels", "steps")
     backbone = "cnn"
+    values = "in the units of the data; NaN for a missing one"
     exchanges = True
 
     def check_shape(self, shape: Shape) -> None:

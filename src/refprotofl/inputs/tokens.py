@@ -20,6 +20,7 @@ MOST_TOKENS = 1 << 16  # in a vocabulary
 MOST_LENGTH = 1024  # of a text: attention takes memory by its square
 LONGEST = 256  # tokens of a text unless the experiment sets data.length
 FORM = "Tokens are texts (N,), or whole numbers (N, tokens) above 0 with 0 as padding at the end."
+UNKNOWN_NAME = "\N{REPLACEMENT CHARACTER}"  # of an unknown token in a file
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 
 
@@ -28,6 +29,7 @@ class Tokens(InputKind):
     noun, plural = "text", "texts"
     axes = ("tokens",)
     backbone = "transformer"
+    values = "2 and up for the entries of the vocabulary, 1 for other tokens, 0 for padding at the end"
     normalised = False
 
     def check_shape(self, shape: Shape) -> None:
@@ -89,6 +91,12 @@ class Tokens(InputKind):
     def fit(self, inputs: Array, vocabulary: Sequence[str], shape: Shape, known: Sequence[str]) -> Array:
         """Return tokens (N, T) under another vocabulary and length."""
         return _width(recode(inputs, vocabulary, known), shape[0])
+
+    def stored(self, inputs: Array, vocabulary: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
+        """Return token numbers from 1, in which unknown tokens are an entry of their own after the vocabulary."""
+        unknown = inputs == UNKNOWN
+        names = (*vocabulary, UNKNOWN_NAME) if unknown.any() else tuple(vocabulary)
+        return np.where(unknown, len(vocabulary) + 1, np.maximum(inputs - 1, PADDING)), names
 
     def example(self, shape: Shape, count: int, draw: np.random.Generator, vocabulary: Sequence[str]) -> Array:
         made = draw.integers(UNKNOWN, FIRST + len(vocabulary), (count, *shape))

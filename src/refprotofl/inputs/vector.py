@@ -14,6 +14,7 @@ class Vector(InputKind):
     noun, plural = "vector", "vectors"
     axes = ("features",)
     backbone = "mlp"
+    values = "in the units of the data; NaN for a missing one"
     exchanges = True
 
     def check_shape(self, shape: Shape) -> None:

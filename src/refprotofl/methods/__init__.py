@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refprotofl.core import ADAPTER, ALL, BODY, HEAD, Parts
+    from refprotofl.core import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts
     from refprotofl.experiment.keys import Table
     from refprotofl.methods.aggregators.mean import Mean
     from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {  # by module
-    "refprotofl.core": "ADAPTER ALL BODY HEAD Parts",
+    "refprotofl.core": "ADAPTER ALL BODY HEAD Parts WITHOUT_NORMS",
     "refprotofl.experiment.keys": "Table",
     "refprotofl.methods.aggregators.mean": "Mean",
     "refprotofl.methods.base.aggregation": "Aggregator Normalise Upload aggregate_uploads apply_update",
@@ -110,6 +110,7 @@ __all__ = [
     "LOST",
     "METHODS",
     "NAMED_BY_SIZE",
+    "WITHOUT_NORMS",
     "Aggregator",
     "ByShare",
     "Client",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from refprotofl.core import ADAPTER, ALL, InputError, Parts, load_object
+from refprotofl.core import ADAPTER, ALL, WITHOUT_NORMS, InputError, Parts, load_object
 from refprotofl.experiment.keys import Scalar, Table
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.feedback import Feedback
@@ -130,7 +130,7 @@ class Method:
         where = f"method = {self.name!r}: {fact} = {value!r}"
         if not isinstance(value, kind):
             raise InputError(f"{where} is neither {kind.__name__} nor a function that returns one.")
-        if fact == "shared" and not {*value} <= {*ALL}:
+        if fact == "shared" and not {*value} <= {*ALL, *WITHOUT_NORMS}:
             raise InputError(f"{where} is not a tuple of some of {', '.join(ALL)}.")
         return lambda experiment: value
 

@@ -1,6 +1,6 @@
 """A model in three parts: backbone, feature layer, head. The method decides which of them are shared."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
 import torch
@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from refprotofl.core import ALL, Parts
 from refprotofl.models.input_model import InputModel
+
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 
 
 class SplitModel(nn.Module):
@@ -62,7 +64,15 @@ class SplitModel(nn.Module):
 
     def parameters_of(self, parts: Parts) -> list[nn.Parameter]:
         """Return parameters in the order backbone, feature, head, each as torch lists its own."""
-        return [parameter for part in ALL if part in parts for parameter in getattr(self, part).parameters()]
+        return [parameter for _, parameter in self._named(parts)]
+
+    def _named(self, parts: Parts) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield these parts' parameters with their names in the whole model."""
+        norms = {id(one) for module in self.modules() if isinstance(module, NORMS) for one in module.parameters()}
+        for part in ALL:
+            for name, parameter in getattr(self, part).named_parameters():
+                if part in parts or (part == "backbone" and "layers" in parts and id(parameter) not in norms):
+                    yield f"{part}.{name}", parameter
 
     def sizes(self, parts: Parts) -> list[int]:
         return [parameter.numel() for parameter in self.parameters_of(parts)]
@@ -91,11 +101,9 @@ class SplitModel(nn.Module):
 
     def read_private(self, shared: Parts) -> dict[str, Tensor]:
         """Return a copy of a client's private entries by name: parameters of parts not shared, and all buffers."""
-        buffers = {name for name, _ in self.named_buffers()}
+        given = {name for name, _ in self._named(shared)}
         return {
-            name: value.detach().to("cpu", copy=True)
-            for name, value in self.state_dict().items()
-            if name in buffers or name.partition(".")[0] not in shared
+            name: value.detach().to("cpu", copy=True) for name, value in self.state_dict().items() if name not in given
         }
 
     @torch.no_grad()

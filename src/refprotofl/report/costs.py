@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from refprotofl.core import ADAPTER, ALL, Parts
+from refprotofl.core import ADAPTER, ALL, WITHOUT_NORMS, Parts
 from refprotofl.data import load_federated
 from refprotofl.experiment import Experiment
 from refprotofl.federation.resolution import resolve
@@ -85,4 +85,6 @@ def shared_by(experiment: Experiment) -> str:
 
 def words(shared: Parts) -> str:
     """Return the shared parts in words: adapter, full, nothing, or names."""
-    return {ALL: "full", ADAPTER: "adapter", (): "nothing"}.get(shared, ", ".join(shared))
+    return {ALL: "full", ADAPTER: "adapter", WITHOUT_NORMS: "all but norm layers", (): "nothing"}.get(
+        shared, ", ".join(shared)
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import ALL, Parts, streams
+from refprotofl.core import ALL, Parts, shares_backbone, streams
 from refprotofl.core.state import State, digest_value, tensor_of
 from refprotofl.evaluation.scoring import (
     TestSet,
@@ -269,7 +269,7 @@ class Client(ABC):
         counts = count_correct(predicted, test)
         if self.state.get("trained_round") == round:
             self.load_trained()
-            if "backbone" in self.parts:
+            if shares_backbone(self.parts):
                 features = backbone_features(self.model, test.inputs)
             before = count_correct(adapter_predictions(self.model, features, self.num_classes), test)
             counts["personal_before"] = before["personal"]
