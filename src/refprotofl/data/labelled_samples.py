@@ -16,7 +16,7 @@ from refprotofl.data.class_folders import form_of, list_classes
 from refprotofl.data.dataset import Dataset, Inputs, Labels
 from refprotofl.data.loading import load_dataset, locate
 from refprotofl.data.reading import AS_IT_COMES, Reading
-from refprotofl.data.table_data import find_features, is_table, read_table
+from refprotofl.data.table_data import find_features, is_table, open_table, read_table
 from refprotofl.data.unsplit import split_arrays
 from refprotofl.experiment.sections import Input
 from refprotofl.inputs import IMAGE, find_kind
@@ -70,8 +70,10 @@ def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, 
 
 
 def _from_table(path: Path, reading: Reading) -> LabelledSamples:
-    """Load a table of one client: its column of clients, if it has one, is not looked at."""
-    rows = read_table(path, replace(reading.roles, client=""), reading.kind)
+    """Load a table of one client."""
+    with open_table(path, reading.roles.named) as table:
+        roles = reading.roles.of_one(table.names)
+    rows = read_table(path, roles, reading.kind)
     if rows.test is not None:
         arrays, _ = split_arrays(rows, str(path), 0)
         return replace(labelled_from_arrays(arrays, str(path), reading), feature_names=rows.feature_names)

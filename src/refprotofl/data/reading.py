@@ -1,5 +1,6 @@
 """Options for reading data, from the experiment's keys: `resize`, `crop`, natural clients, kind and text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -98,6 +99,15 @@ class Roles:
     def named(self) -> tuple[str, ...]:
         roles = (self.label, self.client, self.split, self.text, self.order, self.group)
         return (*(name for name in roles if name), *self.ignore)
+
+    def of_one(self, names: Sequence[str]) -> "Roles":
+        """Return the roles for a table of one client, with these columns: its clients are not looked at.
+
+        A public set or a node's table need not have the columns that divide a whole data set.
+        """
+        ignored = tuple(name for name in (*self.ignore, self.client) if name in names)
+        there = {role: name for role in ("split", "order", "group") if (name := getattr(self, role)) in names}
+        return Roles(self.label, text=self.text, ignore=ignored, missing=self.missing, **there)
 
 
 NO_ROLES = Roles()
