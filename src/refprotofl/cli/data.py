@@ -96,8 +96,8 @@ def data_describe(
     chosen = [f"dataset={name}", *found.settings]
     try:
         experiment, data, extra = _try_out(chosen, settings or [])
-    except RefProtoFLError as problem:
-        say(f"As guessed, it cannot be read yet; --set data.label=… and the like name the columns. {problem}", notes)
+    except RefProtoFLError:
+        say("It cannot be read with these roles; --set data.label=… and the like name the columns.", notes)
         raise
     _show_holders(experiment, data, out_file)
     folder = Path("runs") / for_file_name(Path(name).stem)
