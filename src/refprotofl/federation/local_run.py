@@ -113,6 +113,7 @@ class Simulation:
             workers=count,
             device=devices.describe(device, count),
             partition=federation.data.partition_record(),
+            statistics=federation.rule,
             exchanged=federation.exchanged,
         )
 
