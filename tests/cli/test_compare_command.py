@@ -336,3 +336,18 @@ def test_a_target_is_reported_on_samples_that_clients_hold_out(refprotofl: Any, 
     (folder,) = row["runs"]
     assert json.loads((Path(folder) / "experiment.json").read_text())["validation"] == 0.1
     assert "rounds to 1.00 % personal" in refprotofl(*command, "--format", "markdown").out
+
+
+def test_several_experiments_have_a_table_and_a_folder_each(refprotofl: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text('dataset = "digits"\nmin-size = 10\n[model]\nname = "mlp"\n')
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    options = ("--methods", "local", "--seeds", "0", "--out", tmp_path / "runs", *TINY)
+    outcome = refprotofl("compare", *files, *options)
+    assert outcome.code == 0, outcome.err
+    assert [len(run_folders(tmp_path / "runs" / name)) for name in ("one", "two")] == [1, 1]
+    refused = refprotofl("compare", *files, "--json", *options)
+    assert refused.code == 2
+    assert "--format json is for one experiment, not 2" in refused.err
+    refused = refprotofl("compare", files[0], tmp_path / "other" / "one.toml", *options)
+    assert "Two experiments are called one" in refused.err
