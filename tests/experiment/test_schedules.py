@@ -103,6 +103,8 @@ def test_keys_that_contradict_each_other_are_refused_with_a_sentence(train: dict
     [
         ({"method": "fednova", "train": {"optimizer": "adam"}}, 'fednova needs "sgd": it divides a change'),
         ({"method": "fednova", "train": {"grad-clip": 1.0}, "fednova": {"mu": 0.1}}, "proximal term in full"),
+        ({"method": "scaffold", "train": {"grad-clip": 1.0}}, "as if every gradient entered it in full"),
+        ({"method": "scaffold", "train": {"optimizer": "adamw"}}, 'scaffold needs "sgd"'),
         ({"privacy": {"unit": "sample"}, "train": {"grad-clip": 1.0}}, "set privacy.clip"),
         ({"method": "thin", "thin": {"cooling": 0.9}, "train": {"schedule": "linear"}}, "two schedules of one"),
     ],

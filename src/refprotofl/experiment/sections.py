@@ -104,13 +104,17 @@ class Train(Table):
         enters="changed",
         also=("clip-grad-norm", "max-grad-norm", "gradient-clipping", "clip-grad"),
     )
-
     augment: Annotated[
         tuple[Literal["crop", "flip", "jitter"], ...],
         Field(strict=False),
         BeforeValidator(_read_list),
         AfterValidator(_named_once),
-    ] = key((), "random changes of training samples: crop and flip of images, jitter of series", enters="changed")
+    ] = key(
+        (),
+        "random changes of training samples: crop and flip of images, jitter of series",
+        enters="changed",
+        also=("augmentation",),
+    )
 
     @model_validator(mode="after")
     def _has_no_idle_key(self) -> Self:

@@ -33,6 +33,14 @@ class Scaffold(FedAvg):
     )
 
     @staticmethod
+    def check(experiment: "Experiment") -> None:
+        if experiment.train.grad_clip:
+            raise ValueError(
+                f"has train.grad-clip = {experiment.train.grad_clip:g}, but scaffold computes a client's variate from "
+                "its change as if every gradient entered it in full"
+            )
+
+    @staticmethod
     def releases(experiment: "Experiment") -> Releases:
         return Releases(
             sample=0, client="its variates divide a change by the client's steps, which reveal how many samples it has"
