@@ -34,7 +34,7 @@ audit: setup
 
 # What needs flwr and Ray, which nothing else installs: the same run under Flower, in simulation and on nodes.
 test-flower: $(VENV)/flower
-	$(BIN)/pytest --numprocesses=2 tests/flower
+	$(BIN)/pytest --numprocesses=2 tests/flower tests/transports
 
 # With real processes killed, cut off and kept out; takes many minutes.
 test-flower-faults: $(VENV)/flower

@@ -208,6 +208,7 @@ def test_interrupted_it_says_what_is_kept_and_how_to_resume(
         (["--methods", "local,locl"], "did you mean 'local'?"),
         (["--methods", "local,local"], "named twice: local"),
         (["--methods", "local", "--seeds", "0,x"], "whole numbers separated by commas"),
+        (["--methods", "local", "--seeds", "4-0"], "4-0 is not a range of 1 to 10,000 seeds from low to high"),
         (["--methods", "local", "--seeds", "1,1"], "named twice"),
         (["--methods", ","], "at least one method"),
         (["--methods", "refprotofl:share=full"], "refprotofl keeps its backbones private"),
@@ -316,3 +317,10 @@ def test_a_margin_that_cannot_be_is_refused(
     assert outcome.code == 2
     assert sentence in re.sub(r"\s+", " ", outcome.err)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_range_of_seeds_and_a_single_one(refprotofl: Any, tmp_path: Path) -> None:
+    options = ("compare", "--methods", "local", "--json", "--out", tmp_path / "runs", *TINY)
+    for named, seeds in (("--seeds=0-1", ["0", "1"]), ("--seed=1", ["1"])):  # the second one is reused
+        (row,) = json.loads(refprotofl(*options, named).out)
+        assert list(row["accuracy"]["personal"]["values"]) == seeds

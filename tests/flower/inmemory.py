@@ -1,56 +1,38 @@
 """Flower's Grid and nodes in this process: the real node code answers, and a network's faults happen on purpose."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
+from flwr.serverapp import Grid as FlowerGrid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+from tests.deployments import FIRST, Grid
 
 from refprotofl.deploy import node
-from refprotofl.deploy.admission import Admissions, Admitted, fingerprint
 from refprotofl.deploy.node_config import NodeConfig
-from refprotofl.deploy.transport import Envelope
+from refprotofl.deploy.transport import Envelope, Sending
+from refprotofl.engines.flower.grid_transport import FlowerTransport
 from refprotofl.engines.flower.records import unwrap, wrap
 
 GONE = 5  # Flower's code for a node that is not there
-FIRST = 100  # the number of node-0 on the grid
-
-# What becomes of a message to a node: "", "lost", "gone", "deaf", "slow", "twice" or "unknown" (to Flower).
-Fate = Callable[[int, Message], str]
 
 
 @dataclass
-class MemoryGrid(Grid):
-    """`nodes`: the settings of each node by its number. `fate` is called for every message to a node.
+class MemoryGrid(Grid, FlowerGrid):
+    """Nodes over Flower's Grid."""
 
-    `names`: under which Flower registered a node's key; node-0 is number 100 unless it says otherwise. A node has the
-    key of its name unless it is in `keys`.
-    """
-
-    nodes: dict[int, dict[str, Any]]
-    names: dict[int, str] = field(default_factory=dict)
-    keys: dict[int, bytes] = field(default_factory=dict)
-    fate: Fate = lambda number, message: ""
-    alter: Callable[[int, Envelope, Envelope], Envelope] = lambda number, request, answer: (
-        answer
-    )  # what a node says instead
     replies: dict[str, Message] = field(default_factory=dict)
-    asked: list[tuple[int, str]] = field(default_factory=list)
-    valid: list[float] = field(default_factory=list)  # the seconds that each message may wait
     looks: dict[str, int] = field(default_factory=dict)  # how often a slow reply is still looked for in vain
-    admissions: Admissions = field(
-        default_factory=lambda: Admissions(
-            {f"node-{one}": Admitted(fingerprint(key_of(one)), one) for one in range(3)}, []
-        )
-    )
 
     def __post_init__(self) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a run's process
+
+    def connect(self) -> FlowerTransport:
+        return FlowerTransport(self, lambda seconds: None)
 
     def set_run(self, run: Run) -> None: ...
 
@@ -87,9 +69,11 @@ class MemoryGrid(Grid):
     def _deliver(self, message: Message) -> str:
         identity, number = uuid4().hex, message.metadata.dst_node_id
         message.metadata.__dict__["_message_id"] = identity
-        self.asked.append((number, message.metadata.message_type))
         self.valid.append(message.metadata.ttl)
-        fate = self.fate(number, message)
+        action = message.metadata.message_type.partition(".")[2]
+        sending = Sending(number, action, unwrap(message.content), message.metadata.group_id, message.metadata.ttl)
+        self.asked.append((number, action))
+        fate = self.fate(number, sending)
         if fate == "unknown":
             return ""
         if fate == "gone" or number not in self.nodes:
@@ -109,17 +93,3 @@ class MemoryGrid(Grid):
         action = message.metadata.message_type.partition(".")[2]
         answer = node.handle(NodeConfig.read(self.nodes[number]), action, unwrap(message.content))
         return unwrap(wrap(answer))
-
-
-def key_of(client: int) -> bytes:
-    """Return the public key that a grid's node has by default."""
-    return f"key of node-{client}".encode()
-
-
-def mark_of(client: int) -> str:
-    return fingerprint(key_of(client))
-
-
-def restart_nodes() -> None:
-    """Lose what a node knows beyond its disk."""
-    node._host.cache_clear()

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.flower.deploying import run_config
+from tests.deployments import run_config
 
 from refprotofl.deploy.server_process import QUIET
 

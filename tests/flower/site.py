@@ -11,9 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.deployments import CLIENTS, run_config
 from tests.flower.breaking import Link
-from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import run_config
 from tests.flower.loopback import BIN, ROOT, free_port
 
 from refprotofl.deploy.kits import PUBLIC_KEY

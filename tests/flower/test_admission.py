@@ -12,9 +12,9 @@ from refprotofl.deploy.admission import (
     read_admissions,
     write_admissions,
 )
+from refprotofl.deploy.registry import place_in
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.deploy.transport import Node
-from refprotofl.engines.flower.run_process import place_in
 
 ONE, TWO, THREE = "1" * 64, "2" * 64, "3" * 64
 

@@ -15,7 +15,8 @@ from flwr.common.config import get_app_presentation_metadata, get_fab_config
 from packaging.requirements import Requirement
 from tests.flower.loopback import ROOT
 
-from refprotofl.engines.flower.bundle import CONTENTS, KEYS, build_bundle, components
+from refprotofl.deploy.run_config import KEYS
+from refprotofl.engines.flower.bundle import CONTENTS, build_bundle, components
 from refprotofl.engines.flower.internals import code_in
 
 SMALL = 50_000  # bytes: every node is handed it with every run

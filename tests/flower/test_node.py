@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.flower.deploying import node
-from tests.flower.inmemory import restart_nodes
+from tests.deployments import node, restart_nodes
 
 from refprotofl.deploy.headers import PROTOCOL, Route
 from refprotofl.deploy.node import NEEDS_REQUEST, NEEDS_RUN, handle

@@ -13,9 +13,9 @@ from refprotofl.deploy import operator as module
 from refprotofl.deploy.admission import read_admissions
 from refprotofl.deploy.kits import PUBLIC_KEY, load_key, write_kits
 from refprotofl.deploy.operator import RunStatus, admit, follow, revoke, run_state
+from refprotofl.deploy.run_config import read_run_config
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.deploy.status import StatusCallback
-from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.control import FlowerOperator, _status
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs
+from tests.deployments import CLIENTS, Configs
 from tests.flower.site import PATIENCE, Site, wait_for
 
 from refprotofl.records.verify import first_difference

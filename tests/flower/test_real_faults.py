@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deployments import CLIENTS, Configs, failures, participants, simulated
 from tests.flower.breaking import Link, answered, cpu_seconds, fill, processes, small_disk
-from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs, failures, participants, simulated
 from tests.flower.site import PATIENCE, Site, wait_for
 
 from refprotofl.deploy.operator import run_state

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refprotofl.core.errors import InputError
-from refprotofl.engines.flower.bundle import KEYS, read_run_config, read_settings
+from refprotofl.deploy.run_config import KEYS, read_run_config, read_settings
 from refprotofl.experiment.presets import load_experiment
 
 EMPTY = {**dict.fromkeys(KEYS, ""), "preset": "quick"}  # as the app declares it

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
-from tests.flower.deploying import Configs, deployed, simulated
+from tests.deployments import Configs, deployed, simulated
 from tests.flower.inmemory import GONE, MemoryGrid
 
 from refprotofl.core.errors import MachineError

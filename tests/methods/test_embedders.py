@@ -9,7 +9,7 @@ import torch
 from sklearn.decomposition import PCA
 
 from refprotofl.core.errors import InputError
-from refprotofl.methods.builtin.fast.embedders import embed_images, fit_pca, load_encoder
+from refprotofl.methods.builtin.fast.embedders import embed_inputs, fit_pca, load_encoder
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +29,13 @@ def test_pca_gives_what_scikit_learn_gives(number):
     expected = (
         PCA(width, svd_solver="full").fit(public.flatten(1).numpy() / 255).transform(own.flatten(1).numpy() / 255)
     )
-    assert np.allclose(embed_images("pca", own, fit_pca(public)).numpy(), expected, atol=1e-5)
+    assert np.allclose(embed_inputs("pca", own, fit_pca(public)).numpy(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("number", [1, 4])
 def test_equal_images_are_embedded_alike(number):
     same = images(1).expand(number, -1, -1, -1)
-    assert embed_images("pca", same, fit_pca(same)).abs().max() < 1e-5
+    assert embed_inputs("pca", same, fit_pca(same)).abs().max() < 1e-5
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def module(tmp_path, monkeypatch):
 
 
 def test_a_function_of_ones_own(module):
-    assert embed_images(f"{module}:good", images(3), {}).equal(images(3).flatten(1).float() * 2)
+    assert embed_inputs(f"{module}:good", images(3), {}).equal(images(3).flatten(1).float() * 2)
     for name, words in (
         ("flat", "must turn 3 images into 3 rows"),
         ("endless", "not finite"),
         ("broken", "no weights"),
     ):
         with pytest.raises(InputError, match=words):
-            embed_images(f"{module}:{name}", images(3), {})
+            embed_inputs(f"{module}:{name}", images(3), {})
     with pytest.raises(InputError, match=r"fast\.embedder = 'siglip' is neither"):
         load_encoder("siglip")
 
@@ -90,9 +90,9 @@ def test_open_clip_is_asked_for_pretrained_weights_and_gets_pictures_in_colour(m
         list_pretrained_tags_by_model=lambda name: ["first", "second"] if name == "ViT" else [],
     )
     monkeypatch.setitem(sys.modules, "open_clip", library)
-    rows = embed_images("open_clip:ViT", images(70), {})
+    rows = embed_inputs("open_clip:ViT", images(70), {})
     assert rows.equal(images(70).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).flatten(1).float())
-    assert embed_images("open_clip:ViT@second", images(3, channels=3), {}).shape == (3, 108)
+    assert embed_inputs("open_clip:ViT@second", images(3, channels=3), {}).shape == (3, 108)
     assert asked == [("ViT", "first"), ("ViT", "second")]
     with pytest.raises(InputError, match="has no weights that could be loaded: nothing found") as refusal:
         load_encoder("open_clip:other")

@@ -107,7 +107,7 @@ def work_of(federation: Federation) -> Work:
             batches.append(client_batches(experiment, data, client, round))
             if uploads_prototypes(experiment, round):
                 forwards += [public, images[uncovered(data, client)]]
-        if round % experiment.evaluate.every == 0 or round == experiment.rounds:
+        if experiment.is_evaluated(round):
             forwards += [tests for _ in draw_evaluated(experiment)]
     return Work(images, labels, batches, forwards)
 

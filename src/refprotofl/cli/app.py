@@ -69,11 +69,22 @@ def read_path(text: str) -> Path:
         raise InputError(f"{text}: unknown home folder. Give the full path.") from None
 
 
+MOST_SEEDS = 10_000
+
+
 def read_seeds(text: str) -> list[int]:
-    typed = [read_whole(seed.strip()) for seed in text.split(",") if seed.strip()]
-    seeds = [seed for seed in typed if seed is not None]
-    if not seeds or len(seeds) < len(typed):
-        raise InputError(f"--seeds {text}: expected whole numbers separated by commas, such as 0,1,2.")
+    """Return the seeds of a text such as 3, 0,1,2 or 0-4,7; both ends of a range belong to it."""
+    seeds: list[int] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        ends = [read_whole(end.strip()) for end in part.split("-")]
+        first, last = ends[0], ends[-1]
+        if len(ends) > 2 or first is None or last is None:
+            raise InputError(f"--seeds {text}: expected whole numbers separated by commas, or a range: 0,1,2 or 0-4.")
+        if last < first or last - first >= MOST_SEEDS:
+            raise InputError(f"--seeds {text}: {part} is not a range of 1 to {MOST_SEEDS:,} seeds from low to high.")
+        seeds += range(first, last + 1)
+    if not seeds:
+        raise InputError(f"--seeds {text}: expected whole numbers separated by commas, or a range: 0,1,2 or 0-4.")
     return seeds
 
 
@@ -84,6 +95,11 @@ def read_workers(text: str) -> "Count":
     if not number:
         raise InputError(f"--workers {text}: expected auto or a whole number of at least 1.")
     return number
+
+
+def with_seed(settings: list[str] | None, seed: int | None) -> list[str]:
+    """Return the settings with --seed, which overrides them."""
+    return [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
 
 
 def with_device(settings: list[str], device: str | None) -> list[str]:
@@ -98,6 +114,7 @@ Preset = Annotated[str | None, typer.Option(help="quick, small, full or paper.",
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, such as train.lr=0.05; repeatable.", show_default=False)
 ]
+Seed = Annotated[int | None, typer.Option(min=0, help="The seed, as --set seed=N.", show_default=False)]
 DataDir = Annotated[
     Path | None,
     typer.Option(

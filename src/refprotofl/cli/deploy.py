@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Settings, app, read_path
+from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import Column, say, show, warn
 from refprotofl.core import DataError, InputError, RunError, counted
 from refprotofl.core.network import with_port
@@ -119,6 +119,7 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
+    seed: Seed = None,
     out_dir: Annotated[
         Path | None,
         typer.Option(
@@ -136,7 +137,7 @@ def run(
     from refprotofl.deploy.operator import follow
 
     site, operator = _open(folder)
-    config = _run_config(site, file, preset, settings or [], out_dir, data)
+    config = _run_config(site, file, preset, with_seed(settings, seed), out_dir, data)
     number = operator.start(config)
     named = shlex.quote(str(folder))
     say(f"Submitted run {number}. Its log is {site.runs / f'{number}.log'}.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from refprotofl.cli.app import DataDir, File, Preset, Settings, app, read_path
+from refprotofl.cli.app import DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import Column, notes, say, show
 from refprotofl.core import counted, for_terminal
 
@@ -15,6 +15,7 @@ def partition(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
+    seed: Seed = None,
     data: DataDir = None,
     out_file: Annotated[
         Path | None,
@@ -36,7 +37,7 @@ def partition(
     from refprotofl.experiment.presets import load_experiment
     from refprotofl.report.pictures.partition import Panel, draw_partitions
 
-    experiment = load_experiment(file, preset, settings or ())
+    experiment = load_experiment(file, preset, with_seed(settings, seed))
     federated = load_federated(experiment, data)
     counts, names = federated.class_counts(), federated.dataset.class_names
     clients = federated.client_names or tuple(map(str, range(len(counts))))

@@ -16,6 +16,7 @@ from refprotofl.cli.app import (
     Device,
     File,
     Preset,
+    Seed,
     Settings,
     TrustCode,
     Workers,
@@ -24,6 +25,7 @@ from refprotofl.cli.app import (
     read_path,
     read_workers,
     with_device,
+    with_seed,
 )
 from refprotofl.cli.output import complain, emit, notes, out, say
 from refprotofl.cli.report import Port, report_finished
@@ -66,6 +68,7 @@ def run(
     file: File = None,
     preset: Preset = None,
     settings: Settings = None,
+    seed: Seed = None,
     out_dir: OutDir = None,
     data: DataDir = None,
     resume: Resume = False,
@@ -85,12 +88,12 @@ def run(
     If the parent folder has a finished run of local on the same data, its accuracy is shown for comparison.
     """
     with nothing_kept_yet():
-        count = read_workers(workers)
+        count, settings = read_workers(workers), with_seed(settings, seed)
         _check_resume(resume, out_dir, from_round)
         if resume and out_dir is not None and file is None and preset is None:
-            experiment = _resumed(out_dir, settings or [], device, trust_code)
+            experiment = _resumed(out_dir, settings, device, trust_code)
         else:
-            experiment = _named(file, preset, settings or [], device)
+            experiment = _named(file, preset, settings, device)
         _check_method(baseline)
         numerics.apply(experiment.numerics)
         from refprotofl.federation.session import default_folder

@@ -37,7 +37,7 @@ Methods = Annotated[
         "paper shares: the whole model). A method of your own is module:Class. A row may have a name: 'plain = fedavg'."
     ),
 ]
-Seeds = Annotated[str, typer.Option(help="Comma-separated seeds.")]
+Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 3, 0,1,2 or 0-4.")]
 Margin = Annotated[
     str | None,
     typer.Option(
@@ -46,7 +46,9 @@ Margin = Annotated[
         show_default=False,
     ),
 ]
-SearchSeeds = Annotated[str, typer.Option(help="Comma-separated seeds; report results with other seeds.")]
+SearchSeeds = Annotated[
+    str, typer.Option("--seeds", "--seed", help="Seeds: 1000, 1000,1001 or 1000-1004; report results with other seeds.")
+]
 Protocol = Annotated[str, typer.Option(help="The accuracy to maximise.")]
 StudyFolder = Annotated[
     Path,

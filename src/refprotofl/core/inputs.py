@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core.errors import DataError
-from refprotofl.core.moments import PART, moments
+from refprotofl.core.moments import PART, as_moments, far_off, moments, pooled, read_moments
 
 Array = NDArray[Any]  # (N, …)
 Shape = tuple[int, ...]  # of one sample
@@ -39,6 +39,18 @@ class Converted:
     test: Array
     notes: tuple[str, ...] = ()  # changes to the data, for people
     vocabulary: tuple[str, ...] = ()  # of tokens
+
+
+Summary = dict[str, Array | str]  # what a client sends in the first exchange
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts about the data that an experiment records in addition to their shape."""
+
+    mean: tuple[float, ...] = ()  # by feature
+    std: tuple[float, ...] = ()
+    vocabulary: tuple[str, ...] = ()
 
 
 class InputKind(ABC):
@@ -81,6 +93,24 @@ class InputKind(ABC):
     def statistics(self, inputs: Array) -> Statistics:
         """Return the means and standard deviations that samples are normalised with."""
         return ((), ()) if not self.normalised else moments(inputs).statistics()
+
+    def summarise(self, inputs: Array, vocabulary: Sequence[str], most: int) -> Summary:
+        """Return what a client with these samples sends in the first exchange; `most` bounds a vocabulary."""
+        found = moments(inputs)
+        return {"counts": found.counts, "means": found.means, "squares": found.squares}
+
+    def check_summary(self, summary: Summary, shape: Shape, most_samples: int) -> None:
+        """Raise ValueError for a summary that no client with at most so many samples can have."""
+        read_moments(summary, shape[0], most_samples * math.prod(shape[1:]))
+
+    def outliers(self, summaries: Sequence[Summary], limit: float) -> list[int]:
+        """Return the positions of summaries that are out of proportion to the others; `limit` times is too much."""
+        return far_off([as_moments(one) for one in summaries], limit)
+
+    def agree(self, summaries: Sequence[Summary], shape: Shape, most: int) -> Facts:
+        """Return the facts about all samples from summaries that were checked, in their order."""
+        mean, std = pooled(map(as_moments, summaries), shape[0]).statistics()
+        return Facts(mean, std)
 
     def fit(self, inputs: Array, vocabulary: Sequence[str], shape: Shape, known: Sequence[str]) -> Array:
         """Return inputs under an experiment's shape and vocabulary, where that is a matter of form."""

@@ -1,13 +1,14 @@
 """Means and deviations by feature, of parts of the data that are added up without being put together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 PART = 4096  # samples in float64 at a time
-CONSTANT = 1e-12  # a variance below this, next to the square of the mean, is rounding
+CONSTANT = 1e-20  # a variance below this, next to the square of the mean, is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +22,7 @@ class Moments:
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return means and standard deviations; a constant feature has deviation 1, which keeps it finite."""
         variances = self.squares / np.maximum(self.counts, 1)
-        varied = variances > CONSTANT * np.maximum(self.means**2, 1)
+        varied = variances > CONSTANT * self.means**2
         return tuple(self.means.tolist()), tuple(np.where(varied, np.sqrt(variances), 1.0).tolist())
 
 
@@ -52,3 +53,39 @@ def pooled(parts: Iterable[Moments], features: int) -> Moments:
         squares = squares + part.squares + shift**2 * counts * share
         counts = total
     return Moments(counts, means, squares)
+
+
+def as_moments(summary: Mapping[str, Any]) -> Moments:
+    return Moments(summary["counts"], summary["means"], summary["squares"])
+
+
+def read_moments(summary: Mapping[str, Any], features: int, most: int) -> None:
+    """Raise ValueError for sums that no part has with at most `most` values of a feature."""
+    for name, kind in (("counts", "i"), ("means", "f"), ("squares", "f")):
+        value = summary.get(name)
+        if not isinstance(value, np.ndarray) or value.dtype.kind != kind or value.shape != (features,):
+            raise ValueError(f"{name} is not a number for each of {features} features")
+        if not np.isfinite(value).all() or (name != "means" and (value < 0).any()):
+            raise ValueError(f"{name} has a number that is not finite or below 0")
+    if (summary["counts"] > most).any():
+        raise ValueError(f"counts has {summary['counts'].max():,}, more than any client has values, {most:,}")
+
+
+FEWEST = 3  # parts that can be compared with their median
+
+
+def far_off(parts: Sequence[Moments], limit: float) -> list[int]:
+    """Return the positions of parts with a feature that strays more than `limit` times as far as the parts' median.
+
+    A part strays by the root of the mean squared distance of its values to the median of all parts' means. Features
+    that are constant for most parts cannot be compared.
+    """
+    if len(parts) < FEWEST or not limit:
+        return []
+    middle = np.median([part.means for part in parts], axis=0)
+    spreads = np.array(
+        [np.sqrt(part.squares / np.maximum(part.counts, 1) + (part.means - middle) ** 2) for part in parts]
+    )  # (parts, F)
+    typical = np.median(spreads, axis=0)
+    strays = (spreads > limit * typical) & (typical > 0)
+    return np.flatnonzero(strays.any(axis=1)).tolist()

@@ -4,6 +4,7 @@ The test data include a part with each client's own class mix, for the protocol 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refprotofl.core import InputError, stream
-from refprotofl.data.dataset import Dataset, Images, Indices, Labels
+from refprotofl.data.dataset import Dataset, Indices, Inputs, Labels
 from refprotofl.data.draws import balanced_draw, covered_classes, draw_from_own, draw_public, shuffled_classes
 from refprotofl.data.feature_shift import noise_deviations, shift_features
 from refprotofl.data.labelled_samples import LabelledSamples
@@ -20,6 +21,7 @@ from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_
 from refprotofl.data.reading import reading_of
 from refprotofl.data.server_data import conform, load_server_data, overlaps
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.sections import Input
 
 
 def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:
@@ -65,7 +67,7 @@ class FederatedData:
     partition_notes: PartitionNotes
     client_names: tuple[str, ...] = ()  # of natural clients
     notes: tuple[str, ...] = ()  # for people: changes to the data, clients that were left out
-    own_public: tuple[Images, Labels] | None = None  # a separate public set; else it is held out by `public_indices`
+    own_public: tuple[Inputs, Labels] | None = None  # a separate public set; else it is held out by `public_indices`
     validates: bool = False  # scores are on samples that clients hold out of training, never on the test split
 
     @property
@@ -77,7 +79,7 @@ class FederatedData:
         return len(self.public_labels)
 
     @property
-    def public_inputs(self) -> Images:
+    def public_inputs(self) -> Inputs:
         if self.own_public is not None:
             return self.own_public[0]
         return self.dataset.train_inputs[self.public_indices]
@@ -89,7 +91,7 @@ class FederatedData:
         return self.dataset.train_labels[self.public_indices]
 
     @property
-    def test_inputs(self) -> Images:
+    def test_inputs(self) -> Inputs:
         return (self.dataset.train_inputs if self.validates else self.dataset.test_inputs)[self.test_indices]
 
     @property
@@ -117,6 +119,23 @@ def load_federated(
     data = federate(experiment, conform(dataset, server), server.public)
     private = dataset.train_inputs[np.concatenate(data.client_indices)] if server.input is not None else None
     return replace(data, notes=(*data.notes, *overlaps(server, private)))
+
+
+def under(data: FederatedData, seen: Input) -> FederatedData:
+    """Return the data in the form of a resolved experiment: the tokens of its vocabulary."""
+    dataset = under_input(data.dataset, seen)
+    if data.own_public is None:
+        return replace(data, dataset=dataset)
+    inputs, labels = data.own_public
+    fitted = seen.input_kind.fit(inputs, data.dataset.vocabulary, seen.shape, seen.vocabulary)
+    return replace(data, dataset=dataset, own_public=(fitted, labels))
+
+
+def under_input(dataset: Dataset, seen: Input) -> Dataset:
+    """Return a data set in the form of a resolved experiment, whose kind and shape it has."""
+    fit = partial(seen.input_kind.fit, vocabulary=dataset.vocabulary, shape=seen.shape, known=seen.vocabulary)
+    train, test = fit(dataset.train_inputs), fit(dataset.test_inputs)
+    return replace(dataset, train_inputs=train, test_inputs=test, vocabulary=seen.vocabulary)
 
 
 def federate(experiment: Experiment, dataset: Dataset, own_public: LabelledSamples | None = None) -> FederatedData:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.core import InputError
+from refprotofl.core.inputs import Facts
 from refprotofl.data.dataset import Dataset, Inputs
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of
@@ -36,14 +37,18 @@ def load_server_data(experiment: Experiment, data_dir: Path | None, seen_from: P
     if first is None:
         return ServerData()
     names = tuple(dict.fromkeys([*first.class_names, *(test.class_names if test is not None else ())]))
+    kind, most = find_kind(first.kind), experiment.data.vocabulary
+    facts = Facts(first.mean, first.std)
+    if not kind.normalised:
+        facts = kind.agree([kind.summarise(first.inputs, first.vocabulary, most)], first.shape, most)
     input = Input(
         class_names=names,
         shape=first.shape,
-        mean=first.mean,
-        std=first.std,
+        mean=facts.mean,
+        std=facts.std,
         kind=first.kind,
-        normalisation="" if find_kind(first.kind).published else "public set",
-        vocabulary=first.vocabulary,
+        normalisation="" if kind.published else "public set",
+        vocabulary=facts.vocabulary,
     )
     return ServerData(_renumbered(public, input, "public"), _renumbered(test, input, "test"), input)
 

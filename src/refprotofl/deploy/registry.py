@@ -8,7 +8,9 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core import DataError, for_terminal
+from refprotofl.core import DataError, InputError, for_terminal
+from refprotofl.deploy.admission import default_client, read_admissions
+from refprotofl.deploy.site import Site
 from refprotofl.deploy.transport import Node
 from refprotofl.records.atomic_files import write_whole
 from refprotofl.records.folder import NODES
@@ -127,3 +129,18 @@ class NodeRegistry:
         """Write it to the run folder."""
         kept = {"run": self.run, "clients": self._clients, "names": self._names}
         write_whole(self._path, (json.dumps(kept, indent=2) + "\n").encode())
+
+
+def place_in(site: Site) -> Place:
+    """Return how a node's place is found: by its admitted key, on an insecure site by the name that it gives itself."""
+
+    def by_key(node: Node, name: str) -> int | None:
+        return read_admissions(site).client_of(node.name, node.identity)
+
+    def by_name(node: Node, name: str) -> int | None:
+        try:
+            return default_client(name, site.keys.nodes)
+        except InputError:
+            return None
+
+    return by_name if site.keys.insecure else by_key

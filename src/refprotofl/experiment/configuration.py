@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
@@ -10,6 +11,7 @@ from refprotofl.core import InputError, is_reference
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key, known_of
 from refprotofl.experiment.sections import (
+    HASHED_AS,
     Attack,
     Compress,
     Data,
@@ -338,8 +340,23 @@ class _Keys(Table):
 
     @property
     def hash(self) -> str:
-        canonical = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        """The digest of all that affects the models; the evaluations that "auto" adds do not."""
+        plain = self.plain()
+        if self.evaluate.every == "auto":
+            plain["evaluate"]["every"] = HASHED_AS
+        canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def evaluated_rounds(self) -> list[int]:
+        """The rounds after which models are evaluated: every so many and the last, by default also the first."""
+        return [round for round in range(1, self.rounds + 1) if self.is_evaluated(round)]
+
+    def is_evaluated(self, round: int) -> bool:
+        every = self.evaluate.every
+        if every == "auto":
+            return round in (1, self.rounds) or round % math.ceil(self.rounds / 10) == 0
+        return round == self.rounds or round % every == 0
 
     @property
     def known_input(self) -> Input:

@@ -226,8 +226,14 @@ def _leaves_samples(value: int) -> int:
     return value
 
 
+HASHED_AS = 5  # evaluate.every = "auto" in hashes: those of experiments that leave it open stay what they were
+
+
 class Evaluate(Table):
-    every: PositiveInt = Field(5, description="rounds between evaluations, 1 or more")
+    every: Literal["auto"] | PositiveInt = Field(
+        "auto",
+        description="rounds between evaluations, 1 or more; auto for about ten, in the first and last round too",
+    )
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
     test_limit: Count = Field(0, description="test images used, 0 for all")
 
@@ -342,7 +348,7 @@ class Data(Table):
         enters="changed",
     )
     unit: Literal["characters", "words"] = key("characters", "what a text is split into", enters="changed")
-    length: Annotated[Count, at_most(65_536)] = key(
+    length: Annotated[Count, at_most(1024)] = key(
         0, "tokens of a text, the rest is cut; 0 for the longest text, at most 256", enters="changed"
     )
     vocabulary: Annotated[PositiveInt, at_most(65_536)] = key(

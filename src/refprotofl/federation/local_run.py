@@ -113,6 +113,7 @@ class Simulation:
             workers=count,
             device=devices.describe(device, count),
             partition=federation.data.partition_record(),
+            exchanged=federation.exchanged,
         )
 
     def _open(self, federation: Federation, count: int, checkpoint: Checkpoint) -> Engine:

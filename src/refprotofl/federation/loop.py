@@ -14,6 +14,7 @@ from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects
 from refprotofl.federation.participation import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
+from refprotofl.federation.statistics import PHASE, Exchanged
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.server import Server
 from refprotofl.privacy.accounting import Spent
@@ -24,8 +25,8 @@ from refprotofl.records.folder import RunFolder
 from refprotofl.records.machine import describe_machine
 from refprotofl.records.manifest import Origin
 from refprotofl.records.summary import Summary, build_summary, summary_bytes
-from refprotofl.wire import Ledger
-from refprotofl.wire.ledger import Purpose
+from refprotofl.wire import Ledger, decode
+from refprotofl.wire.ledger import Direction, Purpose
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Setup:
     device: str = ""
     partition: Mapping[str, Any] = field(default_factory=dict)
     run_id: str = ""  # empty: a new one
+    exchanged: Sequence[Exchanged] = ()  # before the first round
     wait: Callable[[], None] = lambda: None  # returns when the clients are there
 
 
@@ -58,6 +60,25 @@ class Loop:
         self.callback = callback
         self.progress = checkpoint.progress
         self.ledger = Ledger.restore(self.progress.communication) if self.progress.communication else Ledger()
+        if not self.progress.round:
+            self._count_first_exchange()
+
+    def _count_first_exchange(self) -> None:
+        """Count what clients sent about their samples, and were sent, as one-off traffic of the first round."""
+        ways: tuple[Direction, ...] = ("up", "down")
+        for one in self.setup.exchanged:
+            for way, data in zip(ways, (one.up, one.down), strict=True):
+                self.ledger.record(
+                    round=1,
+                    phase=PHASE,
+                    client=one.client,
+                    direction=way,
+                    message=decode(data),
+                    size=len(data),
+                    kinds={},
+                    purpose="one_off",
+                )
+                self.callback.on_message(way, PHASE, one.client, 1, data, "one_off")
 
     def begin(self, origin: Origin, planned: int) -> None:
         """Record the start of this process. `planned`: the rounds that the run in the folder had before."""
@@ -121,7 +142,7 @@ class Loop:
         last = round == self.experiment.rounds
         closing = self.close(cohort) if last else ()
         trained = time.perf_counter()
-        due = round % self.experiment.evaluate.every == 0 or last
+        due = self.experiment.is_evaluated(round)
         scores = self.evaluate(cohort) if due else None
         now = time.perf_counter()
         seconds = {"total": spent_before + now - started, "train": trained - begin, "evaluate": now - trained}

@@ -5,7 +5,8 @@ from refprotofl.data import FederatedData
 from refprotofl.data.draws import covered_classes, default_per_class
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
-from refprotofl.federation.statistics import find_normalisation
+from refprotofl.federation.statistics import DataFacts, find_facts
+from refprotofl.inputs import IMAGE
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
@@ -36,6 +37,12 @@ def check_backbones(experiment: Experiment) -> None:
             f"method = {experiment.method!r}{full} shares the backbone, so model.name must be one for all clients, "
             f"not {', '.join(names)}."
         )
+
+
+def check_trigger(experiment: Experiment) -> None:
+    if experiment.attack.kind == "backdoor" and experiment.known_input.kind != IMAGE:
+        plural = experiment.known_input.input_kind.plural
+        raise InputError(f'attack.kind = "backdoor": its trigger is a bright square on images, not on {plural}.')
 
 
 def check_compressor(experiment: Experiment) -> None:
@@ -96,20 +103,19 @@ def check_finetuning(experiment: Experiment) -> None:
         )
 
 
-def resolve(experiment: Experiment, data: FederatedData) -> Experiment:
-    """Return the experiment with everything filled in that the data decide."""
+def resolve(experiment: Experiment, data: FederatedData, known: DataFacts | None = None) -> Experiment:
+    """Return the experiment with everything filled in that the data decide; `known` facts are not found again."""
     dataset, covered = data.dataset, data.public_classes
-    normalisation = find_normalisation(experiment, data)
-    mean, std = normalisation.statistics
+    found = known or find_facts(experiment, data)
     seen = Input(
         class_names=dataset.class_names,
         shape=dataset.shape,
-        mean=mean,
-        std=std,
+        mean=found.facts.mean,
+        std=found.facts.std,
         client_names=data.client_names,
         kind=dataset.kind,
-        normalisation=normalisation.rule,
-        vocabulary=dataset.vocabulary,
+        normalisation=found.rule,
+        vocabulary=found.facts.vocabulary,
     )
     per_class = data.public_size // len(covered) if covered else 0
     return fill_in(experiment, seen, covered, per_class)
@@ -160,4 +166,6 @@ def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
     except ValueError as problem:
         raise InputError(f"The experiment {problem}.") from None
     create_mechanism(filled).check_method()  # what the public set covers is known now
+    find_method(filled.method).check_input(filled)
+    check_trigger(filled)
     return filled

@@ -1,7 +1,7 @@
 """A simulated federation: all data in one place, and the server side and the client side that are built from them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from refprotofl.core.devices import CPU
 from refprotofl.core.state import State
 from refprotofl.data import FederatedData, load_federated
+from refprotofl.data.federated import under
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore
 from refprotofl.evaluation.scoring import TestSet
@@ -22,6 +23,7 @@ from refprotofl.federation.models import Models, prepare_models
 from refprotofl.federation.participation import count_spent, count_steps
 from refprotofl.federation.resolution import prepare, resolve
 from refprotofl.federation.server_side import ServerSide, build_server_side
+from refprotofl.federation.statistics import Exchanged, find_facts
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
@@ -37,6 +39,7 @@ class Federation:
     models: Models
     device: torch.device = CPU
     seen_from: Path | None = None  # where a relative path of the data may start
+    exchanged: Sequence[Exchanged] = ()  # the clients' messages about their samples before the first round
 
     @property
     def model(self) -> SplitModel:
@@ -45,7 +48,7 @@ class Federation:
 
     @cached_property
     def train_inputs(self) -> Tensor:
-        """Images of the whole set, (N, channels, H, W) uint8 on the device."""
+        """Inputs of the whole set, (N, …) on the device."""
         return torch.from_numpy(self.data.dataset.train_inputs).to(self.device)
 
     @cached_property
@@ -54,7 +57,7 @@ class Federation:
 
     @cached_property
     def test_inputs(self) -> Tensor:
-        """Images that models are scored on, (T, channels, H, W) uint8 on the device."""
+        """Inputs that models are scored on, (T, …) on the device."""
         return torch.from_numpy(self.data.test_inputs).to(self.device)
 
     @cached_property
@@ -74,8 +77,10 @@ def load_federation(
 ) -> Federation:
     experiment = prepare(experiment).model_copy(update={"device": device.type})
     data = load_federated(experiment, data_dir, seen_from)
-    resolved = resolve(experiment, data)
-    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from)
+    found = find_facts(experiment, data)
+    resolved = resolve(experiment, data, found)
+    data = replace(under(data, resolved.known_input), notes=(*data.notes, *found.notes))
+    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from, found.exchanged)
 
 
 def server_side(federation: Federation) -> ServerSide:

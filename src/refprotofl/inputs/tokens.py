@@ -4,17 +4,20 @@ A sample is a row of int64 (T,): token numbers, then padding. 0 is padding, 1 a 
 2 + i is entry i of the vocabulary, so a text's length is its count of numbers above 0.
 """
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from refprotofl.core.errors import DataError
-from refprotofl.core.inputs import Array, Converted, InputKind, Shape, TextCode
+from refprotofl.core.inputs import Array, Converted, Facts, InputKind, Shape, Summary, TextCode
 from refprotofl.core.units import counted
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-MOST_TOKENS = 1 << 16  # in a text, and in a vocabulary
+MOST_TOKENS = 1 << 16  # in a vocabulary
+MOST_LENGTH = 1024  # of a text: attention takes memory by its square
 LONGEST = 256  # tokens of a text unless the experiment sets data.length
 FORM = "Tokens are texts (N,), or whole numbers (N, tokens) above 0 with 0 as padding at the end."
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
@@ -29,8 +32,8 @@ class Tokens(InputKind):
 
     def check_shape(self, shape: Shape) -> None:
         super().check_shape(shape)
-        if shape[0] > MOST_TOKENS:
-            raise ValueError(f"has {shape[0]:,} tokens in a text, more than {MOST_TOKENS:,}")
+        if shape[0] > MOST_LENGTH:
+            raise ValueError(f"has {shape[0]:,} tokens in a text, more than {MOST_LENGTH:,}: set data.length")
 
     def describe(self, shape: Shape) -> str:
         return f"up to {counted(shape[0], 'token')}"
@@ -46,6 +49,43 @@ class Tokens(InputKind):
         length = code.length or max(first.shape[1], second.shape[1])
         return Converted(_width(first, length), _width(second, length), vocabulary=known)
 
+    def summarise(self, inputs: Array, vocabulary: Sequence[str], most: int) -> Summary:
+        """Return the most common tokens and how often each occurs."""
+        counts = np.bincount(inputs.ravel(), minlength=FIRST + len(vocabulary))[FIRST:]
+        chosen = [row for row in np.argsort(-counts, kind="stable")[:most].tolist() if counts[row]]
+        return {"tokens": json.dumps([vocabulary[row] for row in chosen]), "counts": counts[chosen].astype(np.int64)}
+
+    def check_summary(self, summary: Summary, shape: Shape, most_samples: int) -> None:
+        tokens, counts = _read_list(summary.get("tokens")), summary.get("counts")
+        if not isinstance(counts, np.ndarray) or counts.dtype != np.int64 or counts.shape != (len(tokens),):
+            raise ValueError("counts is not a whole number for each token")
+        if (
+            len(tokens) > MOST_TOKENS
+            or len(set(tokens)) < len(tokens)
+            or any(not 0 < len(one) <= 100 for one in tokens)
+        ):
+            raise ValueError("tokens is not a list of different tokens of up to 100 characters")
+        if (counts < 1).any() or int(counts.sum()) > most_samples * shape[0]:
+            raise ValueError("counts has more tokens than any client, or none of one that it lists")
+
+    def outliers(self, summaries: Sequence[Summary], limit: float) -> list[int]:
+        return []  # a client has no more than one vote for a token
+
+    def agree(self, summaries: Sequence[Summary], shape: Shape, most: int) -> Facts:
+        """Return the vocabulary: the tokens that most clients have, then by their mean share of a client's tokens.
+
+        A token of one client alone is left out, as all clients would learn it.
+        """
+        votes, shares = Counter[str](), Counter[str]()
+        for summary in summaries:
+            counts = np.asarray(summary["counts"])
+            for token, count in zip(_read_list(summary["tokens"]), counts.tolist(), strict=True):
+                votes[token] += 1
+                shares[token] += count / int(counts.sum())
+        known = [token for token in votes if votes[token] > 1 or len(summaries) == 1]
+        known.sort(key=lambda token: (-votes[token], -shares[token], token))
+        return Facts(vocabulary=tuple(sorted(known[:most])))
+
     def fit(self, inputs: Array, vocabulary: Sequence[str], shape: Shape, known: Sequence[str]) -> Array:
         """Return tokens (N, T) under another vocabulary and length."""
         return _width(recode(inputs, vocabulary, known), shape[0])
@@ -54,6 +94,16 @@ class Tokens(InputKind):
         made = draw.integers(UNKNOWN, FIRST + len(vocabulary), (count, *shape))
         lengths = draw.integers(1, shape[0] + 1, count)
         return np.where(np.arange(shape[0]) < lengths[:, None], made, PADDING)
+
+
+def _read_list(text: object) -> list[str]:
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError("tokens is not a list of texts")
+    return found
 
 
 def split_text(text: str, unit: str) -> list[str]:
@@ -68,11 +118,6 @@ def recode(inputs: Array, vocabulary: Sequence[str], known: Sequence[str]) -> Ar
     numbers = {token: FIRST + number for number, token in enumerate(known)}
     table = np.array([PADDING, UNKNOWN, *(numbers.get(token, UNKNOWN) for token in vocabulary)], np.int64)
     return np.asarray(table[inputs])
-
-
-def count_tokens(inputs: Array, vocabulary: Sequence[str]) -> np.ndarray:
-    """Return how often each entry of the vocabulary (V,) occurs."""
-    return np.bincount(inputs.ravel(), minlength=FIRST + len(vocabulary))[FIRST:]
 
 
 def _from_texts(train: Array, test: Array, origin: str, code: TextCode) -> Converted:
@@ -133,8 +178,3 @@ def _width(rows: Array, length: int) -> Array:
     """Return rows (N, T) cut or padded to this length."""
     kept = rows[:, :length]
     return np.pad(kept, ((0, 0), (0, length - kept.shape[1]))) if kept.shape[1] < length else np.ascontiguousarray(kept)
-
-
-def joined(tokens: Iterable[str]) -> str:
-    """Return tokens as one text for a message."""
-    return "\n".join(token.replace("\\", "\\\\").replace("\n", "\\n") for token in tokens)

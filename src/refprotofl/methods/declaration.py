@@ -173,6 +173,10 @@ class Method:
     def check(experiment: "Experiment") -> None:
         """Raise ValueError("has …") where the method's options and other keys contradict each other."""
 
+    @staticmethod
+    def check_input(experiment: "Experiment") -> None:
+        """Raise InputError where the method does not work on the data's kind of input, which is known by then."""
+
     def check_all(self, experiment: "Experiment") -> None:
         """Raise ValueError("has …") where the experiment contradicts the method's own rules or what it declares."""
         optimizer = experiment.train.optimizer

@@ -48,8 +48,7 @@ def passes(experiment: Experiment) -> float:
 
 def evaluations(experiment: Experiment) -> int:
     """Return the number of evaluations of a run."""
-    whole, rest = divmod(experiment.rounds, experiment.evaluate.every)
-    return whole + (rest > 0)
+    return len(experiment.evaluated_rounds)
 
 
 def pace_of(summary: Summary) -> Pace:

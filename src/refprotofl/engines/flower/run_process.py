@@ -14,17 +14,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from refprotofl.core import InputError, RefProtoFLError, RunError
-from refprotofl.deploy.admission import default_client, read_admissions
-from refprotofl.deploy.registry import Place
+from refprotofl.core import RefProtoFLError, RunError
+from refprotofl.deploy.registry import place_in
 from refprotofl.deploy.site import Site, read_site
 from refprotofl.deploy.status import StatusCallback, say
-from refprotofl.deploy.transport import Node
 from refprotofl.engines.flower.internals import OperatorGrid
 from refprotofl.engines.flower.superlink import TOKEN
 
 if TYPE_CHECKING:
-    from refprotofl.engines.flower.bundle import Value
+    from refprotofl.deploy.run_config import Value
 
 LOOK = 1.0  # seconds between two looks whether the SuperLink is still there
 
@@ -52,28 +50,13 @@ def main() -> None:
 
 def _run(grid: OperatorGrid, site: Site, config: "Mapping[str, Value]", run: str) -> None:
     from refprotofl.deploy.run import deploy
-    from refprotofl.engines.flower.bundle import read_run_config
+    from refprotofl.deploy.run_config import read_run_config
     from refprotofl.engines.flower.grid_transport import FlowerTransport
 
     finished = deploy(
         FlowerTransport(grid), read_run_config(config), place_in(site), StatusCallback(site.runs / f"{run}.json")
     )
     say(f"The run is in {finished.folder}, state digest {finished.summary['state_digest'][:12]}.")
-
-
-def place_in(site: Site) -> Place:
-    """Return how a node's place is found: by its admitted key, on an insecure site by the name that it gives itself."""
-
-    def by_key(node: Node, name: str) -> int | None:
-        return read_admissions(site).client_of(node.name, node.identity)
-
-    def by_name(node: Node, name: str) -> int | None:
-        try:
-            return default_client(name, site.keys.nodes)
-        except InputError:
-            return None
-
-    return by_name if site.keys.insecure else by_key
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:

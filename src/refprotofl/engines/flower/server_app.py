@@ -6,9 +6,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from refprotofl.core import RefProtoFLError, RunError
+from refprotofl.deploy.run_config import read_run_config
 from refprotofl.deploy.status import StatusCallback, say
 from refprotofl.deploy.transport import Transport
-from refprotofl.engines.flower.bundle import read_run_config
 from refprotofl.engines.flower.grid_transport import FlowerTransport
 from refprotofl.engines.flower.simulation import simulate
 

@@ -160,7 +160,7 @@ def _protocols(run: RunRecord) -> Table:
         for name, protocol in PROTOCOLS.items()
     ]
     note = "The last round is reported, not the best one."
-    every = f"Evaluated every {run.experiment.evaluate.every} rounds and after the last one."
+    every = f"Evaluated after {counted(len(run.evaluations), 'round')}, the last one included."
     headings = ("protocol", "definition", *(METRICS[name].title for name in metrics))
     return Table("Evaluation protocols", headings, rows, (note, every), left=2)
 

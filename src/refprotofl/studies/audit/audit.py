@@ -10,6 +10,7 @@ from refprotofl.core.process import one_compute_thread
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after
+from refprotofl.inputs import IMAGE
 from refprotofl.models import SplitModel
 from refprotofl.privacy.accounting import Spent, epsilon_cell, epsilon_meaning
 from refprotofl.privacy.mechanisms import create_mechanism
@@ -70,6 +71,8 @@ def _membership(federation: Federation, models: Sequence[SplitModel], client: in
 
 def _inversion(federation: Federation, models: Sequence[SplitModel], clients: Sequence[int]) -> dict[int, Rebuilt]:
     experiment = federation.experiment
+    if experiment.known_input.kind != IMAGE:  # it searches for pixels
+        return {}
     guesses = mean_images(federation.test_inputs, federation.test_labels, experiment.known_input.num_classes)
     rebuilt = [
         rebuild(models[client], federation.client(client).samples, guesses, create_mechanism(experiment))

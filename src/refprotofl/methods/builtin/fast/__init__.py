@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
+from refprotofl.core import InputError, is_reference
 from refprotofl.experiment.keys import Switch, Table
+from refprotofl.inputs import IMAGE
 from refprotofl.methods import ByShare, Method, Releases, lazy
 
 if TYPE_CHECKING:
@@ -54,6 +56,17 @@ class FAST(Method):
             sample="the labels of some samples are made from the embeddings of others",
             client="it sends embeddings and labels of single samples to all, or makes labels of them",
         )
+
+    @staticmethod
+    def check_input(experiment: "Experiment") -> None:
+        kind, embedder = experiment.known_input.input_kind, experiment.fast.embedder
+        if is_reference(embedder) and not embedder.startswith("open_clip:"):
+            return
+        if kind.name != IMAGE and (embedder != "pca" or not kind.normalised):
+            raise InputError(
+                f'method = "fast": fast.embedder = "{embedder}" has no distances between {kind.plural}; name an '
+                "encoder of your own as module:function."
+            )
 
     @staticmethod
     def warnings(experiment: "Experiment") -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Frozen encoders that turn images into embeddings whose distances mean something."""
+"""Frozen encoders that turn inputs into embeddings whose distances mean something."""
 
 import importlib
 import textwrap
@@ -20,7 +20,7 @@ BATCH = 64
 KEY = "fast.embedder"
 CLIP = "open_clip:"
 
-Encoder = Callable[[Tensor], Tensor]  # (N, channels, H, W) uint8 to (N, width)
+Encoder = Callable[[Tensor], Tensor]  # inputs (N, …) to (N, width)
 
 
 def common_encoder(table: Options, public: Samples | None) -> Message:
@@ -43,33 +43,41 @@ def encoder_fields() -> Fields:
     return {"centre": Dense((None,), optional=True), "components": Dense((None, None), optional=True)}
 
 
-def fit_pca(images: Tensor) -> Message:
-    """Return centre and main directions of raw pixels, as a message for clients to embed with."""
+def fit_pca(inputs: Tensor) -> Message:
+    """Return centre and main directions of raw pixels or scaled features, as a message for clients to embed with."""
     # Imported here: scikit-learn takes a second, which only this method's users should wait for.
     from sklearn.decomposition import PCA
     from threadpoolctl import threadpool_limits
 
-    pixels = _pixels(images).double()
-    directions = max(1, min(COMPONENTS, len(pixels) - 1, pixels.shape[1]))  # n points span n - 1
+    values = _flat(inputs).double()
+    centre, scale = values.nanmean(dim=0).nan_to_num(0.0), torch.ones(values.shape[1], dtype=torch.float64)
+    if inputs.is_floating_point():  # features have units of their own, pixels do not
+        values = torch.where(values.isnan(), centre, values)
+        spread = values.std(dim=0, correction=0)
+        scale = torch.where(spread > 0, spread, 1.0)
+        values = values / scale
+    directions = max(1, min(COMPONENTS, len(values) - 1, values.shape[1]))  # n points span n - 1
     # Equal images have no variance to take shares of, which only concerns numbers that are not read.
     with threadpool_limits(limits=1), np.errstate(invalid="ignore", divide="ignore"):
-        fitted = PCA(directions, svd_solver="full").fit(pixels.numpy())
+        fitted = PCA(directions, svd_solver="full").fit(values.numpy())
     return {
-        "centre": torch.from_numpy(fitted.mean_.astype(np.float32)),
-        "components": torch.from_numpy(fitted.components_.astype(np.float32)),
+        "centre": torch.from_numpy((fitted.mean_ * scale.numpy()).astype(np.float32)),
+        "components": torch.from_numpy((fitted.components_ / scale.numpy()).astype(np.float32)),
     }
 
 
-def embed_images(name: str, images: Tensor, fitted: Message) -> Tensor:
+def embed_inputs(name: str, inputs: Tensor, fitted: Message) -> Tensor:
     """Return embeddings (N, width) float32; `fitted` is the result of `fit_pca`, and empty for other encoders."""
     if name != "pca":
-        return load_encoder(name)(images)
+        return load_encoder(name)(inputs)
     known = ValidatedMessage(fitted)
-    return (_pixels(images) - known.tensor("centre")) @ known.tensor("components").T
+    return (_flat(inputs) - known.tensor("centre")).nan_to_num(0.0) @ known.tensor("components").T
 
 
-def _pixels(images: Tensor) -> Tensor:
-    return images.flatten(1).to(torch.float32) / 255
+def _flat(inputs: Tensor) -> Tensor:
+    """Return pixels from 0 to 1, or features, (N, values); a missing feature is NaN."""
+    flat = inputs.flatten(1).to(torch.float32)
+    return flat if inputs.is_floating_point() else flat / 255
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ from refprotofl.methods import (
     whole_numbers,
 )
 from refprotofl.methods.builtin.fast import Options, labelling
-from refprotofl.methods.builtin.fast.embedders import common_encoder, embed_images, encoder_fields, fit_pca
+from refprotofl.methods.builtin.fast.embedders import common_encoder, embed_inputs, encoder_fields, fit_pca
 from refprotofl.methods.builtin.fast.labelling import (
     draw_seeds,
     own_quotas,
@@ -133,7 +133,7 @@ class FASTServer(Server):
         """The width of an embedding, computed here, so that no client's first answer has to be believed."""
         seen = self.experiment.known_input
         blank = torch.zeros(1, *seen.shape, dtype=getattr(torch, seen.dtype))
-        return embed_images(self.options.embedder, blank, self.encoder).shape[1]
+        return embed_inputs(self.options.embedder, blank, self.encoder).shape[1]
 
     def take_seeds(self, client: int, rows: Tensor, labels: Tensor) -> None:
         if not self.quotas[client].any():
@@ -202,7 +202,7 @@ class FASTClient(Client):
     def embed(self, positions: Tensor, encoder: Message) -> Tensor:
         """Return embeddings of some of the client's samples; without a PCA from the server one is fitted on them."""
         images, name = self.samples.inputs_of(self.samples.rows[positions]).cpu(), self.options.embedder
-        return embed_images(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
+        return embed_inputs(name, images, encoder or (fit_pca(images) if name == "pca" else {}))
 
     def take_labels(self) -> None:
         """Give the client's samples the labels that were made when it joined."""

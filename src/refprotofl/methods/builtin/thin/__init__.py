@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from refprotofl.core import ALL
+from refprotofl.core import ALL, InputError
 from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
 from refprotofl.methods import NAMED_BY_SIZE, Cost, Method, Releases, lazy
 from refprotofl.methods.feedback import FEEDBACKS, Feedback
@@ -95,6 +95,15 @@ class Thin(Method):
         "this project's own, not from a paper. The public set stays at the server unless public.train-on sends it "
         "to clients; the first weights come from the seed, which both sides have",
     )
+
+    @staticmethod
+    def check_input(experiment: "Experiment") -> None:
+        kind = experiment.known_input.input_kind
+        if experiment.thin.distil and not kind.normalised:
+            raise InputError(
+                f"thin.distil = {experiment.thin.distil:g}: the server distils over mixtures of two public "
+                f"samples, and {kind.plural} cannot be mixed; set thin.distil = 0."
+            )
 
     @staticmethod
     def cost(experiment: "Experiment") -> Cost:

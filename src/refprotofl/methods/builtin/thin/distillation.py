@@ -16,12 +16,13 @@ from refprotofl.methods import Loss, classify, cross_entropy, embed
 from refprotofl.models import SplitModel
 
 
-def mixtures(images: Tensor, count: int, order: np.random.Generator) -> Tensor:
-    """Return `count` pictures (count, channels, H, W) uint8, each a random convex mix of two images."""
-    pairs = torch.from_numpy(order.integers(0, len(images), (2, count)))
-    shares = torch.from_numpy(order.random(count, np.float32)).view(-1, 1, 1, 1).to(images.device)
-    first, second = (images[rows.to(images.device)].to(torch.float32) for rows in pairs)
-    return (shares * first + (1 - shares) * second).round().to(torch.uint8)
+def mixtures(inputs: Tensor, count: int, order: np.random.Generator) -> Tensor:
+    """Return `count` inputs (count, …), each a random convex mix of two."""
+    pairs = torch.from_numpy(order.integers(0, len(inputs), (2, count)))
+    shares = torch.from_numpy(order.random(count, np.float32)).view(-1, *(1,) * (inputs.dim() - 1)).to(inputs.device)
+    first, second = (inputs[rows.to(inputs.device)].to(torch.float32) for rows in pairs)
+    mixed = shares * first + (1 - shares) * second
+    return mixed if inputs.is_floating_point() else mixed.round().to(torch.uint8)
 
 
 LEAST = 1e-6  # the least share of a class in a model's predictions, against division by 0

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
+from refprotofl.core import InputError
 from refprotofl.experiment.keys import Count, Table, Weight, at_most
+from refprotofl.inputs import IMAGE
 from refprotofl.methods import Releases, lazy, releases_of_weights
 from refprotofl.methods.builtin.fedavg import FedAvg
 
@@ -44,6 +46,12 @@ class VHL(FedAvg):
             "can be bounded by itself",
             client=releases_of_weights(experiment).client,
         )
+
+    @staticmethod
+    def check_input(experiment: "Experiment") -> None:
+        kind = experiment.known_input.input_kind
+        if kind.name != IMAGE:
+            raise InputError(f'method = "vhl" needs images: its virtual set is made of pictures, not of {kind.plural}.')
 
     @staticmethod
     def extra_outputs(experiment: "Experiment") -> int:

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flower.deploying import Configs, Once, deployed, failures, participants
-from tests.flower.inmemory import MemoryGrid, restart_nodes
+from tests.deployments import Configs, Grid, Once, deployed, failures, participants, restart_nodes
 
 from refprotofl.methods.builtin.refprotofl.client import RefProtoClient
 from refprotofl.records.events import read_events, read_traffic
@@ -26,14 +25,14 @@ def bytes_up(event: dict[str, Any], client: int) -> list[int]:
 
 
 @pytest.fixture
-def limited(grid: MemoryGrid) -> MemoryGrid:
+def limited(grid: Grid) -> Grid:
     """Three nodes, of which client 1 may send 9,000 bytes a round."""
     grid.nodes[101] = {**grid.nodes[101], "uplink-budget": 9_000}
     return grid
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_when_the_run_is_taken(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grid: Grid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid.nodes[101] = {**grid.nodes[101], "uplink-budget": 500}
     there = deployed(grid, settings(rounds=1, refprotofl__uplink_budget="20 kB"), tmp_path / "there")
@@ -44,7 +43,7 @@ def test_a_budget_that_cannot_be_kept_is_refused_when_the_run_is_taken(
 
 @pytest.mark.parametrize("method", ["fedavg", "thin"])
 def test_a_node_with_a_budget_takes_no_part_where_uploads_are_not_bounded(
-    limited: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
+    limited: Grid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:
     there = deployed(limited, settings(rounds=1, method=method), tmp_path / "there")
     assert failures(there.folder)[0] == (1, 1, "input")
@@ -54,7 +53,7 @@ def test_a_node_with_a_budget_takes_no_part_where_uploads_are_not_bounded(
 @pytest.mark.parametrize("code", ["rotated", "levels", "sparse"])
 @pytest.mark.parametrize("common", [20_000, 9_000])
 def test_thin_takes_shorter_codes_from_a_node_that_may_send_less(
-    limited: MemoryGrid, settings: Configs, tmp_path: Path, code: str, common: int
+    limited: Grid, settings: Configs, tmp_path: Path, code: str, common: int
 ) -> None:
     config = settings(method="thin", thin__code=code, thin__uplink_budget=common, rounds=2)
     there = deployed(limited, config, tmp_path / "there")
@@ -64,7 +63,7 @@ def test_thin_takes_shorter_codes_from_a_node_that_may_send_less(
 
 
 def test_what_a_client_would_send_beyond_the_budget_stays_on_the_node(
-    limited: MemoryGrid,
+    limited: Grid,
     settings: Configs,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,9 +80,7 @@ def test_what_a_client_would_send_beyond_the_budget_stays_on_the_node(
     assert "above this node's uplink-budget = 9000" in capsys.readouterr().out
 
 
-def test_a_node_that_lost_its_disk_keeps_the_budget_all_the_same(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path
-) -> None:
+def test_a_node_that_lost_its_disk_keeps_the_budget_all_the_same(grid: Grid, settings: Configs, tmp_path: Path) -> None:
     def wipe() -> None:
         restart_nodes()
         grid.nodes[101] = {**grid.nodes[101], "store": str(tmp_path / "new-disk")}

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs, deployed, failures
-from tests.flower.inmemory import MemoryGrid
+from tests.deployments import CLIENTS, Configs, Grid, deployed, failures
 
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.deploy.node_data import load_samples
@@ -19,7 +17,7 @@ from refprotofl.records.folder import read_experiment
 from refprotofl.records.verify import first_difference
 
 
-def given(grid: MemoryGrid, **changed: Any) -> None:
+def given(grid: Grid, **changed: Any) -> None:
     """Client 1's node receives another experiment."""
     grid.nodes[101] = {**grid.nodes[101], **{name.replace("_", "-"): value for name, value in changed.items()}}
 
@@ -36,7 +34,7 @@ def as_folder(file: Path, folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_function_next_to_the_nodes_config_gives_its_images(
-    grid: MemoryGrid,
+    grid: Grid,
     settings: Configs,
     apart: Path,
     undisturbed: Path,
@@ -55,7 +53,7 @@ def test_a_function_next_to_the_nodes_config_gives_its_images(
 
 
 def test_a_folder_of_class_folders_is_the_same_as_a_file_of_its_images(
-    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path
+    grid: Grid, settings: Configs, apart: Path, tmp_path: Path
 ) -> None:
     images, labels = as_folder(apart / "client-1.npz", tmp_path / "photos")
     np.savez(tmp_path / "file.npz", x=images, y=labels)
@@ -68,7 +66,7 @@ def test_a_folder_of_class_folders_is_the_same_as_a_file_of_its_images(
 
 
 def test_a_node_without_test_images_is_scored_on_what_it_holds_out(
-    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path
+    grid: Grid, settings: Configs, apart: Path, tmp_path: Path
 ) -> None:
     """The server has no test set either, so `own` is all that is known."""
     for client in range(CLIENTS):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.flower.deploying import Configs, deployed, simulated
-from tests.flower.inmemory import MemoryGrid
+from tests.deployments import Configs, Grid, deployed, simulated
 
 from refprotofl.cli.entry import main
 from refprotofl.core.errors import InputError
@@ -16,7 +15,7 @@ from refprotofl.export.node_model import is_node_store, load_own
 
 @pytest.mark.parametrize("changed", [{}, {"method": "fedavg"}, {"method": "fedproto"}, {"evaluate__clients": 1}])
 def test_a_device_predicts_with_the_model_that_it_has_in_the_simulated_run(
-    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path, changed: dict[str, str]
+    grid: Grid, settings: Configs, apart: Path, tmp_path: Path, changed: dict[str, str]
 ) -> None:
     config = settings(**changed)
     deployed(grid, config, tmp_path / "there")
@@ -32,7 +31,7 @@ def test_a_device_predicts_with_the_model_that_it_has_in_the_simulated_run(
 
 
 def test_a_device_that_was_never_scored_has_what_its_training_left(
-    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path
+    grid: Grid, settings: Configs, apart: Path, tmp_path: Path
 ) -> None:
     there = deployed(grid, settings(evaluate__clients=1), tmp_path / "there")
     (scored,) = there.summary["evaluated_clients"]
@@ -41,7 +40,7 @@ def test_a_device_that_was_never_scored_has_what_its_training_left(
 
 
 def test_the_commands_take_a_store(
-    grid: MemoryGrid, settings: Configs, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    grid: Grid, settings: Configs, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployed(grid, settings(rounds=1), tmp_path / "there")
     store, model, labels = tmp_path / "store-1", tmp_path / "model", tmp_path / "labels.json"
@@ -62,7 +61,7 @@ def test_the_commands_take_a_store(
     assert command("predict", str(tmp_path / "there"), str(apart / "client-1.npz")) == 2
 
 
-def test_a_store_keeps_the_runs_that_were_used_last(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+def test_a_store_keeps_the_runs_that_were_used_last(grid: Grid, settings: Configs, tmp_path: Path) -> None:
     grid.nodes[100] = {**grid.nodes[100], "keep-runs": 2}
     runs = []
     for number in range(4):
@@ -72,7 +71,7 @@ def test_a_store_keeps_the_runs_that_were_used_last(grid: MemoryGrid, settings: 
     assert kept == {0: {*runs[2:]}, 1: {*runs[1:]}}
 
 
-def test_a_store_without_a_model_says_so(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+def test_a_store_without_a_model_says_so(grid: Grid, settings: Configs, tmp_path: Path) -> None:
     deployed(grid, settings(rounds=1), tmp_path / "there")
     (run,) = (tmp_path / "store-0" / "runs").iterdir()
     (run / "states.json").unlink()

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flower.deploying import Configs, Once, deployed, failures
-from tests.flower.inmemory import MemoryGrid
+from tests.deployments import Configs, Grid, Once, deployed, failures
 
 from refprotofl.core.errors import InputError
 from refprotofl.deploy import node
@@ -18,7 +17,7 @@ from refprotofl.records.verify import first_difference
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"client": 1}', b'{"client": 1, "experiment": {"rounds": 0}}'])
 def test_a_node_with_a_damaged_experiment_receives_it_again(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, undisturbed: Path, damage: bytes
+    grid: Grid, settings: Configs, tmp_path: Path, undisturbed: Path, damage: bytes
 ) -> None:
     def spoil() -> None:
         (runs_in(tmp_path / "store-1")[0].folder / EXPERIMENT).write_bytes(damage)
@@ -26,11 +25,11 @@ def test_a_node_with_a_damaged_experiment_receives_it_again(
     grid.fate = Once(101, ("ask", 2, "prototypes"), "", spoil)
     there = deployed(grid, settings(), tmp_path / "there")
     assert first_difference(undisturbed, there.folder) is None
-    assert grid.asked.count((101, "query.run")) == 2
+    assert grid.asked.count((101, "run")) == 2
 
 
 def test_what_fails_on_the_way_to_an_answer_is_a_failure_of_the_node(
-    grid: MemoryGrid,
+    grid: Grid,
     settings: Configs,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

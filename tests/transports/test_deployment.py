@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.flower.conftest import CLIENTS
-from tests.flower.deploying import Configs, Stop, deployed, failures, node, simulated
-from tests.flower.inmemory import FIRST, MemoryGrid, mark_of
+from tests.deployments import CLIENTS, FIRST, Configs, Grid, Stop, deployed, failures, mark_of, node, simulated
+from tests.transports.conftest import MakeGrid
 
 from refprotofl.core.errors import InputError
 from refprotofl.deploy.admission import default_client
@@ -23,7 +22,7 @@ from refprotofl.records.verify import first_difference
     ids=lambda changed: str(changed.get("method", "refprotofl")),
 )
 def test_a_deployment_is_the_simulated_run(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, changed: dict[str, Any]
+    grid: Grid, settings: Configs, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     config = settings(**changed)
     there, here = deployed(grid, config, tmp_path / "there"), simulated(config, tmp_path / "here")
@@ -32,9 +31,11 @@ def test_a_deployment_is_the_simulated_run(
     assert there.summary | unknown == here.summary | unknown
 
 
-def test_a_simulated_federation_can_be_deployed_as_it_is(exported: Path, settings: Configs, tmp_path: Path) -> None:
+def test_a_simulated_federation_can_be_deployed_as_it_is(
+    make_grid: MakeGrid, exported: Path, settings: Configs, tmp_path: Path
+) -> None:
     """Use images held out of the clients' data as the deployment's public set, with the statistics of the whole."""
-    grid = MemoryGrid({FIRST + number: node(exported, tmp_path, number) for number in range(CLIENTS)})
+    grid = make_grid({FIRST + number: node(exported, tmp_path, number) for number in range(CLIENTS)})
     config = settings()
     there = deployed(grid, config, tmp_path / "there")
     here = simulated(config | {"public.dataset": "", "test.dataset": ""}, tmp_path / "here")
@@ -52,7 +53,7 @@ def as_text(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("found", ["test", "input"])
 def test_a_deployment_without_a_public_set_continues_where_it_stopped(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, found: str
+    grid: Grid, settings: Configs, tmp_path: Path, found: str
 ) -> None:
     config = settings(method="fedavg", public__dataset="")
     if found == "input":
@@ -65,7 +66,7 @@ def test_a_deployment_without_a_public_set_continues_where_it_stopped(
 
 
 def test_without_a_test_set_each_node_scores_its_own_images_alone(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path
+    grid: Grid, settings: Configs, tmp_path: Path
 ) -> None:
     config = settings(method="fedavg", public__dataset="", test__dataset="", input=as_text(INPUT))
     accuracy = deployed(grid, config, tmp_path / "there").summary["accuracy"]
@@ -74,7 +75,7 @@ def test_without_a_test_set_each_node_scores_its_own_images_alone(
     assert accuracy["own"] > 0.2
 
 
-def test_other_keys_of_input_are_another_experiment(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+def test_other_keys_of_input_are_another_experiment(grid: Grid, settings: Configs, tmp_path: Path) -> None:
     config = settings(method="fedavg", public__dataset="", test__dataset="", input=as_text(INPUT), rounds=1)
     deployed(grid, config, tmp_path / "there")
     with pytest.raises(InputError, match=r"another experiment; it differs in input\.mean"):
@@ -82,7 +83,7 @@ def test_other_keys_of_input_are_another_experiment(grid: MemoryGrid, settings: 
 
 
 def test_classes_that_the_public_set_lacks_do_not_make_it_another_experiment(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path
+    grid: Grid, settings: Configs, tmp_path: Path
 ) -> None:
     with np.load(settings()["public.dataset"]) as whole:
         few = {name: whole[name][whole["y"] < "4"] if name in ("x", "y") else whole[name] for name in whole.files}
@@ -94,7 +95,7 @@ def test_classes_that_the_public_set_lacks_do_not_make_it_another_experiment(
 
 @pytest.mark.parametrize(("key", "value"), [("mean", [0.1, 0.2]), ("std", [0.0]), ("shape", [1, 0, 8])])
 def test_an_input_that_no_image_can_have_is_refused(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, key: str, value: list[float]
+    grid: Grid, settings: Configs, tmp_path: Path, key: str, value: list[float]
 ) -> None:
     config = settings(public__dataset="", test__dataset="", input=as_text(INPUT | {key: value}))
     with pytest.raises(InputError, match=rf"input\.{key} = "):
@@ -102,7 +103,7 @@ def test_an_input_that_no_image_can_have_is_refused(
 
 
 def test_a_node_keeps_its_store_to_itself_and_no_more_states_than_it_needs(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path
+    grid: Grid, settings: Configs, tmp_path: Path
 ) -> None:
     there = deployed(grid, settings(), tmp_path / "there")
     manifest = json.loads((there.folder / "checkpoint" / "manifest.json").read_text())
@@ -117,10 +118,12 @@ def test_a_node_keeps_its_store_to_itself_and_no_more_states_than_it_needs(
         assert len(held) <= 5  # three committed rounds, the state of the phase before, and the newest
 
 
-def test_nodes_are_the_clients_that_their_keys_were_admitted_as(apart: Path, settings: Configs, tmp_path: Path) -> None:
+def test_nodes_are_the_clients_that_their_keys_were_admitted_as(
+    make_grid: MakeGrid, apart: Path, settings: Configs, tmp_path: Path
+) -> None:
     """Neither the order in which they connect has a say in it, nor the names that they give themselves."""
     configs = {number: node(apart, tmp_path, number, name=f"node-{2 - number}") for number in range(CLIENTS)}
-    grid = MemoryGrid({7: configs[2], 8: configs[0], 9: configs[1]}, {7: "node-2", 8: "node-0", 9: "node-1"})
+    grid = make_grid({7: configs[2], 8: configs[0], 9: configs[1]}, {7: "node-2", 8: "node-0", 9: "node-1"})
     there, here = deployed(grid, settings(), tmp_path / "there"), simulated(settings(), tmp_path / "here")
     assert first_difference(here.folder, there.folder) is None
     registry = json.loads((there.folder / "nodes.json").read_text())
@@ -129,20 +132,24 @@ def test_nodes_are_the_clients_that_their_keys_were_admitted_as(apart: Path, set
 
 
 def test_two_nodes_for_one_client_are_reported(
-    apart: Path, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_grid: MakeGrid,
+    apart: Path,
+    settings: Configs,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Only where no keys are checked can two give themselves the same name."""
     configs = {
         FIRST + number: node(apart, tmp_path, number, name=f"node-{min(number, 1)}") for number in range(CLIENTS)
     }
-    grid = MemoryGrid(configs, dict.fromkeys(configs, ""))
+    grid = make_grid(configs, dict.fromkeys(configs, ""))
     config = settings(deadline=0.2, min_replies=2, rounds=1)
     deployed(grid, config, tmp_path / "there", place=lambda node, name: default_client(name, CLIENTS))
     assert "Node node-1 is left out: node-1 (client 1) is online." in capsys.readouterr().out
 
 
 def test_a_node_that_is_not_the_client_that_its_owner_wants_takes_no_part(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grid: Grid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid.nodes[101] |= {"client": 2}
     there = deployed(grid, settings(rounds=1), tmp_path / "there")
@@ -151,7 +158,7 @@ def test_a_node_that_is_not_the_client_that_its_owner_wants_takes_no_part(
 
 
 def test_a_node_whose_data_do_not_fit_is_absent_and_its_log_says_why(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grid: Grid, settings: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "animals"
     folder.mkdir()
@@ -162,7 +169,7 @@ def test_a_node_whose_data_do_not_fit_is_absent_and_its_log_says_why(
 
 
 def test_a_node_imports_only_what_its_owner_named(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    grid: Grid, settings: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs.py").write_text("from refprotofl.methods.builtin.fedavg import FedAvg as Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -185,14 +192,14 @@ def test_a_node_imports_only_what_its_owner_named(
     ],
 )
 def test_what_cannot_be_deployed_is_refused(
-    grid: MemoryGrid, settings: Configs, tmp_path: Path, changed: dict[str, Any], sentence: str
+    grid: Grid, settings: Configs, tmp_path: Path, changed: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         deployed(grid, settings(**changed), tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
 
-def test_a_node_never_sends_more_than_its_owner_allows(grid: MemoryGrid, settings: Configs, tmp_path: Path) -> None:
+def test_a_node_never_sends_more_than_its_owner_allows(grid: Grid, settings: Configs, tmp_path: Path) -> None:
     budget = 9_000
     grid.nodes[101] = {**grid.nodes[101], "uplink-budget": budget}
     there = deployed(grid, settings(refprotofl__uplink_budget="20 kB"), tmp_path / "there")

@@ -1,0 +1,117 @@
+"""A run of each kind: engines agree to the bit, a run resumes, and every method runs or refuses with a sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kinds import KINDS, tiny_experiment
+
+from refprotofl import Experiment, run
+from refprotofl.core import InputError
+from refprotofl.federation.local_run import OpenEngine
+from refprotofl.federation.session import Callback
+from refprotofl.methods import METHODS
+
+OTHERS = KINDS[1:]
+
+
+class Interrupted(Exception):
+    pass
+
+
+class InterruptedAfterOne(Callback):
+    def on_round(self, event: dict[str, Any], scores: dict[str, Any] | None) -> None:
+        raise Interrupted
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_engines_agree_and_an_interrupted_run_resumes(kind: str, tmp_path: Path, patient: OpenEngine) -> None:
+    experiment = tiny_experiment(kind, tmp_path)
+    one = run(experiment, out=tmp_path / "one").summary
+    two = run(experiment, out=tmp_path / "two", workers=2, engine=patient).summary
+    with pytest.raises(Interrupted):
+        run(experiment, out=tmp_path / "three", callback=InterruptedAfterOne())
+    three = run(experiment, out=tmp_path / "three", resume=True).summary
+    assert one["state_digest"] == two["state_digest"] == three["state_digest"]
+    assert one["communication"] == two["communication"] == three["communication"]
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_model_of_each_kind_learns(kind: str, tmp_path: Path) -> None:
+    experiment = tiny_experiment(kind, tmp_path, method="centralised", rounds=8, train={"batch-size": 8, "lr": 0.05})
+    accuracy = run(experiment, out=tmp_path / "run").summary["accuracy"]["personal"]
+    assert accuracy is not None
+    assert accuracy > 0.9  # chance is a third
+
+
+REFUSED = {
+    ("vhl", "vector"): "its virtual set is made of pictures, not of vectors",
+    ("vhl", "tokens"): "its virtual set is made of pictures, not of texts",
+    ("fast", "tokens"): 'fast.embedder = "pca" has no distances between texts',
+}
+FROZEN = """
+from torch import nn
+
+def backbone(*sizes):
+    return (Counted(sizes[1]) if len(sizes) == 2 else nn.Flatten()).requires_grad_(False)
+
+class Counted(nn.Module):
+    def __init__(self, tokens):
+        super().__init__()
+        self.table = nn.Embedding(tokens, 8)
+
+    def forward(self, inputs):
+        return self.table(inputs).mean(dim=1)
+"""
+
+
+@pytest.mark.parametrize("kind", ["vector", "tokens"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_or_refuses(method: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = tiny_experiment(kind, tmp_path, method=method, rounds=1)
+    if method == "fedpcl":
+        (tmp_path / "frozen_for_kinds.py").write_text(FROZEN)
+        monkeypatch.syspath_prepend(tmp_path)
+        model = {"name": "frozen_for_kinds:backbone", "norm": "none", "embedding": 8}
+        experiment = tiny_experiment(kind, tmp_path, method=method, rounds=1, model=model)
+    if (method, kind) in REFUSED:
+        with pytest.raises(InputError, match=REFUSED[method, kind]):
+            run(experiment, out=tmp_path / "run")
+    else:
+        assert run(experiment, out=tmp_path / "run").summary["rounds_done"] == 1
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_the_resolved_experiment_records_kind_shape_type_and_rule(kind: str, tmp_path: Path) -> None:
+    run(tiny_experiment(kind, tmp_path, rounds=1), out=tmp_path / "run")
+    stored = json.loads((tmp_path / "run" / "experiment.json").read_text())["input"]
+    assert (stored["kind"], len(stored["mean"])) == (kind, {"vector": 5, "series": 2, "tokens": 0}[kind])
+    assert stored["dtype"] == ("int64" if kind == "tokens" else "float32")
+    assert stored["normalisation"] == ("public set" if kind == "tokens" else "clients' sums")
+    assert bool(stored.get("vocabulary")) == (kind == "tokens")
+    assert Experiment.parse({"input": stored}).known_input.shape == tuple(stored["shape"])
+
+
+@pytest.mark.parametrize("unit", ["sample", "client"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_privacy_works_on_every_kind_without_exact_sums(kind: str, unit: str, tmp_path: Path) -> None:
+    private = tiny_experiment(kind, tmp_path, method="fedavg", rounds=1, privacy={"unit": unit})
+    summary = run(private, out=tmp_path / "run").summary
+    assert summary["experiment"]["input"]["normalisation"] == "public set"
+    exact = tiny_experiment(
+        kind, tmp_path, method="fedavg", privacy={"unit": unit}, data={"kind": kind, "statistics": "clients"}
+    )
+    with pytest.raises(InputError, match="which \\[privacy\\] does not protect"):
+        run(exact, out=tmp_path / "exact")
+
+
+def test_a_backbone_of_another_kind_and_a_backdoor_are_refused(tmp_path: Path) -> None:
+    model = {"name": "resnet18", "norm": "none"}
+    with pytest.raises(InputError, match=r"model.name = 'resnet18' does not take vectors. For vectors: mlp."):
+        run(tiny_experiment("vector", tmp_path, model=model), out=tmp_path / "a")
+    attack = {"kind": "backdoor", "fraction": 0.34}
+    with pytest.raises(InputError, match="its trigger is a bright square on images, not on series"):
+        run(tiny_experiment("series", tmp_path, attack=attack), out=tmp_path / "b")
+    with pytest.raises(InputError, match="texts need a vocabulary"):
+        run(tiny_experiment("tokens", tmp_path, public={"per-class": 0}), out=tmp_path / "c")
