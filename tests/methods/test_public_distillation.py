@@ -127,5 +127,7 @@ def test_what_has_no_effect_or_contradicts_the_method_is_refused(keys: dict[str,
 
 @pytest.mark.parametrize("method", ["feddf", "fedmd"])
 def test_without_public_images_it_is_refused(simulate: Any, method: str) -> None:
+    with pytest.raises(InputError, match=f"public.per-class = 0, but {method} .* over public images"):
+        Experiment.parse({"method": method, "public": {"per-class": 0}})
     with pytest.raises(InputError, match=f'"{method}" .* over public images: public.per-class must be above 0'):
-        simulate({"method": method, "public": {"per-class": 0}})
+        simulate({"method": method, "public": {"coverage": 0.0}})

@@ -51,6 +51,8 @@ class FedDF(FedAvg):
 
     @staticmethod
     def check(experiment: "Experiment") -> None:
+        if experiment.public.per_class == 0:
+            raise ValueError("has public.per-class = 0, but feddf distils over public images: it must be above 0")
         if experiment.model.norm == "batch-local":
             raise ValueError(
                 'has model.norm = "batch-local", but feddf runs the clients\' models at the server, without '

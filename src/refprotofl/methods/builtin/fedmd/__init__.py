@@ -45,3 +45,8 @@ class FedMD(Method):
     @staticmethod
     def join_payload(experiment: "Experiment") -> bool:
         return True
+
+    @staticmethod
+    def check(experiment: "Experiment") -> None:
+        if experiment.public.per_class == 0:
+            raise ValueError("has public.per-class = 0, but fedmd teaches over public images: it must be above 0")
