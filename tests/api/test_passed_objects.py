@@ -109,7 +109,7 @@ print(run(Experiment(method=Mine, **named), out="run").summary["rounds_done"])
         (tmp_path / "script.py").write_text(script.replace('out="run"', 'out="run", resume=True'))
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_objects_with_the_same_code_and_other_contents_are_refused() -> None:
     def made(held: object) -> Any:
         def backbone(shape: tuple[int, ...]) -> object:
             return held
@@ -118,5 +118,5 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
 
     first, second = object(), object()
     assert tiny_experiment(model={"name": made(first)}).model == tiny_experiment(model={"name": made(first)}).model
-    with pytest.raises(InputError, match="cannot be told apart by their code"):
+    with pytest.raises(InputError, match="have the same code"):
         tiny_experiment(model={"name": made(second)})

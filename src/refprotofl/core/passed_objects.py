@@ -31,7 +31,7 @@ def reference_to(value: object) -> object:
     known = _passed.get(reference)
     if known is not None and known[0] is not value and [*map(id, known[1])] != [*map(id, unseen)]:
         raise InputError(
-            f"two different objects {name} were passed from Python that cannot be told apart by their code: give them "
+            f"two different objects {name} were passed from Python that have the same code: give them "
             "names of their own, or put what they differ in into the method's options."
         )
     _passed[reference] = value, tuple(unseen)
