@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kinds import KINDS, tiny_experiment
+import torch
+from tests.kinds import KINDS, MODELS, tiny_experiment
 
 from refprotofl import Experiment, run
 from refprotofl.core import InputError
 from refprotofl.federation.local_run import OpenEngine
 from refprotofl.federation.session import Callback
 from refprotofl.methods import METHODS
+from refprotofl.models.inputs.tokens import Transformer
 
 OTHERS = KINDS[1:]
 
@@ -115,3 +117,43 @@ def test_a_backbone_of_another_kind_and_a_backdoor_are_refused(tmp_path: Path) -
         run(tiny_experiment("series", tmp_path, attack=attack), out=tmp_path / "b")
     with pytest.raises(InputError, match="texts need a vocabulary"):
         run(tiny_experiment("tokens", tmp_path, public={"per-class": 0}), out=tmp_path / "c")
+
+
+@pytest.mark.parametrize("norm", ["group", "batch-local"])
+@pytest.mark.parametrize("kind", ["vector", "series"])
+def test_norms_and_both_kernels_work_on_numbers(kind: str, norm: str, tmp_path: Path) -> None:
+    for kernel in ("plain", "fast"):
+        model = {"name": MODELS[kind], "norm": norm, "embedding": 8, "kernel": kernel}
+        done = run(tiny_experiment(kind, tmp_path, rounds=1, model=model), out=tmp_path / kernel)
+        assert done.summary["accuracy"]["personal"] is not None
+
+
+def test_padding_does_not_change_a_text_and_no_text_gives_finite_numbers() -> None:
+    torch.manual_seed(0)
+    short, long = Transformer(4, 9), Transformer(8, 9)
+    long.load_state_dict({**long.state_dict(), **short.state_dict(), "positions": long.positions.detach()})
+    with torch.no_grad():
+        short.positions.copy_(long.positions[:4])
+        text = torch.tensor([[2, 5, 8, 0]])
+        torch.testing.assert_close(short(text), long(torch.nn.functional.pad(text, (0, 4))))
+        assert short(torch.zeros(1, 4, dtype=torch.int64)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"mean": [0.0]}, "needs a mean, and a std above 0, for each of 2 features"),
+        ({"std": [1.0, 0.0]}, "needs a mean, and a std above 0"),
+        ({"shape": [1 << 20]}, "has 1,048,576 features, more than 65,536"),
+        ({"shape": [2, 2]}, "of vectors it is features, each 1 or more"),
+        ({"dtype": "int64"}, "has dtype 'int64'; of vectors it is 'float32'"),
+        ({"vocabulary": ["a"]}, "vectors are not made of tokens"),
+        ({"kind": "tokens", "shape": [9], "mean": [], "std": []}, "needs a vocabulary of different tokens"),
+        ({"kind": "video"}, "is not one of image, series, tokens, vector"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(change: dict[str, Any], complaint: str) -> None:
+    sound = {"class-names": ["a", "b"], "kind": "vector", "shape": [2], "mean": [0.0, 1.0], "std": [1.0, 1.0]}
+    assert Experiment.parse({"input": sound}).known_input.dtype == "float32"
+    with pytest.raises(InputError, match=complaint):
+        Experiment.parse({"input": sound | change})

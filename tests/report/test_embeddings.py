@@ -139,7 +139,7 @@ def test_the_same_embeddings_give_the_same_file(tmp_path, ours, folder_of, suffi
     panels = {"RefProtoFL": ours, "local": embed_run(folder_of("local"), images=60)}
     for file in files:
         note = draw_embeddings(panels, file)
-        assert note.startswith(f"{file}: t-SNE of the embeddings of 60 test images, the same for every model.")
+        assert note.startswith(f"{file}: t-SNE of the embeddings of 60 test samples, the same for every model.")
         assert "Silhouettes are of the embeddings (Euclidean), not of the maps." in note
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -163,7 +163,7 @@ def test_a_hundred_classes_differ_by_colour_and_shape(tmp_path):
 
 
 def test_other_images_and_other_suffixes_are_refused(tmp_path):
-    with pytest.raises(InputError, match="of the same images"):
+    with pytest.raises(InputError, match="of the same samples"):
         draw_embeddings({"a": four_points(), "b": four_points(samples="other")}, tmp_path / "p.png")
     with pytest.raises(InputError, match=r"\.png, \.pdf, \.svg"):
         draw_embeddings({"a": four_points()}, tmp_path / "p.gif")

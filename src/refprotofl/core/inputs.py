@@ -79,6 +79,14 @@ class InputKind(ABC):
         if math.prod(shape) > MOST_VALUES:
             raise ValueError(f"has {math.prod(shape):,} values in a sample, more than {MOST_VALUES:,}")
 
+    def check_facts(self, shape: Shape, mean: Sequence[float], std: Sequence[float], vocabulary: Sequence[str]) -> None:
+        """Raise ValueError for facts that do not fit the shape, as of a received experiment."""
+        number = self.features(shape)
+        if not len(mean) == len(std) == number or min(std, default=1) <= 0:
+            raise ValueError(f"needs a mean, and a std above 0, for each of {number} {self.axes[0]}")
+        if vocabulary and self.normalised:
+            raise ValueError(f"has a vocabulary, but {self.plural} are not made of tokens")
+
     def features(self, shape: Shape) -> int:
         """Return the number of means and deviations that samples are normalised with."""
         return shape[0] if self.normalised else 0

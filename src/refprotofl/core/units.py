@@ -39,4 +39,5 @@ def read_whole(text: str) -> int | None:
 def counted(number: int, noun: str) -> str:
     """Return `1 round` or `20 rounds`; in a noun of several words the last gets the plural."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + ("es" if noun.endswith("s") else "s")
+    plural = noun if noun.endswith("series") else plural
     return f"{number:,} {noun if number == 1 else plural}"

@@ -378,6 +378,7 @@ class Input(Table):
         if "dtype" in self.model_fields_set and self.dtype != self.input_kind.dtype:
             raise ValueError(f"has dtype {self.dtype!r}; of {self.input_kind.plural} it is {self.input_kind.dtype!r}")
         self.__dict__["dtype"] = self.input_kind.dtype
+        self.input_kind.check_facts(self.shape, self.mean, self.std, self.vocabulary)
         return self
 
     @property

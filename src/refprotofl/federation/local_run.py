@@ -119,6 +119,7 @@ class Simulation:
             workers=count,
             device=devices.describe(device, count),
             partition=federation.data.partition_record(),
+            statistics=federation.rule,
             exchanged=federation.exchanged,
         )
 

@@ -42,6 +42,7 @@ class Setup:
     device: str = ""
     partition: Mapping[str, Any] = field(default_factory=dict)
     run_id: str = ""  # empty: a new one
+    statistics: str = ""  # the source of means, deviations and vocabulary; empty where the experiment names it
     exchanged: Sequence[Exchanged] = ()  # before the first round
     wait: Callable[[], None] = lambda: None  # returns when the clients are there
 
@@ -93,6 +94,7 @@ class Loop:
                 "workers": self.setup.workers,
                 "device": self.setup.device,
                 "partition": dict(self.setup.partition),
+                "input": self._describe_input(),
                 "machine": describe_machine(),
             }
         )
@@ -105,6 +107,11 @@ class Loop:
             "initial": dict(zip(names, self.side.initial_digests, strict=True)),
         }
         self.callback.on_start(experiment, self.folder.path, self.setup.workers, self.progress.round)
+
+    def _describe_input(self) -> Event:
+        seen = self.experiment.known_input
+        rule = self.setup.statistics or seen.normalisation or "data set"
+        return {"kind": seen.kind, "shape": list(seen.shape), "dtype": seen.dtype, "statistics": rule}
 
     def _run_id(self, events: list[Event]) -> str:
         """Return the id of a run without a committed round."""

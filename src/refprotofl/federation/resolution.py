@@ -6,7 +6,7 @@ from refprotofl.data.draws import covered_classes, default_per_class
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input, Public
 from refprotofl.federation.statistics import DataFacts, find_facts
-from refprotofl.inputs import IMAGE
+from refprotofl.inputs import IMAGE, find_kind
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
@@ -114,7 +114,7 @@ def resolve(experiment: Experiment, data: FederatedData, known: DataFacts | None
         std=found.facts.std,
         client_names=data.client_names,
         kind=dataset.kind,
-        normalisation=found.rule,
+        normalisation="" if find_kind(dataset.kind).published else found.rule,
         vocabulary=found.facts.vocabulary,
     )
     per_class = data.public_size // len(covered) if covered else 0

@@ -39,6 +39,7 @@ class Federation:
     models: Models
     device: torch.device = CPU
     seen_from: Path | None = None  # where a relative path of the data may start
+    rule: str = ""  # of means, deviations and vocabulary
     exchanged: Sequence[Exchanged] = ()  # the clients' messages about their samples before the first round
 
     @property
@@ -80,7 +81,7 @@ def load_federation(
     found = find_facts(experiment, data)
     resolved = resolve(experiment, data, found)
     data = replace(under(data, resolved.known_input), notes=(*data.notes, *found.notes))
-    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from, found.exchanged)
+    return Federation(resolved, data, prepare_models(resolved, device), device, seen_from, found.rule, found.exchanged)
 
 
 def server_side(federation: Federation) -> ServerSide:

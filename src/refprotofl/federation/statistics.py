@@ -34,10 +34,10 @@ class Exchanged:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """The facts, the rule that they follow, and the messages that it took; the rule is empty where there is but one."""
+    """The facts, the rule that they follow, and the messages that it took."""
 
     facts: Facts
-    rule: str = ""
+    rule: str
     exchanged: tuple[Exchanged, ...] = ()
     notes: tuple[str, ...] = ()  # for people
 
@@ -45,7 +45,7 @@ class DataFacts:
 def find_facts(experiment: Experiment, data: FederatedData) -> DataFacts:
     kind, shape, most = find_kind(data.dataset.kind), data.dataset.shape, experiment.data.vocabulary
     if kind.published:
-        return DataFacts(_published(experiment, data))
+        return _published(experiment, data)
     source = source_of(experiment, data)
     if source == "clients":
         return first_exchange(experiment, data)
@@ -56,7 +56,7 @@ def find_facts(experiment: Experiment, data: FederatedData) -> DataFacts:
     return DataFacts(Facts((0.0,) * features, (1.0,) * features), RULES[source])
 
 
-def _published(experiment: Experiment, data: FederatedData) -> Facts:
+def _published(experiment: Experiment, data: FederatedData) -> DataFacts:
     """Return the mean and standard deviation of each channel.
 
     Those of a named data set are published. Of a user's own images they are an exact statistic of the clients' samples:
@@ -64,10 +64,10 @@ def _published(experiment: Experiment, data: FederatedData) -> Facts:
     """
     dataset = data.dataset
     if create_mechanism(experiment).exact_statistics or experiment.dataset in NAMES:
-        return Facts(dataset.mean, dataset.std)
+        return DataFacts(Facts(dataset.mean, dataset.std), "data set")
     if data.public_size:
-        return Facts(*find_kind(dataset.kind).statistics(data.public_inputs))
-    return Facts((0.5,) * len(dataset.mean), (0.5,) * len(dataset.std))
+        return DataFacts(Facts(*find_kind(dataset.kind).statistics(data.public_inputs)), RULES["public"])
+    return DataFacts(Facts((0.5,) * len(dataset.mean), (0.5,) * len(dataset.std)), "middle of the range")
 
 
 def source_of(experiment: Experiment, data: FederatedData) -> str:

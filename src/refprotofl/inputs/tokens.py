@@ -37,6 +37,11 @@ class Tokens(InputKind):
         if shape[0] > MOST_LENGTH:
             raise ValueError(f"has {shape[0]:,} tokens in a text, more than {MOST_LENGTH:,}: set data.length")
 
+    def check_facts(self, shape: Shape, mean: Sequence[float], std: Sequence[float], vocabulary: Sequence[str]) -> None:
+        super().check_facts(shape, mean, std, ())
+        if not vocabulary or len(vocabulary) > MOST_TOKENS or len(set(vocabulary)) < len(vocabulary):
+            raise ValueError(f"needs a vocabulary of different tokens, at most {MOST_TOKENS:,}")
+
     def describe(self, shape: Shape) -> str:
         return f"up to {counted(shape[0], 'token')}"
 

@@ -113,13 +113,14 @@ def _shared_tile(experiment: Experiment) -> list[Tile]:
     return [Tile("clients share", shared_by(experiment).removeprefix("the "), f"method {experiment.method}")]
 
 
-LEFT_OUT = {"input"}  # class names and normalisation, shown elsewhere
+LEFT_OUT = {"input"}  # class names and statistics, summed up in `_input`
 
 
 def about_section(run: RunRecord) -> Section:
     plain = {name: value for name, value in run.experiment.plain().items() if name not in LEFT_OUT}
     parts: list[Facts | Table] = [
         Facts("Experiment", flat({**plain, "dataset": without_place(run.experiment.dataset)}), folded=True),
+        Facts("Input", _input(run.experiment)),
         _protocols(run),
         Facts("Environment", _environment(run)),
         Facts("Provenance", _origin(run)),
@@ -131,6 +132,18 @@ def about_section(run: RunRecord) -> Section:
         rows = [[words(note)] for note in notes]
         parts.append(Table("Method notes", ("note",), rows))
     return Section("about", "Configuration", parts)
+
+
+def _input(experiment: Experiment) -> dict[str, object]:
+    """Return what a sample is, and the source of what it is normalised with."""
+    if experiment.input is None:
+        return {}
+    seen = experiment.input
+    kind, rule = seen.input_kind, seen.normalisation or "data set"
+    found: dict[str, object] = {"kind": seen.kind, "size": kind.describe(seen.shape), "type": seen.dtype}
+    if seen.vocabulary:
+        return found | {"vocabulary": f"{counted(len(seen.vocabulary), 'entry')}, from the {rule}"}
+    return found | {"mean and deviation": f"of {counted(len(seen.mean), 'feature')}, from the {rule}"}
 
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, object]:

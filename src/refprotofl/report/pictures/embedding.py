@@ -34,7 +34,7 @@ PERPLEXITY = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Test images and, where the server has them, the classes' anchors in the space of one model's embeddings."""
+    """Test samples and, where the server has them, the classes' anchors in the space of one model's embeddings."""
 
     model: str  # "global model" or a client
     embeddings: Vectors  # (n, m)
@@ -42,7 +42,7 @@ class Embedded:
     class_names: tuple[str, ...]
     anchors: Vectors  # (a, m), no rows where the method has none
     anchor_classes: Labels  # (a,)
-    samples: str  # a digest of the images
+    samples: str  # a digest of the inputs
 
     @cached_property
     def silhouette(self) -> float:
@@ -60,7 +60,7 @@ class Embedded:
 
 
 def embed_run(run_folder: Path, data: Path | None = None, images: int = 2000, trust_code: bool = False) -> Embedded:
-    """Embed test images, balanced by class and the same for every run of a data set.
+    """Embed test samples, balanced by class and the same for every run of a data set.
 
     The model is the aggregated one if the method has one, else that of client 0.
     """
@@ -153,12 +153,12 @@ def draw_embeddings(panels: Mapping[str, Embedded], path: Path, samples: str = "
 
 def _same_samples(panels: Mapping[str, Embedded]) -> Embedded:
     if len({(one.samples, one.class_names) for one in panels.values()}) != 1:
-        raise InputError("Embeddings in one picture must be of the same images, and of one model at least.")
+        raise InputError("Embeddings in one picture must be of the same samples, and of one model at least.")
     return next(iter(panels.values()))
 
 
 def _sentence(embedded: Embedded, samples: str) -> str:
-    images, of = counted(len(embedded.labels), "test image"), f" ({samples})" if samples else ""
+    images, of = counted(len(embedded.labels), "test sample"), f" ({samples})" if samples else ""
     return (
         f"t-SNE of the embeddings of {images}{of}, the same for every model. "
         "Silhouettes are of the embeddings (Euclidean), not of the maps."
