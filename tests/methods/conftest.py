@@ -32,7 +32,8 @@ from refprotofl.records.checkpoint import Checkpoint
 from refprotofl.records.folder import read_events, read_experiment
 from refprotofl.wire import decode
 
-TINY = tiny_keys(rounds=3, evaluate={"every": 3, "test-limit": 20})
+# The first broadcast is sent in full, so that tests see every vector; test_first_weights has the default.
+TINY = tiny_keys(rounds=3, evaluate={"every": 3, "test-limit": 20}, first_weights="sent")
 
 
 class Crossing(NamedTuple):

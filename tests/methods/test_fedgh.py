@@ -15,7 +15,8 @@ from refprotofl.methods.common.prototypes import ClassMeans, read_means
 
 
 def run_of(simulated: Any, **table: Any) -> Any:
-    return simulated({"method": "fedgh", "fedgh": {name.replace("_", "-"): value for name, value in table.items()}})
+    named = {name.replace("_", "-"): value for name, value in table.items()}
+    return simulated({"method": "fedgh", "fedgh": named})
 
 
 def headers(done: Any) -> list[Tensor]:

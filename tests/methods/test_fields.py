@@ -16,6 +16,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.models import model_of
 from refprotofl.federation.session import Callback, run
 from refprotofl.methods import METHODS, Refused, Server
+from refprotofl.methods.base.broadcast import FROM_SEED
 from refprotofl.methods.base.schema import (
     Dense,
     Either,
@@ -357,6 +358,21 @@ def fields_of(exchange: MessageSchema, way: str) -> Fields:
     return exchange.down if way == "down" else exchange.up
 
 
+def completed(messages: list[tuple[str, str, Message]], folder: Path) -> list[tuple[str, str, Message]]:
+    """Return the messages with the initial weights in full where requests only name them, as clients check them."""
+    experiment = read_experiment(folder)
+    initial = model_of(experiment, 0).read(METHODS[experiment.method].shared(experiment))
+    return [
+        (way, verb, {own_name(name): initial if name != own_name(name) else value for name, value in message.items()})
+        for way, verb, message in messages
+    ]
+
+
+def own_name(field: str) -> str:
+    """Return the name of the method's field that a request's field stands for."""
+    return field.removeprefix(FROM_SEED)
+
+
 class Collected(Callback):
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, Message]] = []
@@ -381,7 +397,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 patch.syspath_prepend(folder)
                 patch.setattr("os.fsync", lambda _: None)
                 finished = run(Experiment.parse(values), out=out, callback=seen)
-                done[name] = exchanges_of(finished.folder), seen.messages
+                done[name] = exchanges_of(finished.folder), completed(seen.messages, finished.folder)
         return done[name]
 
     return play
@@ -424,7 +440,7 @@ def test_what_is_declared_is_what_is_pinned(played: Any, name: str) -> None:
     declared, _ = played(name)
     for verb, ways in PINNED[name].items():
         for way in WAYS:
-            fields, pinned = fields_of(declared[verb], way), set(ways[way])
+            fields, pinned = fields_of(declared[verb], way), {own_name(field) for field in ways[way]}
             assert pinned <= set(fields)
             assert {field for field in fields if not fields[field].optional} <= pinned
 
@@ -456,7 +472,7 @@ def test_a_method_declares_what_crosses_in_its_runs_and_hardly_more(played: Any)
         for field in fields_of(exchange, way)
     }
     pinned = {
-        (method(name), verb, way, field)
+        (method(name), verb, way, own_name(field))
         for name, verbs in PINNED.items()
         for verb, ways in verbs.items()
         for way in WAYS

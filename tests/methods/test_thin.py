@@ -32,9 +32,8 @@ UNLUCKY = 2
 @pytest.fixture
 def simulate_thin(simulate):
     def simulate_thin(*, engine=None, finetune=MappingProxyType({"epochs": 3}), **over):
-        return simulate(
-            {"method": "thin", "finetune": dict(finetune), **over}, **({"engine": engine} if engine else {})
-        )
+        keys = {"method": "thin", "first-weights": "seed", "finetune": dict(finetune), **over}
+        return simulate(keys, **({"engine": engine} if engine else {}))
 
     return simulate_thin
 
@@ -68,7 +67,7 @@ def test_nothing_is_sent_before_the_first_training(simulate_thin):
 
 @pytest.mark.parametrize("over", [{}, {"clients": 6, "fraction": 0.5}])
 def test_first_weights_that_are_sent_cost_their_bytes_once_and_change_nothing_else(simulate_thin, over):
-    free, sent = (simulate_thin(thin={"first-weights": one}, **over) for one in ("seed", "sent"))
+    free, sent = (simulate_thin(**{"first-weights": one}, **over) for one in ("seed", "sent"))
     assert sent.server_state()["exact"].equal(free.server_state()["exact"])
     assert sent.finished.summary["accuracy"] == free.finished.summary["accuracy"]
     seen = [one.finished.summary["communication"] for one in (free, sent)]

@@ -223,9 +223,9 @@ class ChangeRecorder(Callback):
 
 def changes_of_run(experiment: Experiment, data: Path | None) -> list[list[Tensor]]:
     """Return the changes of the whole model in each round, by client of FedAvg."""
-    callback = ChangeRecorder()
+    callback, sent = ChangeRecorder(), experiment.model_copy(update={"first_weights": "sent"})  # what changes are from
     with tempfile.TemporaryDirectory() as folder:
-        run(experiment, out=Path(folder) / "run", data=data, callback=callback)
+        run(sent, out=Path(folder) / "run", data=data, callback=callback)
     return [changes for changes in callback.changes.values() if changes]
 
 

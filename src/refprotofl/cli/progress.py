@@ -19,7 +19,7 @@ from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import epsilon_sentence
-from refprotofl.records.summary import Summary
+from refprotofl.records.summary import Summary, fedavg_bytes
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
 from refprotofl.studies.trials import Trial
@@ -219,10 +219,10 @@ def _show_lowest_classes(console: Console, summary: Summary, names: Sequence[str
 
 def _show_communication(console: Console, summary: Summary) -> None:
     """Print the bytes of this run and those of full-model FedAvg in float32, for the same clients and rounds."""
-    full = 4 * summary["full_model"]["parameters"] * summary["full_model"]["participations"]
-    communication = summary["communication"]
+    communication, fedavg = summary["communication"], fedavg_bytes(summary, summary["full_model"]["parameters"])
     rows = []
-    for direction, counts in (("uplink", communication["uplink"]), ("downlink", communication["downlink"])):
+    directions = (("uplink", communication["uplink"]), ("downlink", communication["downlink"]))
+    for (direction, counts), full in zip(directions, fedavg, strict=True):
         sent, values = counts["payload_bytes"], (counts["parameters"], counts["prototype_values"])
         saved = f"{full / sent:.1f}x" if sent else "-"
         rows.append((direction, size(sent), *(f"{value:,}" for value in values), size(full), saved))

@@ -85,6 +85,9 @@ class _Keys(Table):
     share: Literal["auto", "adapter", "full"] = Field(
         "auto", description="parts that clients share, if the method leaves it open; auto is what its paper shares"
     )
+    first_weights: Literal["seed", "sent"] = key(
+        "seed", "source of the initial shared weights: the seed, or the server, in full", enters="changed"
+    )
     validation: Annotated[float, Field(ge=0, le=0.9)] = key(
         0.0,
         "share of each client's training samples that is held out and scored instead of the test set, 0 to 0.9",

@@ -188,6 +188,7 @@ class HostileClient:
         return self._client.state
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
+        message = self._client.complete(message)
         answer = self._client.answer(verb, round, message)
         if verb in SPARED:
             return answer

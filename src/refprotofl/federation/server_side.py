@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from refprotofl.core import InputError
+from refprotofl.core import InputError, is_reference
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.evaluation.scoring import client_metrics, mean_metrics, model_metrics
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Event
-from refprotofl.federation.models import Models, initial_digests
+from refprotofl.federation.models import Models, initial_digests, model_of
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.server import Server, ServerContext
@@ -82,6 +82,18 @@ class ServerSide:
         }
 
 
+def check_first_weights(context: ServerContext) -> None:
+    """Refuse a user's backbone whose weights do not follow from the seed, if clients are to derive them."""
+    experiment = context.experiment
+    if experiment.first_weights == "sent" or not context.parts or not any(map(is_reference, experiment.backbones)):
+        return
+    if not model_of(experiment, 0).read(context.parts).equal(context.model.read(context.parts)):
+        raise InputError(
+            f"model.name = {experiment.model.name!r} has other initial weights each time it is built, so that clients "
+            'cannot derive them from the seed: draw them by torch alone, or set first-weights = "sent".'
+        )
+
+
 def build_server_side(
     experiment: Experiment,
     models: Models,
@@ -109,6 +121,7 @@ def build_server_side(
         most_samples=most_samples,
         own_tested=own_tested,
     )
+    check_first_weights(context)
     untouched = {name: value.clone() for name, value in context.model.state_dict().items()}
 
     def build() -> Server:

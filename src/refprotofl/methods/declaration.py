@@ -156,8 +156,8 @@ class Method:
 
     @staticmethod
     def seed_start(experiment: "Experiment") -> bool:
-        """Return whether clients derive the initial weights from the seed, so that the first round sends none."""
-        return False
+        """Return whether clients derive the first broadcast from the seed, so that the first round sends none."""
+        return experiment.first_weights == "seed"
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:

@@ -108,3 +108,14 @@ def check_summary(found: Any) -> Summary:
     if any(len(values) != clients for values in summary["accuracy_per_client"].values()):
         raise ValueError(f"it does not have all {clients} clients")
     return summary
+
+
+def fedavg_bytes(summary: Summary, parameters: int) -> tuple[int, int]:
+    """Return the bytes up and down of uncompressed FedAvg of this many parameters, for the run's clients and rounds.
+
+    The first broadcast costs nothing where clients derive the initial weights from the seed.
+    """
+    ran = Experiment.parse(summary["experiment"])
+    up = 4 * parameters * summary["full_model"]["participations"]
+    first = min(ran.cohort_size, summary["full_model"]["participations"]) if ran.first_weights == "seed" else 0
+    return up, up - 4 * parameters * first

@@ -21,7 +21,7 @@ from refprotofl.methods.base.schema import ValidatedMessage
 from refprotofl.wire import decode
 from refprotofl.wire.tensors import same_bits
 
-TINY = tiny_keys(clients=5)
+TINY = tiny_keys(clients=5, first_weights="sent")  # so that every request has the reference
 
 
 def tiny(kind: str = "none", **changed: Any) -> Experiment:

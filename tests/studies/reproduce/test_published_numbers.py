@@ -20,7 +20,7 @@ THIN = {
     **{"method": "thin", "rounds": 6, "train.local-epochs": 6, "public.train-on": False, "thin.cooling": 0.7},
     **{"thin.last-up-bits": 1.7, "thin.up-bits": 1.0, "thin.server-epochs": 5},
     **{"thin.balance": True, "thin.code": "levels", "thin.feedback": True, "thin.pretrain": 0, "thin.drift": "none"},
-    **{"thin.first-weights": None, "thin.distil": 1.0},
+    **{"first-weights": None, "thin.distil": 1.0},
 }
 TUNED = {"finetune.epochs": 3, "finetune.rate": 0.1, "thin.down-bits": 1.0}
 # The study whose table it is, the table, the row, the row that it is compared with, and what the runs of both have.

@@ -93,11 +93,11 @@ def test_bytes_are_set_against_whole_models_both_ways(grid_of: GridOf, run_all: 
     row = next(row for row in block.rows if row.label == "FedGH")
     for seed in grid.seeds:
         one = results[grid.cell(study, block, row, seed).experiment.hash]["summary"]
-        one["full_model"] = {"parameters": 150, "participations": 2}
+        one["full_model"] = {"parameters": 150, "participations": 20}
     (read,) = read_study(grid, study, results, last=3)
     shown = texts(communication(read))
-    assert shown["FedAvg"]["of FedAvg's"] == "0.044"  # 35 bytes of 2 x 4 x 100 x 1
-    assert shown["FedGH"]["of FedAvg's"] == "0.022"  # 35 bytes of 2 x 4 x 100 x 2
+    assert shown["FedAvg"]["of FedAvg's"] == "0.087"  # 35 bytes of 4 x 100 x 1 up; the first broadcast costs nothing
+    assert shown["FedGH"]["of FedAvg's"] == "0.003"  # 35 bytes of 4 x 100 x 20 up, and half of it down
     assert shown["FedAvg"]["bytes total"] == "35 B"
     assert (shown["FedAvg"]["parameters up"], shown["FedAvg"]["prototype values down"]) == ("7", "3")
     assert shown["FedAvg"]["messages"] == "5"  # two up, two down, one to join

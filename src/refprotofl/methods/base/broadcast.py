@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import State, tensor_of
+from refprotofl.core.state import State, digest_value, tensor_of
 from refprotofl.methods.base.schema import Lost, ValidatedMessage
 from refprotofl.methods.feedback import Feedback
 from refprotofl.wire import Message, Sparse
@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from refprotofl.methods.base.client import Client
 
 NONE_HELD = -1
+FROM_SEED = "initial_"  # with a field's name: that of the fingerprint that is sent instead of the initial weights
+
+
+def fingerprint(vector: Tensor) -> str:
+    """Return a few characters by which both sides see that they mean the same initial weights (P,)."""
+    return digest_value(vector)[:16]
 
 
 class Downlink:
-    """A broadcast of the whole vector to each client."""
+    """A broadcast of the whole vector to each client.
+
+    Clients derive the initial weights from the seed, unless `first-weights = "sent"`: they are only named.
+    """
 
     names: ClassVar[tuple[str, ...]] = ()  # the attributes that must outlive a round
+    initial: str = ""  # fingerprint of the weights that clients have from the seed; empty: they are sent
 
     @property
     def state(self) -> State:
@@ -32,8 +42,14 @@ class Downlink:
 
     def requests(self, round: int, name: str, vector: Tensor, extra: Message) -> Callable[[int], Message]:
         """Return what each client is sent: `extra`, and the vector (P,) as the field `name`."""
-        whole: Message = {**extra, name: vector}
+        whole = self.whole(round, name, vector, extra)
         return lambda client: whole
+
+    def whole(self, round: int, name: str, vector: Tensor, extra: Message) -> Message:
+        """Return the message with the vector (P,), or with its fingerprint where clients have it from the seed."""
+        if round == 1 and self.initial and fingerprint(vector) == self.initial:
+            return {**extra, FROM_SEED + name: self.initial}
+        return {**extra, name: vector}
 
     def advance(self, round: int, reference: Tensor, target: Tensor) -> Tensor:
         """Return the broadcast (P,) after that of `round`, the `reference`, on the way to the `target`."""
@@ -60,7 +76,7 @@ class StepDownlink(Downlink):
 
     def requests(self, round: int, name: str, vector: Tensor, extra: Message) -> Callable[[int], Message]:
         """Return what each client is sent: `extra`, and the vector unless it got that in this round already."""
-        whole, step = {**extra, name: vector}, self.step_message(name, vector)
+        whole, step = self.whole(round, name, vector, extra), self.step_message(name, vector)
         short = whole if step is None else {**extra, **step, "base": round - 1}
 
         def request(client: int) -> Message:

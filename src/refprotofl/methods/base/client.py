@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import ALL, Parts, shares_backbone, streams
+from refprotofl.core import ALL, InputError, Parts, shares_backbone, streams
 from refprotofl.core.state import State, digest_value, tensor_of
 from refprotofl.evaluation.scoring import (
     TestSet,
@@ -23,21 +23,24 @@ from refprotofl.evaluation.scoring import (
 )
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
-from refprotofl.methods.base.broadcast import load_shared
+from refprotofl.methods.base.broadcast import FROM_SEED, fingerprint, load_shared
 from refprotofl.methods.base.finetuning import OWN, OWN_ROUND, own_model
 from refprotofl.methods.base.optimisers import GradHook
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import LOST, Lost, MessageSchemas, Refused, Scope, ValidatedMessage, read_request
 from refprotofl.methods.base.training import Loss, TrainResult, train
+from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.methods.feedback import Feedback
-from refprotofl.models import SplitModel, no_samples
+from refprotofl.models import SplitModel, build_model, no_samples
 from refprotofl.privacy.dp_sgd import SampleNoise
 from refprotofl.privacy.interface import Mechanism
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.privacy.sealed_samples import open_samples
 from refprotofl.wire import Message
+
+INITIAL = "initial weights"  # in the memo of a process
 
 
 class BlobStore(Protocol):
@@ -59,7 +62,7 @@ class ClientContext:
     model: SplitModel
     parts: Parts  # shared with the others
     blobs: BlobStore
-    memo: dict[str, Tensor]  # common to all clients of a process: features under the newest shared backbone
+    memo: dict[str, Tensor]  # common to all clients of a process: initial weights, features under the newest backbone
     options: Any = None  # of the method
     feedback: Feedback = field(default_factory=Feedback)
     messages: MessageSchemas = field(default_factory=dict)
@@ -125,9 +128,30 @@ class Client(ABC):
         handler: Callable[[int, ValidatedMessage], Message] = getattr(self, verb)
         self.context = self.context.for_request(verb, round)
         try:
-            return handler(round, read_request(self.context.messages, verb, message))
+            return handler(round, read_request(self.context.messages, verb, self.complete(message)))
         except Lost:
             return {LOST: True}
+
+    def complete(self, message: Message) -> Message:
+        """Return a request with the initial weights in full where the server only names them."""
+        if not any(name.startswith(FROM_SEED) for name in message):
+            return message
+        initial = self.initial_weights()
+        named = {name: value for name, value in message.items() if name.startswith(FROM_SEED)}
+        if {*named.values()} != {fingerprint(initial)}:
+            raise InputError(
+                "The initial weights that follow from the seed on this device are not the server's: set "
+                'first-weights = "sent"'
+            )
+        rest = {name: value for name, value in message.items() if name not in named}
+        return rest | {name.removeprefix(FROM_SEED): initial for name in named}
+
+    def initial_weights(self) -> Tensor:
+        """Return the shared vector (P,) with which the server starts, as the seed gives it."""
+        if INITIAL not in self.context.memo:
+            extra = find_method(self.experiment.method).extra_outputs(self.experiment)
+            self.context.memo[INITIAL] = build_model(self.experiment, extra, client=0).read(self.parts)
+        return self.context.memo[INITIAL]
 
     def lost(self, round: int, message: ValidatedMessage) -> Message:
         """Answer in place of a request where the client's state is gone; a client may count the bytes of that."""

@@ -13,7 +13,7 @@ from refprotofl.core.state import State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base.aggregation import Aggregator, Normalise
-from refprotofl.methods.base.broadcast import Downlink, create_changes
+from refprotofl.methods.base.broadcast import Downlink, create_changes, fingerprint
 from refprotofl.methods.base.cohort import Answers, Cohort
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.base.schema import (
@@ -107,6 +107,8 @@ class Server(ABC):
         # The tensors of these two are part of the state.
         compressed = self.compressor.create_downlink(clients, size, context.experiment.seed)
         self.downlink = compressed or self.create_downlink()
+        if context.experiment.first_weights == "seed" and context.parts:
+            self.downlink.initial = fingerprint(context.model.read(context.parts))
         self.changes = create_changes(context.feedback, clients, size)
 
     def create_downlink(self) -> Downlink:

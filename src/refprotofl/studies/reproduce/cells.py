@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from refprotofl.records.summary import fedavg_bytes
 from refprotofl.report.comparable import check_comparable
 from refprotofl.report.comparison import OverSeeds, against, tabulate
 from refprotofl.report.statistics import Estimate
@@ -171,8 +172,8 @@ def _of_references(read: Read, row: Row) -> dict[str, Any]:
 
 
 def _fedavg_bytes(parameters: int, results: Sequence[Result]) -> float:
-    """Return the bytes of whole models in float32 in both directions, as often as clients took part."""
-    return fmean(2 * 4 * parameters * result["summary"]["full_model"]["participations"] for result in results)
+    """Return the bytes of uncompressed FedAvg of a model with this many parameters, in both directions."""
+    return fmean(sum(fedavg_bytes(result["summary"], parameters)) for result in results)
 
 
 def _effort(known: OverSeeds) -> dict[str, Any]:

@@ -38,7 +38,7 @@ ABLATIONS: dict[str, str] = {
     "anchors": ":thin.drift=anchors:thin.strength=0.1",
     "fine-tuning at the full rate": ":finetune.rate=1.0",
     "no fine-tuning": ":finetune.epochs=0:finetune.rate=1.0",
-    "initial weights sent": ":thin.first-weights=sent",
+    "initial weights sent": ":first-weights=sent",
 }
 
 COMPARED: dict[str, str] = {

@@ -52,7 +52,8 @@ class FedGHServer(Server):
     def round(self, cohort: Cohort) -> None:
         if self.ships_public_set:
             self.join_newcomers(cohort)
-        uploads = [held for _, held in self.ask(cohort, "train", {"shared": self.shared}, self.read)]
+        requested = weights.requests(self, cohort.round, self.shared)
+        uploads = [held for _, held in self.ask(cohort, "train", requested, self.read)]
         if self.options.server != "frozen":
             before, self.shared = self.shared, self.trained_header(cohort.round, uploads)
             guards.server_moved(before, self.shared, "the header")

@@ -35,9 +35,6 @@ class Options(Table):
         "largest values only",
     )
     feedback: Switch = Field(True, description="error feedback for the part that a code leaves out")
-    first_weights: Literal["seed", "sent"] = key(
-        "seed", "source of the initial weights: the seed, or the server, in full", enters="changed"
-    )
     pretrain: Count = Field(0, description="passes of the server over the public set before the first round")
     server_epochs: Count = Field(2, description="passes of the server over the public set after each round's mean")
     distil: Weight = key(
@@ -93,7 +90,7 @@ class Thin(Method):
     depends_on_rounds = True  # the last one has its own bits, and is read without bias
     notes = (
         "this project's own, not from a paper. The public set stays at the server unless public.train-on sends it "
-        "to clients; the first weights come from the seed, which both sides have",
+        "to clients",
     )
 
     @staticmethod
@@ -122,11 +119,11 @@ class Thin(Method):
 
     @staticmethod
     def join_payload(experiment: "Experiment") -> bool:
-        return experiment.public.train_on or experiment.thin.first_weights == "sent"
+        return experiment.public.train_on or experiment.first_weights == "sent"
 
     @staticmethod
     def seed_start(experiment: "Experiment") -> bool:
-        return not experiment.thin.pretrain
+        return not experiment.thin.pretrain  # weights that are sent go with joining
 
     @staticmethod
     def feedback(experiment: "Experiment") -> Feedback:

@@ -18,10 +18,7 @@ from refprotofl.methods import (
 )
 from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.thin import Options, codes
-from refprotofl.models.build import build_model
 from refprotofl.wire import Message
-
-INITIAL = "thin/initial"
 
 
 def is_defined(anchors: Tensor) -> Tensor:
@@ -86,12 +83,9 @@ class ThinClient(Client):
 
     def initial(self) -> Tensor:
         """Return the initial weights: those that were sent, or those of the seed."""
-        if self.options.first_weights == "sent":
+        if self.experiment.first_weights == "sent":
             return tensor_of(self.state, "initial").clone()  # which the state holds once
-        if INITIAL not in self.context.memo:
-            model = build_model(self.experiment, client=self.context.client_id)
-            self.context.memo[INITIAL] = model.read(self.parts)
-        return self.context.memo[INITIAL]
+        return self.initial_weights()
 
     def penalty(self, anchors: Tensor | None) -> Penalty | None:
         if anchors is None:

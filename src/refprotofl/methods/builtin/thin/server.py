@@ -53,7 +53,7 @@ class ThinServer(Server):
         return declare(
             scope,
             evaluate={"shared": weights.shared_vector(scope)},
-            greeting={"initial": weights.shared_vector(scope)} if scope.options.first_weights == "sent" else None,
+            greeting={"initial": weights.shared_vector(scope)} if scope.experiment.first_weights == "sent" else None,
             train=MessageSchema({**steps, **codes.anchor_fields(scope)}, codes.change_fields(scope)),
             finetune=MessageSchema(steps),
         )
@@ -72,7 +72,7 @@ class ThinServer(Server):
             setattr(self.sending, name, state[name])
 
     def greeting(self) -> Message:
-        first = {"initial": self.sending.initial} if self.options.first_weights == "sent" else {}
+        first = {"initial": self.sending.initial} if self.experiment.first_weights == "sent" else {}
         return {**super().greeting(), **first}
 
     def welcome(self, client: int, answer: ValidatedMessage) -> None:
