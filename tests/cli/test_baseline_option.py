@@ -20,7 +20,7 @@ def test_the_baseline_is_run_on_request_and_found_again(refprotofl: "Command", t
     assert f"{100 * summary['accuracy']['personal']:.2f} %" in line
     found = refprotofl("run", "--resume", "--out", tmp_path / "runs" / "a")
     assert f"{100 * summary['accuracy']['personal']:.2f} %" in found.out  # now that it is there
-    assert "Lowest per-class accuracy" in found.out
+    assert "Lowest recall by class" in found.out
 
 
 def test_a_baseline_that_is_no_method_is_refused_before_anything_runs(

@@ -324,3 +324,18 @@ def test_a_range_of_seeds_and_a_single_one(refprotofl: Any, tmp_path: Path) -> N
     for named, seeds in (("--seeds=0-1", ["0", "1"]), ("--seed=1", ["1"])):  # the second one is reused
         (row,) = json.loads(refprotofl(*options, named).out)
         assert list(row["accuracy"]["personal"]["values"]) == seeds
+
+
+def test_several_experiments_have_a_table_and_a_folder_each(refprotofl: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text('dataset = "digits"\nmin-size = 10\n[model]\nname = "mlp"\n')
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    options = ("--methods", "local", "--seeds", "0", "--out", tmp_path / "runs", *TINY)
+    outcome = refprotofl("compare", *files, *options)
+    assert outcome.code == 0, outcome.err
+    assert [len(run_folders(tmp_path / "runs" / name)) for name in ("one", "two")] == [1, 1]
+    refused = refprotofl("compare", *files, "--json", *options)
+    assert refused.code == 2
+    assert "--format json is for one experiment, not 2" in refused.err
+    refused = refprotofl("compare", files[0], tmp_path / "other" / "one.toml", *options)
+    assert "Two experiments are called one" in refused.err

@@ -68,7 +68,7 @@ def test_a_run_and_its_models_by_name(
     monkeypatch.chdir(tmp_path / "elsewhere")  # its data are found from here too
     one = refprotofl("predict", folder, photos, "--client", "ben")
     assert one.code == 0, one.err
-    assert "Accuracy on labelled images" in one.err
+    assert "Accuracy on labelled samples" in one.err
     assert "Confusion matrix" in one.err
     assert [line.split()[1] for line in one.err.splitlines() if line.startswith(("│ cat", "│ dog"))] == ["cat", "dog"]
     every = refprotofl("predict", folder, photos, "--client", "all")

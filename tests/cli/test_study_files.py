@@ -62,7 +62,7 @@ def test_options_on_the_command_line_override_the_files(tmp_path: Path) -> None:
     [
         ("datset = 'mnist'", "There is no key datset; did you mean dataset?"),
         ("command = 'tune'\nmethod = 'local'", "There is no key method; did you mean methods?"),
-        ("command = 'run'", "command = 'run' is not one of reproduce, tune, frontier"),
+        ("command = 'run'", "command = 'run' is not one of reproduce, compare, tune, frontier"),
         ("command = 'tune'\nwhat = 'accuracy'", "There is no key what"),
         ("seeds = {a = 1}", "seeds must not be a table"),
         ("set = 'rounds=3'", "set must be a table"),
@@ -86,7 +86,7 @@ def test_reproduce_takes_a_study_file(refprotofl: Any, tmp_path: Path) -> None:
     assert (tmp_path / "here" / "runs" / "mine" / "tables" / "accuracy-standard.md").exists()
 
 
-@pytest.mark.parametrize("path", [*STUDIES, *SEARCHES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*STUDIES, *SEARCHES, ROOT / "studies" / "natural.toml"], ids=lambda path: path.stem)
 def test_published_studies_are_commands_that_can_be_read(path: Path) -> None:
     name, *arguments = expand_study(path, (), COMMANDS)
     COMMANDS[name].make_context(name, arguments)

@@ -29,9 +29,9 @@ def test_a_path_that_is_not_there(name):
 
 
 def test_a_kind_of_file_that_is_not_read(tmp_path):
-    (tmp_path / "table.csv").write_text("1,2")
+    (tmp_path / "table.doc").write_text("1,2")
     with pytest.raises(InputError, match="files of this type are not supported"):
-        load_dataset(str(tmp_path / "table.csv"))
+        load_dataset(str(tmp_path / "table.doc"))
 
 
 def test_digits_split_is_fixed_and_stratified():

@@ -1,5 +1,7 @@
 """The command `compare`."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +11,6 @@ from rich.console import Console
 from refprotofl.cli.app import (
     DataDir,
     Device,
-    File,
     Preset,
     Settings,
     Workers,
@@ -20,14 +21,19 @@ from refprotofl.cli.app import (
     read_seeds,
     read_workers,
 )
+from refprotofl.cli.next_command import show_next
 from refprotofl.cli.output import Column, emit, explain, notes, out, say, show
 from refprotofl.cli.report import report_finished
 from refprotofl.cli.study import Format, Margin, Methods, Seeds, StudyFolder, planning, read_base, read_margin
-from refprotofl.core import counted, for_terminal
+from refprotofl.core import InputError, counted, for_terminal
 
 if TYPE_CHECKING:
     from refprotofl.report.comparison import OverSeeds
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Experiments as TOML.", parser=read_path, metavar="[FILE]...", show_default=False),
+]
 Against = Annotated[
     str | None,
     typer.Option(
@@ -49,7 +55,7 @@ EpsilonFigure = Annotated[
 @app.command(epilog="Example: refprotofl compare --methods refprotofl,fedavg,local --seeds 0,1,2 --preset small")
 def compare(
     methods: Methods,
-    file: File = None,
+    files: Files = None,
     preset: Preset = None,
     settings: Settings = None,
     seeds: Seeds = "0,1,2",
@@ -64,25 +70,63 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     epsilon_figure: EpsilonFigure = None,
 ) -> None:
-    """Run several methods on the same partitions, initial weights and cohorts, and print them side by side."""
+    """Run several methods on the same partitions, initial weights and cohorts, and print them side by side.
+
+    Of several experiments each has a table, and its runs below a folder of its name in --out.
+    """
+    shown = Format.json if as_json else table_format
+    _check_files(files or [], shown)
+    named: list[Path | None] = [*files] if files else [None]
+    for file in named:
+        folder = out_dir if file is None or len(named) == 1 else out_dir / file.stem
+        asked = _Asked(methods, preset, settings, seeds, against, margin, last, data, workers, device)
+        _compare(file, folder, asked, shown, epsilon_figure)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options that all experiments of a comparison share, as they are typed."""
+
+    methods: str
+    preset: str | None
+    settings: list[str] | None
+    seeds: str
+    against: str | None
+    margin: str | None
+    last: int
+    data: Path | None
+    workers: str
+    device: str | None
+
+
+def _check_files(files: Sequence[Path], shown: Format) -> None:
+    """Refuse several experiments that would share a folder, or a format of one value."""
+    stems = [file.stem for file in files]
+    if repeated := next((stem for stem in stems if stems.count(stem) > 1), None):
+        raise InputError(f"Two experiments are called {repeated}, and their runs would be in one folder: rename one.")
+    if len(files) > 1 and shown in (Format.json, Format.csv):
+        raise InputError(f"--format {shown.value} is for one experiment, not {len(files)}: compare them one by one.")
+
+
+def _compare(file: Path | None, out_dir: Path, asked: _Asked, shown: Format, epsilon_figure: Path | None) -> None:
     with nothing_kept_yet():
-        limit_kernels(file, settings)
-        count = read_workers(workers)
+        limit_kernels(file, asked.settings)
+        count = read_workers(asked.workers)
         from refprotofl.studies import compare as study
         from refprotofl.studies.rows import read_row, split_list
 
-        rows = tuple(map(read_row, split_list(methods)))
+        rows = tuple(map(read_row, split_list(asked.methods)))
         request = study.Request(
-            base=read_base(file, preset, settings, device),
+            base=read_base(file, asked.preset, asked.settings, asked.device),
             rows=rows,
-            seeds=tuple(read_seeds(seeds)),
-            baseline=study.read_baseline(against, rows),
-            last=last,
+            seeds=tuple(read_seeds(asked.seeds)),
+            baseline=study.read_baseline(asked.against, rows),
+            last=asked.last,
             runs=out_dir,
-            margin=read_margin(margin),
+            margin=read_margin(asked.margin),
         )
         study.check(request)
-    with planning(out_dir, data, count) as planner:
+    with planning(out_dir, asked.data, count) as planner:
         comparison = planner.conduct(study.compare(request), stop_at_failure=True)
     if planner.reused:
         say(f"Reused {len(planner.reused)} of {len(planner.planned)} runs, which were finished before", notes)
@@ -91,10 +135,12 @@ def compare(
     title = f"{dataset}: mean over {over}" + ("" if over == "1 seed" else ", 95 % interval")
     if epsilon_figure is not None:
         _draw_epsilons(comparison.rows, epsilon_figure, title)
-    _print(comparison.rows, title, Format.json if as_json else table_format, out_dir)
+    _print(comparison.rows, title, shown, out_dir)
     report_finished(
         list(comparison.runs), out_dir / "report.html", against=request.baseline, names=comparison.runs, title=title
     )
+    if shown is Format.table:
+        show_next(["refprotofl", "report", str(next(iter(comparison.runs)))])
 
 
 def _draw_epsilons(rows: "list[OverSeeds]", file: Path, title: str) -> None:

@@ -1,12 +1,19 @@
-"""Commands about data sets: `data list`, `data fetch`, `data check`."""
+"""Commands about data sets: `data list`, `data fetch`, `data check`, `data describe`."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refprotofl.cli.app import DataDir, Settings, app
-from refprotofl.cli.output import Column, say, show
-from refprotofl.core import counted
+from refprotofl.cli.app import DataDir, Settings, app, read_path
+from refprotofl.cli.next_command import show_next, with_settings
+from refprotofl.cli.output import Column, notes, say, show
+from refprotofl.core import RefProtoFLError, counted, for_file_name, for_terminal
+
+if TYPE_CHECKING:
+    from refprotofl.data import FederatedData
+    from refprotofl.data.description import Description
+    from refprotofl.experiment import Experiment
 
 data_app = typer.Typer(
     no_args_is_help=True,
@@ -14,6 +21,7 @@ data_app = typer.Typer(
     epilog="Example: refprotofl data list",
 )
 app.add_typer(data_app, name="data")
+MOST_SHOWN = 30  # clients and classes in a table
 
 
 @data_app.command("list", epilog="Example: refprotofl data list --data ~/datasets")
@@ -66,3 +74,101 @@ def data_check(
     for words, files in (("checksums match", found.verified), ("not the published files", found.unverified)):
         if files:
             say(f"{words}: {', '.join(files)}")
+
+
+@data_app.command("describe", epilog="Example: refprotofl data describe heart.csv --set data.label=sick")
+def data_describe(
+    name: Annotated[str, typer.Argument(help="A table, a .npz file or a folder.", metavar="FILE")],
+    settings: Settings = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", parser=read_path, metavar="FILE", help="Draw who holds what to a .png, .pdf or .svg."),
+    ] = None,
+) -> None:
+    """Show the columns, classes and clients of a file or folder, and the command that trains on it.
+
+    The roles of columns are guesses unless --set names them.
+    """
+    from refprotofl.data.description import describe
+
+    found = describe(name, settings or ())
+    _show_profiles(found)
+    chosen = [f"dataset={name}", *found.settings]
+    try:
+        experiment, data, extra = _try_out(chosen, settings or [])
+    except RefProtoFLError:
+        say("It cannot be read with these roles; --set data.label=… and the like name the columns.", notes)
+        raise
+    _show_holders(experiment, data, out_file)
+    folder = Path("runs") / for_file_name(Path(name).stem)
+    words = ["refprotofl", "run", "--preset", "quick"]
+    show_next([*words, *with_settings([*chosen, *extra]), "--out", str(folder)])
+
+
+def _show_profiles(found: "Description") -> None:
+    if not found.profiles:
+        return
+    columns = (Column("name", wraps=20), Column("values", wraps=14), Column("distinct", numbers=True))
+    rest = (Column("missing", numbers=True), Column("such as", wraps=20), Column("role"))
+    rows = [
+        (
+            one.name,
+            one.form,
+            f"{one.distinct:,}" if one.distinct <= 1000 else "> 1,000",
+            one.missing,
+            one.examples,
+            one.role or "feature",
+        )
+        for one in found.profiles
+    ]
+    seen = "" if found.complete else "the first "
+    show((*columns, *rest), rows, f"{found.path}: {seen}{counted(found.rows, 'row')}" if found.rows else found.path)
+
+
+def _try_out(chosen: list[str], given: list[str]) -> "tuple[Experiment, FederatedData, list[str]]":
+    """Return the experiment that the settings make, its data, and further settings that they need."""
+    from refprotofl.data import load_federated
+    from refprotofl.data.draws import default_per_class
+    from refprotofl.experiment.presets import load_experiment, set_keys
+    from refprotofl.inputs import find_kind
+
+    known = set_keys(given)
+    apart = load_experiment(None, "quick", [*chosen, "public.per-class=0", "validation=0"])
+    data = load_federated(apart)
+    kind = find_kind(data.dataset.kind)
+    extra = [] if "model.name" in known else [f"model.name={kind.backbone}"]
+    smallest = min(int(count) for count in data.class_counts().sum(axis=0))
+    if "public.per-class" not in known and smallest <= 2 * min(5, default_per_class(data.dataset.num_classes)):
+        extra.append("public.per-class=0")
+    experiment = load_experiment(None, "quick", [*chosen, *extra])
+    return experiment, load_federated(experiment), extra
+
+
+def _show_holders(experiment: "Experiment", data: "FederatedData", out_file: Path | None) -> None:
+    """Print and draw the training samples of each client by class."""
+    from refprotofl.inputs import find_kind
+    from refprotofl.report.pictures.partition import Panel, draw_partitions
+
+    kind, counts, names = find_kind(data.dataset.kind), data.class_counts(), data.dataset.class_names
+    clients = data.client_names or tuple(map(str, range(len(counts))))
+    tests = [len(own) for own in data.own_test_indices]
+    shown = names if len(names) <= MOST_SHOWN else ()
+    columns = [
+        Column("client", wraps=16),
+        *(Column(one, numbers=True) for one in ("train", "test", *map(for_terminal, shown))),
+    ]
+    rows = [
+        (client, sum(own), test, *(own if shown else ()))
+        for client, own, test in zip(clients, counts.tolist(), tests, strict=True)
+    ][:MOST_SHOWN]
+    drawn = "" if data.client_names else f", drawn ({experiment.partition_title})"
+    total = f"{counted(int(counts.sum()) + data.public_size, 'training sample')}, {sum(tests):,} for testing"
+    sizes = f"{kind.describe(data.dataset.shape)}, {counted(len(names), 'class')}, {counted(len(clients), 'client')}"
+    say(f"{total}: {sizes}{drawn}")
+    show(columns, rows)
+    if len(clients) > MOST_SHOWN:
+        say(f"and {len(clients) - MOST_SHOWN:,} more clients")
+    for note in data.notes:
+        say(note, notes)
+    if out_file is not None:
+        say(draw_partitions([Panel(counts, names, Path(experiment.dataset).name, data.client_names)], out_file))

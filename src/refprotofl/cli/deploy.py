@@ -59,6 +59,9 @@ def init(
     broker: Annotated[
         str, typer.Option(help="The host:port of a broker that you run (MQTT; default: mosquitto, started here).")
     ] = "",
+    names: Annotated[
+        str, typer.Option(help="Names of the nodes, with commas: basel,bern,chur (default: node-0, node-1, …).")
+    ] = "",
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No TLS and no keys; for trials on this machine only.")
     ] = False,
@@ -67,10 +70,12 @@ def init(
 
     A node's private key is made on the node and never leaves it.
     """
-    from refprotofl.deploy.kits import write_kits
+    from refprotofl.deploy.kits import read_names, write_kits
     from refprotofl.deploy.site import INSECURE, SiteKeys, create_site
 
     require_extra(transport)
+    called = read_names(names, nodes)
+    first = called[0] if called else "node-0"
     keys = SiteKeys(
         host=host,
         port=port,
@@ -81,7 +86,7 @@ def init(
         insecure=insecure,
     )
     site = create_site(folder, keys)
-    write_kits(site)
+    write_kits(site, called)
     if insecure:
         warn(INSECURE)
     named = shlex.quote(str(folder))
@@ -92,10 +97,10 @@ def init(
     say("  edit node.toml (data-path); refprotofl deploy doctor .; ./start.sh")
     if transport == "mqtt":
         say("On the server, for each node.csr that a node sends; its certificate goes back to it as node.crt:")
-        say(f"  refprotofl deploy admit {named} node-0 node.csr")
+        say(f"  refprotofl deploy admit {named} {shlex.quote(first)} node.csr")
     elif not insecure:
         say("On the server, for each node.key.pub that a node sends:")
-        say(f"  refprotofl deploy admit {named} node-0 node.key.pub")
+        say(f"  refprotofl deploy admit {named} {shlex.quote(first)} node.key.pub")
     say("On the server:")
     say(f"  refprotofl deploy run {named} experiment.toml --out run")
 

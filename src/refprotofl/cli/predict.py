@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refprotofl.cli.app import DataDir, TrustCode, app, read_path
+from refprotofl.cli.next_command import onnx_export, show_next
 from refprotofl.cli.output import Column, emit, notes, say, show
 from refprotofl.core import InputError, counted, percent
 
@@ -46,7 +47,7 @@ class ModelFormat(StrEnum):
 def predict(
     run_folder: Place,
     data: Annotated[
-        str, typer.Argument(help="A .npz or .npy file, an image, a folder of images, or a data set's name.")
+        str, typer.Argument(help="A table, a .npz or .npy file, an image, a folder of images, or a data set's name.")
     ],
     client: Clients = None,
     table_format: Annotated[TableFormat, typer.Option("--format", help="csv or json.")] = TableFormat.csv,
@@ -79,6 +80,8 @@ def predict(
         of_all = f", mean of {counted(len(made), 'client')}" if len(made) > 1 else ""
         say(f"Accuracy on labelled samples: {percent(mean_accuracy(made))}{of_all}", notes)
         _show_classes(counts, made[0].class_names)
+    if own is None and client not in (None, "all"):
+        show_next(onnx_export(run_folder, client))
 
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:

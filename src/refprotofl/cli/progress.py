@@ -22,9 +22,10 @@ from refprotofl.privacy.accounting import epsilon_sentence
 from refprotofl.records.summary import Summary, fedavg_bytes
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
+from refprotofl.report.statistics import spread
 from refprotofl.studies.trials import Trial
 
-LOWEST = 3  # classes in the summary
+LOWEST = 3  # clients and classes in the summary
 
 
 def _bar(console: Console, status: str) -> Progress:
@@ -173,6 +174,7 @@ def print_summary(
     _show_accuracy(console, summary, baseline)
     if "privacy" in summary:
         say(epsilon_sentence(summary["privacy"]), console)
+    _show_lowest_clients(console, summary, experiment)
     _show_lowest_classes(console, summary, experiment.known_input.class_names)
     _show_communication(console, summary)
     one_off = summary["communication"]["one_off"]["payload_bytes"]
@@ -205,6 +207,23 @@ def _show_accuracy(console: Console, summary: Summary, baseline: tuple[str, Summ
     show(columns, rows, f"Accuracy after the last round, mean over clients{held_out}", console=console)
 
 
+def _show_lowest_clients(console: Console, summary: Summary, experiment: Experiment) -> None:
+    """Print the clients with the lowest accuracy on data like their own, and the spread over all clients."""
+    for protocol in ("own", "personal"):
+        shares = dict(enumerate(summary["accuracy_per_client"].get(protocol, [])))
+        known = {client: share for client, share in shares.items() if share is not None}
+        if len(known) < 2:
+            continue
+        found = spread(list(known.values()))
+        assert found is not None
+        lowest = sorted(known, key=lambda client: known[client])[:LOWEST]
+        named = ", ".join(
+            f"{for_terminal(experiment.client_name(client))} {percent(known[client])}" for client in lowest
+        )
+        say(f"Lowest clients ({protocol}): {named}; standard deviation {100 * found.deviation:.2f} points", console)
+        return
+
+
 def _show_lowest_classes(console: Console, summary: Summary, names: Sequence[str]) -> None:
     """Print the classes with the lowest accuracy and their most frequent wrong prediction."""
     shares = {label: share for label, share in enumerate(summary.get("accuracy_per_class", [])) if share is not None}
@@ -214,7 +233,7 @@ def _show_lowest_classes(console: Console, summary: Summary, names: Sequence[str
         predicted = "" if wrong is None else f" (often predicted as {for_terminal(names[wrong])})"
         lowest.append(f"class {for_terminal(names[label])}: {percent(shares[label])}{predicted}")
     if lowest:
-        say(f"Lowest per-class accuracy (personal, all clients): {', '.join(lowest)}", console)
+        say(f"Lowest recall by class (personal, all clients): {', '.join(lowest)}", console)
 
 
 def _show_communication(console: Console, summary: Summary) -> None:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from refprotofl.cli.app import DataDir, RunFolder, TrustCode, app, read_path
+from refprotofl.cli.next_command import prediction, show_next
 from refprotofl.cli.output import notes, out, say
 from refprotofl.core import InputError, RefProtoFLError, counted, for_terminal
 from refprotofl.report.trackers import Tracker
@@ -81,6 +82,8 @@ def report(
 
         drawn = draw_figures(page.figures, figures)
         say(f"{counted(len(drawn), 'figure')} in {for_terminal(figures)}")
+    if (words := prediction(places[0])) is not None:
+        show_next(words)
     if opened:
         webbrowser.open(path.absolute().as_uri())
 

@@ -27,6 +27,7 @@ from refprotofl.cli.app import (
     with_device,
     with_seed,
 )
+from refprotofl.cli.next_command import comparison, show_next
 from refprotofl.cli.output import complain, emit, notes, out, say
 from refprotofl.cli.report import Port, report_finished
 from refprotofl.core import InputError, counted, for_file_name, for_terminal, numerics
@@ -109,6 +110,8 @@ def run(
         from refprotofl.cli.progress import print_summary
 
         print_summary(out, finished.summary, finished.folder, reference)
+        if not resume:
+            show_next(comparison(experiment, file, preset, settings or [], finished.folder))
     if reported:
         report_finished([finished.folder], finished.folder / "report.html", data)
 

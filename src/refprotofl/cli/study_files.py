@@ -18,7 +18,8 @@ from refprotofl.experiment.keys import no_such_key
 from refprotofl.experiment.presets import as_toml, flat_items, read_toml
 
 _USUAL = "reproduce"
-_COMMANDS = (_USUAL, "tune", "frontier")
+_COMMANDS = (_USUAL, "compare", "tune", "frontier")
+_EXPERIMENTS = "experiments"  # of compare: its files
 _TABLES = ("set", "tuned")
 _PATHS = ("results", "out", "write")  # relative to the study file, as the files in [tuned] are
 _ADDED = ("set", "results")  # given on the command line, too, both count, and of one key the later
@@ -32,6 +33,8 @@ def expand_study(file: Path, given: Sequence[str], commands: Mapping[str, click.
         raise InputError(f"{file}: command = {name!r} is not one of {', '.join(_COMMANDS)}.")
     parameters = {_key_of(one): one for one in commands[name].params if not isinstance(one, click.Argument)}
     positional = [str(study.pop("what"))] if name == _USUAL and "what" in study else []
+    if name == "compare":
+        positional = [_path(file, one) for one in _listed(study.pop(_EXPERIMENTS, []))]
     _refuse_unknown(file, study, [*parameters, *(("what",) if name == _USUAL else ())])
     study.setdefault("out", os.path.relpath(Path("runs") / file.stem, file.parent))
     typed = {one.partition("=")[0].removeprefix("--") for one in given if one.startswith("--")}

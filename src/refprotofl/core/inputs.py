@@ -142,11 +142,13 @@ def check_numbers(array: Array, axes: int, split: str, origin: str, form: str) -
         raise DataError(f"{origin}: there are no {split} inputs (shape {array.shape}).")
     if array.ndim != axes + 1:
         raise DataError(f"{origin}: the {split} inputs have shape {array.shape}. {form}")
-    narrow = np.empty(array.shape, np.float32)
+    fits = array.dtype == np.float32 and array.flags.c_contiguous  # a large table is not copied
+    narrow = array if fits else np.empty(array.shape, np.float32)
     for start in range(0, len(array), PART):
         part = narrow[start : start + PART]
-        with np.errstate(over="ignore"):  # reported below
-            part[:] = array[start : start + PART]
+        if not fits:
+            with np.errstate(over="ignore"):  # reported below
+                part[:] = array[start : start + PART]
         infinite = np.isinf(part).any(axis=tuple(range(1, part.ndim)))
         if infinite.any():
             row = start + int(infinite.argmax())
@@ -161,3 +163,11 @@ def missing_rows(inputs: Array) -> NDArray[np.int64]:
     axes = tuple(range(1, inputs.ndim))
     parts = (inputs[start : start + PART] for start in range(0, len(inputs), PART))
     return np.flatnonzero(np.concatenate([np.zeros(0, bool), *(np.isnan(part).any(axis=axes) for part in parts)]))
+
+
+def fill_gaps(inputs: Array, means: Sequence[float]) -> Array:
+    """Return inputs (N, features, …) with the mean of the feature for missing values: no message holds NaN."""
+    if inputs.dtype.kind != "f" or not np.isnan(inputs).any():
+        return inputs
+    filler = np.array(means, inputs.dtype).reshape(-1, *(1,) * (inputs.ndim - 2))
+    return np.where(np.isnan(inputs), filler, inputs)

@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,3 +120,17 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], "np.dtype[np.generic]"]
     if any(length < 0 for length in shape):
         raise ValueError(f"the shape {shape} has a negative length")
     return shape, dtype
+
+
+def regular_array(value: Any, name: str, origin: str) -> np.ndarray:
+    """Return a user's value as an array of numbers or texts; raise DataError for a ragged one."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of unequal lengths
+        raise DataError(f"{origin}: {name} is not a regular array: {error}.") from None
+    if array.dtype.kind == "O":
+        raise DataError(
+            f"{origin}: {name} holds Python objects. Use one numeric array of equal-sized samples, "
+            "and for labels whole numbers or astype(str)."
+        )
+    return array

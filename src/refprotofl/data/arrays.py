@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from refprotofl.core import DataError
 from refprotofl.core.inputs import InputKind, missing_rows
+from refprotofl.data.array_files import regular_array
 from refprotofl.data.dataset import Dataset, Inputs, Labels, Owners
 from refprotofl.data.reading import AS_IT_COMES, Reading
 from refprotofl.inputs import IMAGE, NAMES, find_kind
@@ -99,8 +100,9 @@ def dataset_from_arrays(
     `origin` names the source in errors; `class_names` are by label, where the source has them.
     """
     if missing := [name for name in SPLIT_ARRAYS if name not in arrays]:
-        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}.")
-    parts = {name: _array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
+        raise DataError(f"{origin} lacks {', '.join(missing)}; it must hold {', '.join(SPLIT_ARRAYS)}, or x and y.")
+    arrays, notes = without_gaps(arrays, origin) if reading.roles.missing == "drop" else (arrays, ())
+    parts = {name: regular_array(arrays[name], name, origin) for name in SPLIT_ARRAYS}
     kind = find_kind_of(parts["x_train"], arrays, reading.kind)
     vocabulary = tuple(str(token) for token in np.ravel(arrays.get(VOCABULARY, ())))
     found = kind.convert(parts["x_train"], parts["x_test"], origin, reading.code, vocabulary)
@@ -111,7 +113,7 @@ def dataset_from_arrays(
         if len(inputs) != len(labels):
             raise DataError(f"{origin}: there are {len(inputs):,} {split} {kind.plural} but {len(labels):,} labels.")
     mean, std = kind.statistics(found.train) if kind.published else ((), ())
-    owners = {name: _array(arrays[name], name, origin) for name in CLIENT_ARRAYS if arrays.get(name) is not None}
+    owners = {name: regular_array(arrays[name], name, origin) for name in CLIENT_ARRAYS if arrays.get(name) is not None}
     clients = number_clients(owners, len(train_labels), len(test_labels), origin)
     return Dataset(
         found.train,
@@ -122,10 +124,28 @@ def dataset_from_arrays(
         mean,
         std,
         *clients,
-        notes=found.notes,
+        notes=(*notes, *found.notes),
         kind=kind.name,
         vocabulary=found.vocabulary,
+        train_groups=arrays.get("group"),
+        train_order=arrays.get("order"),
     )
+
+
+def without_gaps(arrays: Mapping[str, Any], origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the arrays without samples that have a missing value (NaN), and a note on them."""
+    found, notes = dict(arrays), []
+    for split in ("train", "test"):
+        inputs = regular_array(arrays[f"x_{split}"], f"x_{split}", origin)
+        rows = missing_rows(inputs)
+        if not len(rows):
+            continue
+        owner = "client" if split == "train" else "client_test"
+        for name in (f"x_{split}", f"y_{split}", owner, *(("group", "order") if split == "train" else ())):
+            if name in arrays:
+                found[name] = np.delete(regular_array(arrays[name], name, origin), rows, axis=0)
+        notes.append(f"{origin}: {len(rows):,} {split} samples with a missing value left out.")
+    return found, tuple(notes)
 
 
 def check_alike(kind: InputKind, train: Inputs, test: Inputs, origin: str) -> None:
@@ -148,19 +168,6 @@ def check_complete(inputs: Inputs, split: str, reading: Reading, origin: str) ->
         more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
         more = f", as have {len(rows) - 1:,} more" if len(rows) > 1 else ""
         raise DataError(f"{origin}: {split} row {rows[0]} has a missing value (NaN){more}; fill it in or remove it.")
-
-
-def _array(value: Any, name: str, origin: str) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # lists of unequal lengths
-        raise DataError(f"{origin}: {name} is not a regular array: {error}.") from None
-    if array.dtype.kind == "O":
-        raise DataError(
-            f"{origin}: {name} holds Python objects. Use one numeric array of equal-sized samples, "
-            "and for labels whole numbers or astype(str)."
-        )
-    return array
 
 
 CLIENT_ARRAYS = ("client", "client_test")  # one entry per training or test sample
@@ -201,7 +208,19 @@ def _names(values: NDArray[Any], array: str, samples: int, origin: str) -> tuple
     names = [str(name) for name in found.tolist()]
     if not all(name.strip() for name in names):
         raise DataError(f"{origin}: {array} contains an empty name.")
+    _refuse_alike(names, origin)
     return names, positions
+
+
+def _refuse_alike(names: Sequence[str], origin: str) -> None:
+    """Refuse clients whose names differ only in case or in spaces around them: most likely they are one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.strip().casefold(), name)
+        if other != name:
+            raise DataError(
+                f"{origin}: the clients {other!r} and {name!r} differ only in case or spaces: write one client one way."
+            )
 
 
 def _in_order(names: list[str]) -> list[str]:

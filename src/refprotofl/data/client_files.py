@@ -1,11 +1,12 @@
 """A simulated federation as files: the data of each client, the public set and the test set of a deployment."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from refprotofl.core import InputError
+from refprotofl.core import InputError, for_file_name
 from refprotofl.data.arrays import KIND, VOCABULARY
 from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.data.federated import FederatedData
@@ -13,8 +14,9 @@ from refprotofl.experiment.sections import Input
 from refprotofl.inputs import IMAGE, find_kind
 
 
-def client_file(number: int) -> str:
-    return f"client-{number}.npz"
+def client_file(number: int, names: Sequence[str] = ()) -> str:
+    """Return the name of a client's file, which has the client's own name, if it has one."""
+    return f"client-{number}{'-' + for_file_name(names[number]) if names else ''}.npz"
 
 
 def export_federation(data: FederatedData, folder: Path, seen: Input | None = None) -> list[Path]:
@@ -42,7 +44,7 @@ def _files(data: FederatedData) -> dict[str, dict[str, tuple[Inputs, Labels]]]:
         parts = {"train": (whole.train_inputs[rows], whole.train_labels[rows])}
         if len(tests):
             parts["test"] = (test_inputs[tests], test_labels[tests])
-        files[client_file(number)] = parts
+        files[client_file(number, data.client_names)] = parts
     if data.public_size:
         files["public.npz"] = {"": (data.public_inputs, data.public_labels)}
     if len(data.test_indices):

@@ -31,6 +31,9 @@ class Dataset:
     notes: tuple[str, ...] = ()  # changes to the data while they were read, for people
     kind: str = IMAGE
     vocabulary: tuple[str, ...] = ()  # of tokens, as the source numbers them
+    feature_names: tuple[str, ...] = ()  # of a table's columns
+    train_groups: NDArray[np.int64] | None = None  # (N,) samples of one group stay on one side of a split
+    train_order: NDArray[np.float64] | None = None  # (N,) the latest samples are held out
 
     @property
     def num_classes(self) -> int:

@@ -20,6 +20,7 @@ from refprotofl.data.loading import load_dataset
 from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_out_note, own_tests, partition
 from refprotofl.data.reading import reading_of
 from refprotofl.data.server_data import conform, load_server_data, overlaps
+from refprotofl.data.unsplit import held_out_rows
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
 
@@ -192,13 +193,14 @@ def _shifted(data: FederatedData, shift: float, seed: int) -> FederatedData:
 
 def _keep_natural(experiment: Experiment, dataset: Dataset, private: Indices, test: Indices) -> FederatedData:
     """Return clients with the shares that the data set assigns to them."""
-    kept, client_indices, notes = keep_owners(dataset, private, experiment.min_size)
+    least = experiment.least_samples
+    kept, client_indices, notes = keep_owners(dataset, private, *least)
     data = _without_public(experiment, dataset, client_indices, test, notes)
     return replace(
         data,
         own_test_indices=data.own_test_indices if dataset.test_owners is None else own_tests(dataset, kept, test),
         client_names=tuple(dataset.client_names[number] for number in kept),
-        notes=(*dataset.notes, *left_out_note(notes, experiment.min_size)),
+        notes=(*dataset.notes, *left_out_note(notes, *least)),
     )
 
 
@@ -206,12 +208,29 @@ def hold_out(data: FederatedData, share: float, seed: int) -> FederatedData:
     """Hold out a share of each client's samples for scoring; at least one, if another remains to train on."""
     kept, held = [], []
     for client, rows in enumerate(data.client_indices):
-        count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        order = stream(seed, "validation", client=client).permutation(len(rows))
-        held.append(np.sort(rows[order[:count]]))
-        kept.append(np.sort(rows[order[count:]]))
+        chosen = _validation_rows(data.dataset, rows, share, stream(seed, "validation", client=client))
+        held.append(np.sort(rows[chosen]))
+        kept.append(np.sort(np.delete(rows, chosen)))
     scored = np.sort(np.concatenate(held))
     return replace(data, client_indices=kept, test_indices=scored, own_test_indices=held, validates=True)
+
+
+def _validation_rows(dataset: Dataset, rows: Indices, share: float, draw: np.random.Generator) -> Indices:
+    """Return the positions in a client's rows that it holds out: whole groups or the latest ones, if data have such."""
+    groups, order = dataset.train_groups, dataset.train_order
+    if groups is None and order is None:
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        return np.asarray(draw.permutation(len(rows))[:count])
+    held = held_out_rows(
+        dataset.train_labels[rows],
+        np.zeros(len(rows), np.int64),  # all are this client's
+        None if groups is None else groups[rows],
+        None if order is None else order[rows],
+        share,
+        draw,
+        "validation",
+    )
+    return np.flatnonzero(held)
 
 
 def _without_public(

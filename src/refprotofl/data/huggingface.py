@@ -1,7 +1,8 @@
 """Data sets of the Hugging Face hub: `hf:owner/name@revision`, through the optional package `datasets`."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from refprotofl.data.arrays import dataset_from_arrays
 from refprotofl.data.dataset import Dataset
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.image_files import in_8_bits, pixel_limit
-from refprotofl.data.reading import AS_IT_IS, Sizing
+from refprotofl.data.reading import AS_IT_COMES, Reading, Roles, Sizing
+from refprotofl.data.text_files import as_texts
+from refprotofl.data.unsplit import INPUTS, LABELS, Unsplit, split_arrays, unsplit_from_arrays
 
 
-def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
+def load_huggingface(name: str, seed: int, reading: Reading = AS_IT_COMES) -> Dataset:
     """Load a data set of the hub; `name` is owner/name, with @ and a commit, tag or branch, else the newest.
 
     Without a test or validation split, a fifth of train is held out by the seed.
@@ -36,7 +39,7 @@ def load_huggingface(name: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset
         raise DataError(f"hf:{name} could not be loaded ({type(error).__name__}: {error}).") from None
     try:
         with pixel_limit():
-            return dataset_from_splits(splits, f"hf:{name}", seed, sizing)
+            return dataset_from_splits(splits, f"hf:{name}", seed, reading)
     except DecompressionBombError as error:
         raise DataError(f"hf:{name} has an image that is too large ({error}): use another revision or set.") from None
 
@@ -46,24 +49,83 @@ def split_revision(name: str) -> tuple[str, str | None]:
     return repository, revision or None
 
 
-def dataset_from_splits(splits: Any, origin: str, seed: int, sizing: Sizing = AS_IT_IS) -> Dataset:
-    """Make a data set of a mapping of split names to tables with `features` and columns."""
+def dataset_from_splits(splits: Any, origin: str, seed: int, reading: Reading = AS_IT_COMES) -> Dataset:
+    """Make a data set of a mapping of split names to tables with `features` and columns.
+
+    Samples are the column of images, the texts in data.text, or else the columns of numbers.
+    """
     if "train" not in splits:
         raise DataError(f"{origin} has no split called train, only {', '.join(splits)}.")
-    train = splits["train"]
-    image_column = _column(train.features, "Image", ("image", "img"), origin)
-    label_column = _column(train.features, "ClassLabel", ("label", "labels", "fine_label"), origin)
-    x_train, y_train = _pictures(train[image_column], origin, sizing), np.asarray(train[label_column])
+    train, roles = splits["train"], reading.roles
+    if lacking := [name for name in roles.named if name not in train.features]:
+        raise InputError(f"{origin} has no column {lacking[0]!r}; its columns: {', '.join(train.features)}.")
+    label = roles.label or _column(train.features, "ClassLabel", ("label", "labels", "fine_label"), origin)
+    columns = _sample_columns(train.features, label, roles, origin)
     test_split = next((name for name in ("test", "validation", "valid") if name in splits), None)
+    names = getattr(train.features[label], "names", None)
+    features = tuple(columns) if len(columns) > 1 else ()
+    notes: tuple[str, ...] = ()
     if test_split is not None:
-        test = splits[test_split]
-        x_test, y_test = _pictures(test[image_column], origin, sizing), np.asarray(test[label_column])
+        arrays = _arrays(splits, {"train": "train", "test": test_split}, columns, label, reading, origin)
+    elif roles.client or roles.group or roles.order:
+        arrays, notes = split_arrays(_unsplit(train, columns, label, reading, origin), origin, seed)
     else:
-        classes, numbers = np.unique(y_train, return_inverse=True)
+        arrays = _arrays(splits, {"train": "train"}, columns, label, reading, origin)
+        classes, numbers = np.unique(arrays["y_train"], return_inverse=True)
         kept, held = stratified_split(numbers, len(classes), 0.2, stream(seed, "huggingface/split"))
-        x_train, y_train, x_test, y_test = x_train[kept], y_train[kept], x_train[held], y_train[held]
-    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-    return dataset_from_arrays(arrays, origin, getattr(train.features[label_column], "names", None))
+        sides = {"train": kept, "test": held}
+        arrays = {f"{part}_{side}": arrays[f"{part}_train"][rows] for part in "xy" for side, rows in sides.items()}
+    dataset = dataset_from_arrays(arrays, origin, names, reading)
+    return replace(dataset, notes=(*notes, *dataset.notes), feature_names=features)
+
+
+def _sample_columns(features: Mapping[str, Any], label: str, roles: Roles, origin: str) -> list[str]:
+    """Return the columns that samples are made of."""
+    if roles.text:
+        return [roles.text]
+    taken = {label, *roles.named}
+    if not any(type(feature).__name__ == "Image" for feature in features.values()):
+        numbers = [
+            name
+            for name, feature in features.items()
+            if name not in taken and str(getattr(feature, "dtype", "")).startswith(("int", "uint", "float", "bool"))
+        ]
+        if numbers:
+            return numbers
+    return [_column(features, "Image", ("image", "img"), origin)]
+
+
+def _samples(table: Any, columns: Sequence[str], reading: Reading, origin: str) -> np.ndarray:
+    """Return the samples of a split (N, …)."""
+    if columns == [reading.roles.text]:
+        return as_texts([str(text or "") for text in table[columns[0]]], origin)
+    if type(table.features[columns[0]]).__name__ == "Image":
+        return _pictures(table[columns[0]], origin, reading.sizing)
+    gaps = [[np.nan if value is None else value for value in table[name]] for name in columns]
+    return np.array(gaps, np.float64).T
+
+
+def _arrays(
+    splits: Any, sides: Mapping[str, str], columns: Sequence[str], label: str, reading: Reading, origin: str
+) -> dict[str, np.ndarray]:
+    """Return the arrays of the given splits, with the clients if a column has them."""
+    found: dict[str, np.ndarray] = {}
+    for side, name in sides.items():
+        found |= {
+            f"x_{side}": _samples(splits[name], columns, reading, origin),
+            f"y_{side}": np.asarray(splits[name][label]),
+        }
+        if reading.roles.client:
+            found["client" if side == "train" else "client_test"] = np.asarray(splits[name][reading.roles.client])
+    return found
+
+
+def _unsplit(table: Any, columns: Sequence[str], label: str, reading: Reading, origin: str) -> Unsplit:
+    """Return a table that has no test split, with its clients, groups and order."""
+    roles = reading.roles
+    by_role = {name: np.asarray(table[name]) for name in (roles.client, roles.group, roles.order) if name}
+    arrays = {INPUTS: _samples(table, columns, reading, origin), LABELS: np.asarray(table[label]), **by_role}
+    return unsplit_from_arrays(arrays, replace(roles, label="", text="", split="", ignore=()), origin)
 
 
 def _column(features: Mapping[str, Any], kind: str, usual: tuple[str, ...], origin: str) -> str:

@@ -28,14 +28,6 @@ def is_image(path: Path) -> bool:
     return path.suffix.lower() in Image.registered_extensions() and not path.name.startswith(".")
 
 
-def images_below(folder: Path) -> Iterator[Path]:
-    """Yield all images below a folder, sorted; hidden folders are skipped."""
-    for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and is_image(path) and path.is_file():
-            yield path
-
-
 def read_images(files: list[Path], sizing: Sizing = AS_IT_IS) -> Images:
     """Read images (N, channels, height, width): grey if all files are, else RGB."""
     pictures: list[np.ndarray] = []  # (height, width) or (height, width, 3) each

@@ -12,11 +12,12 @@ from refprotofl.core import DataError, is_reference, load_object
 from refprotofl.core.inputs import InputKind, Statistics
 from refprotofl.data.array_files import BROKEN, read_npz
 from refprotofl.data.arrays import KIND, VOCABULARY, check_alike, check_complete, checked_labels, find_kind_of
+from refprotofl.data.class_folders import form_of, list_classes
 from refprotofl.data.dataset import Dataset, Inputs, Labels
-from refprotofl.data.image_files import read_images
-from refprotofl.data.image_folder import list_classes
 from refprotofl.data.loading import load_dataset, locate
 from refprotofl.data.reading import AS_IT_COMES, Reading
+from refprotofl.data.table_data import find_features, is_table, open_table, read_table
+from refprotofl.data.unsplit import split_arrays
 from refprotofl.experiment.sections import Input
 from refprotofl.inputs import IMAGE, find_kind
 from refprotofl.inputs.image import channel_statistics
@@ -37,6 +38,9 @@ class LabelledSamples:
     test: "LabelledSamples | None" = None  # the test split of the source
     kind: str = IMAGE
     vocabulary: tuple[str, ...] = ()  # of tokens, as the source numbers them
+    feature_names: tuple[str, ...] = ()  # of a table's columns
+    groups: NDArray[np.int64] | None = None  # (N,) samples of one group stay on one side of a split
+    order: NDArray[np.float64] | None = None  # (N,) the latest are held out
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,22 +48,37 @@ class LabelledSamples:
 
 
 def load_labelled(name: str, key: str, data_dir: Path | None, reading: Reading, seed: int = 0) -> LabelledSamples:
-    """Load the images of a .npz file, a folder of class folders, `module:function` or a named set.
+    """Load the samples of a .npz file, a table, a folder of class folders, `module:function` or a named set.
 
     `key` is the configuration key of the name, for errors.
     """
     path = locate(name, reading.seen_from)
     if path is not None and path.is_dir() and not (path / "train").is_dir():
-        listed = list_classes(path)
-        images = read_images([one.file for one in listed], reading.sizing)
-        return labelled_from_arrays({"x": images, "y": np.array([one.label for one in listed])}, str(path))
+        form = form_of(path)
+        listed = list_classes(path, form)
+        samples = form.read([one.file for one in listed], reading)
+        return labelled_from_arrays({"x": samples, "y": np.array([one.label for one in listed])}, str(path), reading)
     if path is not None and path.is_file() and path.suffix == ".npz":
         found = labelled_from_arrays(_arrays_of(path), str(path), reading)
+    elif path is not None and path.is_file() and is_table(path):
+        found = _from_table(path, reading)
     elif path is None and is_reference(name) and not name.startswith("hf:"):
         found = _from_function(name, key, reading)
     else:
         return _of_dataset(load_dataset(name, data_dir, seed, replace(reading, natural=False)))
     return _sized(found, reading, name)
+
+
+def _from_table(path: Path, reading: Reading) -> LabelledSamples:
+    """Load a table of one client."""
+    with open_table(path, reading.roles.named) as table:
+        roles = reading.roles.of_one(table.names)
+    rows = read_table(path, roles, reading.kind)
+    if rows.test is not None:
+        arrays, _ = split_arrays(rows, str(path), 0)
+        return replace(labelled_from_arrays(arrays, str(path), reading), feature_names=rows.feature_names)
+    found = labelled_from_arrays({"x": rows.inputs, "y": rows.labels}, str(path), reading)
+    return replace(found, feature_names=rows.feature_names, groups=rows.groups, order=rows.order)
 
 
 def labelled_from_arrays(arrays: Mapping[str, Any], origin: str, reading: Reading = AS_IT_COMES) -> LabelledSamples:
@@ -100,6 +119,8 @@ def renumbered(found: LabelledSamples, seen: Input, origin: str) -> LabelledSamp
     if found.kind != seen.kind:
         raise DataError(f"{origin}: its samples are {find_kind(found.kind).plural}, the experiment's {kind.plural}.")
     inputs = kind.fit(found.inputs, found.vocabulary, seen.shape, seen.vocabulary)
+    if seen.feature_names and found.feature_names and found.feature_names != seen.feature_names:
+        inputs = inputs[:, find_features(found.feature_names, seen.feature_names, origin)]
     if inputs.shape[1:] != seen.shape:
         raise DataError(
             f"{origin}: its {kind.plural} are {kind.describe(found.shape)}, but the experiment's are "
@@ -116,6 +137,7 @@ def renumbered(found: LabelledSamples, seen: Input, origin: str) -> LabelledSamp
         labels=numbers[found.labels],
         class_names=seen.class_names,
         vocabulary=seen.vocabulary,
+        feature_names=seen.feature_names,
         test=None if found.test is None else renumbered(found.test, seen, origin),
     )
 
@@ -155,6 +177,7 @@ def _of_dataset(dataset: Dataset) -> LabelledSamples:
         std,
         kind=dataset.kind,
         vocabulary=dataset.vocabulary,
+        feature_names=dataset.feature_names,
     )
     return replace(train, test=replace(train, inputs=dataset.test_inputs, labels=dataset.test_labels))
 

@@ -214,16 +214,18 @@ def group(owners: Owners, clients: int) -> list[Indices]:
     return np.split(order, np.cumsum(np.bincount(owners, minlength=clients))[:-1])
 
 
-def keep_owners(dataset: Dataset, private: Indices, min_size: int) -> tuple[list[int], list[Indices], PartitionNotes]:
-    """Return the numbers of the clients with at least `min_size` samples among `private`, and their samples."""
+def keep_owners(
+    dataset: Dataset, private: Indices, key: str, least: int
+) -> tuple[list[int], list[Indices], PartitionNotes]:
+    """Return the numbers of the clients with at least `least` samples among `private`, and their samples."""
     assert dataset.train_owners is not None, "the data set has no clients"
     shares = group(dataset.train_owners[private], len(dataset.client_names))
-    kept = [number for number, share in enumerate(shares) if len(share) >= min_size]
+    kept = [number for number, share in enumerate(shares) if len(share) >= least]
     sizes = {name: len(share) for name, share in zip(dataset.client_names, shares, strict=True)}
     if not kept:
         raise InputError(
-            f"min-size = {min_size}: the largest client, {max(sizes, key=lambda name: sizes[name])!r}, has "
-            f"{max(sizes.values())} samples after train-limit and public set; use a smaller min-size."
+            f"{key} = {least}: the largest client, {max(sizes, key=lambda name: sizes[name])!r}, has "
+            f"{max(sizes.values())} samples after train-limit and public set; use a smaller {key}."
         )
     left_out = {name: sizes[name] for number, name in enumerate(dataset.client_names) if number not in set(kept)}
     return kept, [private[shares[number]] for number in kept], PartitionNotes("natural", left_out=left_out)
@@ -236,10 +238,10 @@ def own_tests(dataset: Dataset, kept: list[int], test: Indices) -> list[Indices]
     return [np.sort(test[shares[number]]) for number in kept]
 
 
-def left_out_note(notes: PartitionNotes, min_size: int) -> tuple[str, ...]:
+def left_out_note(notes: PartitionNotes, key: str, least: int) -> tuple[str, ...]:
     """Return a sentence on the clients that do not take part."""
     if not notes.left_out:
         return ()
     shown = [f"{name} ({count})" for name, count in list(notes.left_out.items())[:10]]
     more = f" and {len(notes.left_out) - 10} more" if len(notes.left_out) > 10 else ""
-    return (f"Clients left out, with fewer than min-size = {min_size} samples: {', '.join(shown)}{more}.",)
+    return (f"Clients left out, with fewer than {key} = {least} samples: {', '.join(shown)}{more}.",)

@@ -1,8 +1,9 @@
 """Options for reading data, from the experiment's keys: `resize`, `crop`, natural clients, kind and text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -82,15 +83,51 @@ AS_IT_READS = TextCode()
 
 
 @dataclass(frozen=True)
+class Roles:
+    """The names of columns or arrays by their role, "" for none, and what is done with missing values."""
+
+    label: str = ""
+    client: str = ""
+    split: str = ""
+    text: str = ""
+    order: str = ""
+    group: str = ""
+    ignore: tuple[str, ...] = ()
+    missing: Literal["error", "drop", "mean"] = "error"
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        roles = (self.label, self.client, self.split, self.text, self.order, self.group)
+        return (*(name for name in roles if name), *self.ignore)
+
+    def of_one(self, names: Sequence[str]) -> "Roles":
+        """Return the roles for a table of one client, with these columns: its clients are not looked at.
+
+        A public set or a node's table need not have the columns that divide a whole data set.
+        """
+        ignored = tuple(name for name in (*self.ignore, self.client) if name in names)
+        there = {role: name for role in ("split", "order", "group") if (name := getattr(self, role)) in names}
+        return Roles(self.label, text=self.text, ignore=ignored, missing=self.missing, **there)
+
+
+NO_ROLES = Roles()
+
+
+@dataclass(frozen=True)
 class Reading:
-    """Options for reading data; `missing` allows NaN in numbers, where a source marks missing values by it."""
+    """Options for reading data."""
 
     sizing: Sizing = AS_IT_IS
     natural: bool = False  # clients come from the source
     seen_from: Path | None = None  # also searched for relative paths: the working folder of a stored run at its start
     kind: str = "auto"  # of the samples, where it does not follow from the source
     code: TextCode = AS_IT_READS
-    missing: bool = False
+    roles: Roles = NO_ROLES
+
+    @property
+    def missing(self) -> bool:
+        """Return True if NaN marks missing numbers, which take the mean of their feature in training."""
+        return self.roles.missing == "mean"
 
 
 AS_IT_COMES = Reading()
@@ -99,10 +136,14 @@ AS_IT_COMES = Reading()
 def reading_of(experiment: Experiment, seen_from: Path | None = None) -> Reading:
     sizing, table = Sizing(experiment.resize, experiment.crop), experiment.data
     known = experiment.input
+    roles = Roles(
+        table.label, table.client, table.split, table.text, table.order, table.group, table.ignore, table.missing
+    )
     return Reading(
         sizing,
         experiment.partition == "natural",
         seen_from,
         table.kind if known is None else known.kind,
         TextCode(table.unit, table.length),
+        roles,
     )

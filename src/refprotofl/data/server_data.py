@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from refprotofl.core import InputError
-from refprotofl.core.inputs import Facts
+from refprotofl.core.inputs import Facts, fill_gaps
 from refprotofl.data.dataset import Dataset, Inputs
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of
@@ -49,6 +49,7 @@ def load_server_data(experiment: Experiment, data_dir: Path | None, seen_from: P
         kind=first.kind,
         normalisation="" if kind.published else "public set",
         vocabulary=facts.vocabulary,
+        feature_names=first.feature_names,
     )
     return ServerData(_renumbered(public, input, "public"), _renumbered(test, input, "test"), input)
 
@@ -65,6 +66,7 @@ def conform(dataset: Dataset, server: ServerData) -> Dataset:
         dataset.std,
         kind=dataset.kind,
         vocabulary=dataset.vocabulary,
+        feature_names=dataset.feature_names,
     )
     input = server.input
     train = renumbered(whole, input, "dataset")
@@ -112,7 +114,8 @@ def _renumbered(found: LabelledSamples | None, input: Input, key: str) -> Labell
         return None
     if found.kind == input.kind and len(found.mean) != len(input.mean):
         raise InputError(f"{key}.dataset: its samples have another number of features than those of the other set.")
-    return renumbered(found, input, f"{key}.dataset")
+    numbered = renumbered(found, input, f"{key}.dataset")
+    return replace(numbered, inputs=fill_gaps(numbered.inputs, input.mean))
 
 
 def _digests(inputs: Inputs) -> set[bytes]:

@@ -195,6 +195,7 @@ def _assume_input(experiment: Experiment, found: LabelledSamples) -> Experiment:
         std=found.std,
         kind=found.kind,
         vocabulary=found.vocabulary,
+        feature_names=found.feature_names,
     )
     return experiment.model_copy(update={"input": seen})
 

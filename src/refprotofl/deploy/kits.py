@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from refprotofl.core import DataError
+from refprotofl.core import DataError, InputError, counted
 from refprotofl.core.network import with_port
 from refprotofl.deploy.site import Site
 from refprotofl.records.atomic_files import create_file, ensure_folder, write_whole
@@ -25,23 +26,34 @@ KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"
 REQUEST = "node.csr"  # with which a node asks for a certificate, over MQTT
 
 
-def write_kits(site: Site) -> None:
+def write_kits(site: Site, names: Sequence[str] = ()) -> None:
+    """Write a kit for each node, under the given names or node-0, node-1, …"""
     for node in range(site.keys.nodes):
-        _write_kit(site, node)
+        _write_kit(site, node, names[node] if names else f"node-{node}")
 
 
-def _write_kit(site: Site, node: int) -> None:
+def read_names(text: str, nodes: int) -> tuple[str, ...]:
+    """Return the nodes' names from a list with commas; raise InputError if they are not one for each, all different."""
+    names = tuple(one.strip() for one in text.split(",") if one.strip())
+    if names and len(names) != nodes:
+        raise InputError(f"--names has {counted(len(names), 'name')} for {counted(nodes, 'node')}: give one for each.")
+    if len({name.casefold() for name in names}) < len(names):
+        raise InputError(f"--names {text}: two names differ at most in case; a node's key is admitted under its name.")
+    return names
+
+
+def _write_kit(site: Site, node: int, name: str) -> None:
     kit = site.kit(node)
     ensure_folder(kit)
     if site.authority is not None:
         create_file(kit / AUTHORITY, site.authority.read_bytes(), 0o644)
-    for name, (text, mode) in {
-        "node.toml": (_node_config(site, node), 0o644),
+    for file, (text, mode) in {
+        "node.toml": (_node_config(site, name), 0o644),
         "start.sh": (START, 0o755),
         "refprotofl-node.service": (_unit(node), 0o644),
         "Containerfile": (CONTAINER, 0o644),
     }.items():
-        create_file(kit / name, text.replace("EXTRA", site.keys.transport).encode(), mode)
+        create_file(kit / file, text.replace("EXTRA", site.keys.transport).encode(), mode)
 
 
 def load_key(kit: Path, name: str) -> ec.EllipticCurvePrivateKey:
@@ -83,13 +95,13 @@ def key_file(site: Site) -> str:
     return REQUEST if site.keys.transport == "mqtt" else PUBLIC_KEY
 
 
-def _node_config(site: Site, node: int) -> str:
+def _node_config(site: Site, name: str) -> str:
     address = site.keys.broker or with_port(site.keys.host, site.keys.port)
     return f"""# This node's settings; only its owner decides them.
 server = {json.dumps(address)}
 transport = {json.dumps(site.keys.transport)}
-name = "node-{node}"           # the name under which its key is admitted
-data-path = "data"        # a .npz file, a folder of class folders, or module:function
+name = {json.dumps(name)}           # the name under which its key is admitted
+data-path = "data"        # a .npz file, a table, a folder of class folders, or module:function
 store = "store"           # its private state; only its owner can read it
 # modules = "mine:Method" # code of the experiment that may be imported here
 # uplink-budget = "20 kB" # the most that it sends in a round, where the experiment has a budget, too

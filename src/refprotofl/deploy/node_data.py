@@ -10,6 +10,7 @@ from refprotofl.core.devices import CPU
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import reading_of
+from refprotofl.data.unsplit import held_out_rows
 from refprotofl.deploy.node_config import NodeConfig
 from refprotofl.evaluation.scoring import TestSet
 from refprotofl.experiment import Experiment
@@ -37,7 +38,12 @@ def inputs_of(found: LabelledSamples, config: NodeConfig, experiment: Experiment
     if found.test is not None:
         return NodeSamples(found, found.test)
     draw = stream(experiment.seed, "hold-out", client=client)
-    kept, held = stratified_split(found.labels, seen.num_classes, config.hold_out, draw)
+    if found.groups is None and found.order is None:
+        kept, held = stratified_split(found.labels, seen.num_classes, config.hold_out, draw)
+    else:
+        one = np.zeros(len(found.labels), np.int64)
+        test = held_out_rows(found.labels, one, found.groups, found.order, config.hold_out, draw, config.data_path)
+        kept, held = np.flatnonzero(~test), np.flatnonzero(test)
     return NodeSamples(_rows(found, kept), _rows(found, held))
 
 

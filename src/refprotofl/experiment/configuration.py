@@ -144,11 +144,11 @@ class _Keys(Table):
         "rejects answers and server steps more than this many times the typical norm, 0 for none",
         enters="changed",
     )
-    data: Data = Field(default_factory=lambda: Data())
     train: Train = Field(default_factory=lambda: Train())
     model: Model = Field(default_factory=lambda: Model())
     public: Public = Field(default_factory=lambda: Public())
     test: Test = Field(default_factory=lambda: Test())
+    data: Data = Field(default_factory=lambda: Data())
     own: Scalars = Field(
         default_factory=dict, description="the options of a method of your own: numbers, texts, true or false"
     )
@@ -188,6 +188,24 @@ class _Keys(Table):
         if self.method in METHODS:
             METHODS[self.method].check_all(self)  # type: ignore[arg-type]
         return self
+
+    @model_validator(mode="after")
+    def _take_clients_of_data(self) -> Self:
+        """Take the clients that data.client names, unless another partition is asked for."""
+        if self.data.client and "partition" not in self.model_fields_set:
+            self.__dict__["partition"] = "natural"
+        if self.data.min_samples is not None and self.partition != "natural":
+            raise ValueError(
+                f'has data.min-samples = {self.data.min_samples}, which is for partition = "natural", not '
+                f'"{self.partition}"'
+            )
+        return self
+
+    @property
+    def least_samples(self) -> tuple[str, int]:
+        """Return the key, and the number of samples below which a natural client is left out."""
+        least = self.data.min_samples
+        return ("min-size", self.min_size) if least is None else ("data.min-samples", least)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

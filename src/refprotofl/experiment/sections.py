@@ -335,9 +335,36 @@ def _known_or_auto(name: str) -> str:
     return name if name == "auto" else _known_kind(name)
 
 
-class Data(Table):
-    """Reading and normalisation of data that are not images."""
+def _read_column(value: object) -> object:
+    """Read the name of a column; a number is that of a column in a file without names."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
+
+ColumnName = Annotated[str, BeforeValidator(_read_column)]
+
+
+class Data(Table):
+    """Reading of the data: columns or arrays by role, missing values, the kind of samples, normalisation."""
+
+    label: ColumnName = key("", "column with the classes", enters="changed")
+    client: ColumnName = key("", "column with the client of each sample", enters="changed")
+    split: ColumnName = key("", "column with train or test", enters="changed")
+    text: ColumnName = key("", "column with the texts, which are the samples then", enters="changed")
+    order: ColumnName = key(
+        "", "column of times or numbers: the latest fifth of each client is held out for testing", enters="changed"
+    )
+    group: ColumnName = key(
+        "", "column of groups, such as recordings, which are never on both sides of a split", enters="changed"
+    )
+    ignore: Annotated[tuple[ColumnName, ...], Field(strict=False)] = key(
+        (), "columns that are not read as features", enters="changed"
+    )
+    missing: Literal["error", "drop", "mean"] = key(
+        "error", "what is done with missing values: refuse them, leave the rows out, or take the mean", enters="changed"
+    )
+    min_samples: PositiveInt | None = key(
+        None, "samples below which a natural client is left out; min-size if not given", enters="changed"
+    )
     kind: Annotated[str, AfterValidator(_known_or_auto)] = key(
         "auto",
         f"what a sample is: {', '.join(inputs.NAMES)}; auto for what the arrays look like",
@@ -370,6 +397,7 @@ class Input(Table):
     dtype: str = key("uint8", enters="changed")
     normalisation: str = key("", enters="changed")  # the source of mean and std, where it is not the data set
     vocabulary: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of tokens
+    feature_names: Annotated[tuple[str, ...], Field(strict=False)] = key((), enters="changed")  # of a table's columns
 
     @model_validator(mode="after")
     def _is_of_its_kind(self) -> Self:

@@ -12,16 +12,24 @@ from refprotofl.core import DataError, InputError
 from refprotofl.data import Dataset, load_dataset
 from refprotofl.data.array_files import BROKEN, is_npy, read_npy, read_npz
 from refprotofl.data.arrays import SPLIT_ARRAYS, check_complete
+from refprotofl.data.class_folders import IMAGES, SOUNDS, TEXTS, files_below, form_of
 from refprotofl.data.dataset import Images, Inputs, Labels
-from refprotofl.data.image_files import images_below, is_image, read_images
+from refprotofl.data.image_files import is_image, read_images
 from refprotofl.data.loading import NAMES, locate
 from refprotofl.data.reading import Reading, reading_of
+from refprotofl.data.sound_files import is_sound
+from refprotofl.data.table_data import SUFFIXES as TABLES
+from refprotofl.data.table_data import is_table, read_features
+from refprotofl.data.text_files import is_text
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Input
 from refprotofl.inputs import find_kind
 
 ARRAY_FILES = (".npz", ".npy")
-FORMS = "a .npz or .npy file, an image, a folder of images, or a data set as in dataset = …"
+FORMS = (
+    "a .npz, .npy, .csv, .tsv or .parquet file, an image, a text, a sound, a folder of these, or a data set as in "
+    "dataset = …"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +69,10 @@ def read_source(
     if path.is_dir():
         if (path / "train").is_dir() and (path / "test").is_dir():
             return _test_split(text, run)
-        return _image_folder(path, run)
+        return _folder(path, run)
     if path.is_file():
         return _file(path, run)
-    if path.suffix.lower() in (*ARRAY_FILES, *Image.registered_extensions()):
+    if path.suffix.lower() in (*ARRAY_FILES, *TABLES, *Image.registered_extensions()):
         raise InputError(f"Path not found: {path}, in {Path.cwd()}.")
     return _test_split(text, run)
 
@@ -73,6 +81,10 @@ def _file(path: Path, run: _RunData) -> Source:
     if path.suffix.lower() in ARRAY_FILES:
         images = _read_array(path)
         return _test_split(str(path), run) if images is None else _from_array(path, images, run)
+    if is_table(path):
+        return _from_table(path, run)
+    if is_sound(path) or (is_text(path) and run.input.kind == "tokens"):
+        return Source((path.name,), _read_files(path.parent, [Path(path.name)], run), None)
     if is_image(path):
         return Source((path.name,), np.stack([_read_image(path, run)]), None)
     raise InputError(f"{path}: files of this type are not supported. Give {FORMS}.")
@@ -111,17 +123,28 @@ def _renumbered(name: str, dataset: Dataset, class_names: tuple[str, ...]) -> La
     return numbers[dataset.test_labels]
 
 
-def _image_folder(folder: Path, run: _RunData) -> Source:
-    """Read all images below a folder; if every image is in a folder named like a class, that is its label."""
-    names = [path.relative_to(folder) for path in images_below(folder)]
+def _folder(folder: Path, run: _RunData) -> Source:
+    """Read all files below a folder; if every file is in a folder named like a class, that is its label."""
+    form = form_of(folder)
+    names = [path.relative_to(folder) for path in files_below(folder, form)]
     if not names:
-        raise InputError(f"{folder} contains no images. Give {FORMS}.")
-    images = np.stack([_read_image(folder / name, run) for name in names])
+        raise InputError(f"{folder} contains no {form.plural}. Give {FORMS}.")
+    if form is IMAGES:
+        samples = np.stack([_read_image(folder / name, run) for name in names])
+    else:
+        samples = _read_files(folder, names, run)
     known = run.input.class_names
     labels = None
     if all(name.parent.name in known for name in names):
         labels = np.array([known.index(name.parent.name) for name in names], dtype=np.int64)
-    return Source([name.as_posix() for name in names], images, labels)
+    return Source([name.as_posix() for name in names], samples, labels)
+
+
+def _read_files(folder: Path, names: Sequence[Path], run: _RunData) -> Inputs:
+    """Read texts or sounds as the model takes them."""
+    files = [folder / name for name in names]
+    form = next(form for form in (SOUNDS, TEXTS) if form.matches(files[0]))
+    return _from_array(folder, form.read(files, run.reading), run).inputs
 
 
 def _read_image(file: Path, run: _RunData) -> Images:
@@ -167,6 +190,31 @@ def _from_array(path: Path, array: NDArray[np.generic], run: _RunData) -> Source
     _check_shape(str(path), inputs.shape[1:], seen)
     check_complete(inputs, "given", run.reading, str(path))
     return Source(range(len(inputs)), inputs, None, found.notes)
+
+
+def _from_table(path: Path, run: _RunData) -> Source:
+    """Read a table whose columns are found by name; with a label in each row, accuracies are known."""
+    array, labels = read_features(path, run.reading.roles, run.input.feature_names, run.input.kind)
+    source = _from_array(path, array, run)
+    if labels is None:
+        return source
+    known = {_as_written(name): number for number, name in enumerate(run.input.class_names)}
+    written = [_as_written(label) for label in labels]
+    if unknown := [label for label, name in zip(labels, written, strict=True) if name not in known]:
+        raise InputError(
+            f"{path} has a class {unknown[0]!r} that is unknown to the model; its classes are "
+            f"{_some(run.input.class_names)}."
+        )
+    return replace(source, labels=np.array([known[name] for name in written], np.int64))
+
+
+def _as_written(label: str) -> str:
+    """Return a label as classes are named: 1.0 as 1."""
+    try:
+        value = float(label)
+    except ValueError:
+        return label
+    return str(int(value)) if value.is_integer() else label
 
 
 def _check_shape(origin: str, found: tuple[int, ...], seen: Input) -> None:

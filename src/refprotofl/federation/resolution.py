@@ -116,6 +116,7 @@ def resolve(experiment: Experiment, data: FederatedData, known: DataFacts | None
         kind=dataset.kind,
         normalisation="" if find_kind(dataset.kind).published else found.rule,
         vocabulary=found.facts.vocabulary,
+        feature_names=dataset.feature_names,
     )
     per_class = data.public_size // len(covered) if covered else 0
     return fill_in(experiment, seen, covered, per_class)

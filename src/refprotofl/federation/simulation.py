@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core.devices import CPU
+from refprotofl.core.inputs import fill_gaps
 from refprotofl.core.state import State
 from refprotofl.data import FederatedData, load_federated
 from refprotofl.data.federated import under
@@ -91,7 +92,7 @@ def server_side(federation: Federation) -> ServerSide:
     side = build_server_side(
         experiment,
         federation.models,
-        public=public_samples(federation.data),
+        public=public_samples(federation.data, experiment.known_input.mean),
         test=test,
         pooled=pooled,
         most_samples=max(training_sizes(federation)),
@@ -140,10 +141,11 @@ def spent_after(federation: Federation, rounds: int) -> Spent | None:
     return count_spent(federation.experiment, training_sizes(federation), rounds)
 
 
-def public_samples(data: FederatedData) -> Samples | None:
+def public_samples(data: FederatedData, means: Sequence[float]) -> Samples | None:
+    """Return the public set, with `means` for missing values."""
     if not data.public_size:
         return None
-    images, labels = torch.from_numpy(data.public_inputs), torch.from_numpy(data.public_labels)
+    images, labels = torch.from_numpy(fill_gaps(data.public_inputs, means)), torch.from_numpy(data.public_labels)
     return Samples(images, labels, torch.arange(len(labels)))
 
 
