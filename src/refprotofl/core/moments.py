@@ -1,5 +1,6 @@
 """Means and deviations by feature, of parts of the data that are added up without being put together."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PART = 4096  # samples in float64 at a time
+PART, VALUES = 4096, 1 << 22  # most samples, and most of their values, in float64 at a time
 CONSTANT = 1e-20  # a variance below this, next to the square of the mean, is rounding
 
 
@@ -28,8 +29,9 @@ class Moments:
 
 def moments(inputs: NDArray[np.floating]) -> Moments:
     """Return the sums of samples (N, F) or (N, F, steps); NaN is a missing value."""
-    features = inputs.shape[1]
-    parts = (inputs[start : start + PART] for start in range(0, len(inputs), PART))
+    features, size = inputs.shape[1], math.prod(inputs.shape[1:])
+    rows = max(1, min(PART, VALUES // max(1, size)))
+    parts = (inputs[start : start + rows] for start in range(0, len(inputs), rows))
     return pooled((_of_part(part) for part in parts), features)
 
 

@@ -80,7 +80,7 @@ def build_worker_host(specification: bytes) -> ClientHost:
     data_dir, seen_from = (None if plain[key] is None else Path(plain[key]) for key in ("data", "seen_from"))
     device = torch.device(plain["device"])
     devices.make_repeatable(device)
-    federation = load_federation(experiment, data_dir, device, seen_from)
+    federation = load_federation(experiment, data_dir, device, seen_from, resolved_before=True)
     return client_side(federation, Path(plain["folder"]))
 
 

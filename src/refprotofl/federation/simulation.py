@@ -24,7 +24,7 @@ from refprotofl.federation.models import Models, prepare_models
 from refprotofl.federation.participation import count_spent, count_steps
 from refprotofl.federation.resolution import prepare, resolve
 from refprotofl.federation.server_side import ServerSide, build_server_side
-from refprotofl.federation.statistics import Exchanged, find_facts
+from refprotofl.federation.statistics import Exchanged, find_facts, stored_facts
 from refprotofl.methods.base.samples import Samples
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel
@@ -75,11 +75,17 @@ class Federation:
 
 
 def load_federation(
-    experiment: Experiment, data_dir: Path | None, device: torch.device = CPU, seen_from: Path | None = None
+    experiment: Experiment,
+    data_dir: Path | None,
+    device: torch.device = CPU,
+    seen_from: Path | None = None,
+    *,
+    resolved_before: bool = False,
 ) -> Federation:
+    """Load an experiment's data and fill in what they decide, but for facts about them where it is resolved already."""
     experiment = prepare(experiment).model_copy(update={"device": device.type})
     data = load_federated(experiment, data_dir, seen_from)
-    found = find_facts(experiment, data)
+    found = stored_facts(experiment.known_input) if resolved_before else find_facts(experiment, data)
     resolved = resolve(experiment, data, found)
     data = replace(under(data, resolved.known_input), notes=(*data.notes, *found.notes))
     return Federation(resolved, data, prepare_models(resolved, device), device, seen_from, found.rule, found.exchanged)

@@ -15,6 +15,7 @@ from refprotofl.core.inputs import Facts, InputKind, Shape, Summary
 from refprotofl.data import FederatedData
 from refprotofl.data.loading import NAMES
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.sections import Input
 from refprotofl.inputs import find_kind
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.wire import Message, decode, encode
@@ -53,7 +54,14 @@ def find_facts(experiment: Experiment, data: FederatedData) -> DataFacts:
         summary = kind.summarise(data.public_inputs, data.dataset.vocabulary, most)
         return DataFacts(kind.agree([summary], shape, most), RULES[source])
     features = kind.features(shape)
-    return DataFacts(Facts((0.0,) * features, (1.0,) * features), RULES[source])
+    note = f"The {kind.plural} are not normalised: without a public set there are only clients' sums, unprotected."
+    notes = (note,) if experiment.data.statistics == "auto" else ()
+    return DataFacts(Facts((0.0,) * features, (1.0,) * features), RULES[source], notes=notes)
+
+
+def stored_facts(seen: Input) -> DataFacts:
+    """Return the facts of a resolved experiment, which need not be found again."""
+    return DataFacts(Facts(seen.mean, seen.std, seen.vocabulary), seen.normalisation)
 
 
 def _published(experiment: Experiment, data: FederatedData) -> DataFacts:
