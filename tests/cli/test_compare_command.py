@@ -326,6 +326,18 @@ def test_a_range_of_seeds_and_a_single_one(refprotofl: Any, tmp_path: Path) -> N
         assert list(row["accuracy"]["personal"]["values"]) == seeds
 
 
+def test_a_target_is_reported_on_samples_that_clients_hold_out(refprotofl: Any, tmp_path: Path) -> None:
+    command = ("compare", "--methods", "local", "--seeds", "0", "--out", tmp_path / "runs", *TINY, "--target", "0.01")
+    (row,) = json.loads(refprotofl(*command, "--json").out)
+    found = row["to_target"]
+    assert (found["protocol"], found["target"], found["reached"]) == ("personal", 0.01, 1)
+    assert found["rounds"] >= 1
+    assert found["seconds"] > 0
+    (folder,) = row["runs"]
+    assert json.loads((Path(folder) / "experiment.json").read_text())["validation"] == 0.1
+    assert "rounds to 1.00 % personal" in refprotofl(*command, "--format", "markdown").out
+
+
 def test_several_experiments_have_a_table_and_a_folder_each(refprotofl: Any, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.toml").write_text('dataset = "digits"\nmin-size = 10\n[model]\nname = "mlp"\n')

@@ -214,6 +214,8 @@ COMPANY: dict[str, dict[str, Any]] = {
     "train.gamma": {"train.schedule": "step"},
     "finetune.rate": {"finetune.epochs": 2},
     "finetune.validation": {"finetune.epochs": 2},
+    "stop.min-delta": {"stop.patience": 2},
+    "stop.protocol": {"stop.patience": 2},
     "attack.kind": {"attack.fraction": 0.2},
     "attack.fraction": {"attack.kind": "signflip"},
     "attack.strength": {"attack.fraction": 0.2, "attack.kind": "scaling"},

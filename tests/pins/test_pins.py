@@ -106,6 +106,7 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
         "method": "fedavg",
         "train": {"optimizer": "adamw", "lr": 0.003, "schedule": "cosine", "warmup": 1, "grad-clip": 0.5},
     },
+    "fedavg, augmented": {"method": "fedavg", "train": {"augment": ["crop", "flip"], "local-steps": 5}},
     "centralised, batch norm": {"method": "centralised", "model": {"norm": "batch-local"}},
 }
 

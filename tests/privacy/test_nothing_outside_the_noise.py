@@ -75,7 +75,7 @@ PRIVATE_METHODS: list[dict[str, Any]] = [
     {"method": "fedproto"},
     {"method": "fedprotokd"},
     {"method": "thin"},
-    {"method": "thin", "train": {"batch-size": 16, "local-steps": 3}},
+    {"method": "thin", "train": {"batch-size": 16, "local-steps": 3, "augment": ["crop", "flip"]}},
     {"method": "thin", "public": {"per-class": 2, "train-on": True}},
     {"method": "refprotofl"},
     {"method": "refprotofl", "public": {"per-class": 2, "classes": [0, 1, 2]}},

@@ -42,6 +42,15 @@ Against = Annotated[
         show_default="the first of --methods",
     ),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[PROTOCOL=]SHARE",
+        help="Report rounds, bytes and seconds until an evaluation first reaches this accuracy on samples that clients "
+        "hold out, such as 0.8 (personal) or own=0.8.",
+        show_default=False,
+    ),
+]
 Last = Annotated[int, typer.Option(min=2, metavar="K", help="Number of final evaluations that are averaged.")]
 TableFormat = Annotated[
     Format, typer.Option("--format", help="Output format; json also has the values by seed and the run folders.")
@@ -61,6 +70,7 @@ def compare(
     seeds: Seeds = "0,1,2",
     against: Against = None,
     margin: Margin = None,
+    target: Target = None,
     last: Last = 3,
     out_dir: StudyFolder = Path("runs/compare"),
     data: DataDir = None,
@@ -79,7 +89,7 @@ def compare(
     named: list[Path | None] = [*files] if files else [None]
     for file in named:
         folder = out_dir if file is None or len(named) == 1 else out_dir / file.stem
-        asked = _Asked(methods, preset, settings, seeds, against, margin, last, data, workers, device)
+        asked = _Asked(methods, preset, settings, seeds, against, margin, target, last, data, workers, device)
         _compare(file, folder, asked, shown, epsilon_figure)
 
 
@@ -93,6 +103,7 @@ class _Asked:
     seeds: str
     against: str | None
     margin: str | None
+    target: str | None
     last: int
     data: Path | None
     workers: str
@@ -124,6 +135,7 @@ def _compare(file: Path | None, out_dir: Path, asked: _Asked, shown: Format, eps
             last=asked.last,
             runs=out_dir,
             margin=read_margin(asked.margin),
+            target=study.read_target(asked.target),
         )
         study.check(request)
     with planning(out_dir, asked.data, count) as planner:
@@ -161,13 +173,14 @@ def _print(rows: "list[OverSeeds]", title: str, table_format: Format, out_dir: P
 
 
 def show_comparison(rows: "list[OverSeeds]", title: str, console: Console = out) -> None:
-    from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values
+    from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values, targets
 
     names, wraps = [Column("method", wraps=24)], {"shares": 9, "difference": 16, "verdict": 12}
     for shown, (headings, lines) in (
         (title, accuracies(rows)),
         ("Metrics", metric_values(rows)),
         ("What it took", efforts(rows)),
+        ("What it took to the target, on samples that clients hold out", targets(rows)),
     ):
         if not headings:
             continue

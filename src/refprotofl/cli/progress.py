@@ -19,7 +19,7 @@ from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import epsilon_sentence
-from refprotofl.records.summary import Summary, fedavg_bytes
+from refprotofl.records.summary import StopRecord, Summary, fedavg_bytes
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.elements import title
 from refprotofl.report.statistics import spread
@@ -172,6 +172,8 @@ def print_summary(
     say("", console)
     _head(console, title(experiment), f", sharing {shared_by(experiment)}, results of the last round")
     _show_accuracy(console, summary, baseline)
+    if "stop" in summary:
+        say(_stopped(summary["stop"], experiment), console)
     if "privacy" in summary:
         say(epsilon_sentence(summary["privacy"]), console)
     _show_lowest_clients(console, summary, experiment)
@@ -187,6 +189,19 @@ def print_summary(
         explain(f"note: {for_terminal(note)}", console)
     say(f"Run folder: {for_terminal(folder)}", console)
     say(f"State digest: {summary['state_digest']}", console)
+
+
+def _stopped(stop: StopRecord, experiment: Experiment) -> str:
+    """Return when and why a run ended, and how to train for as long on all data."""
+    reasons = {"target": f"it reached {percent(experiment.stop.target)}", "patience": "it became no better"}
+    best = f"best {percent(stop['best'])} in round {stop['best_round']}"
+    scored = f"{stop['protocol']} on samples that clients hold out: {best}"
+    if stop["reason"] == "rounds":
+        return f"Not stopped early ({scored})"
+    return (
+        f"Stopped after round {stop['round']} of {experiment.rounds}: {reasons[stop['reason']]} ({scored}). "
+        f"To train on all samples and score the test set, leave out [stop] and set rounds={stop['round']}"
+    )
 
 
 def _head(console: Console, title: str, rest: str) -> None:

@@ -90,6 +90,8 @@ def refuse_undeployable(experiment: Experiment) -> None:
     privacy = create_mechanism(experiment)
     if privacy.simulation_only:
         raise InputError(f"{privacy.setting} is for simulation only: {privacy.simulation_only}.")
+    if experiment.stop.enabled:
+        raise InputError("[stop] is for simulation only: nodes hold out samples for scoring alone.")
     if experiment.validation:
         raise InputError(
             f"validation = {experiment.validation:g} is for simulation only: leave it out. What a node holds out "

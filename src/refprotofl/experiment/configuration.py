@@ -30,6 +30,7 @@ from refprotofl.experiment.sections import (
     Model,
     Privacy,
     Public,
+    Stop,
     Test,
     Train,
     listed_names,
@@ -44,6 +45,9 @@ _DEGREES = {
     "classes-per-client": "classes-per-client",
     "feature-shift": "shift",
 }
+
+
+VALIDATION = 0.1  # share of their training samples that clients hold out for [stop], unless the experiment sets it
 
 
 def _method_name(value: object) -> object:
@@ -155,6 +159,7 @@ class _Keys(Table):
     compress: Compress = Field(default_factory=lambda: Compress())
     finetune: Finetune = Field(default_factory=lambda: Finetune())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate())
+    stop: Stop = Field(default_factory=lambda: Stop())
     attack: Attack = Field(default_factory=lambda: Attack())
     privacy: Privacy = Field(default_factory=lambda: Privacy())
     input: Input | None = Field(None, description="filled in from the data set")
@@ -190,6 +195,15 @@ class _Keys(Table):
         return self
 
     @model_validator(mode="after")
+    def _resolve_validation(self) -> Self:
+        """Let clients hold out samples where a run may stop early, unless the experiment says how many."""
+        if self.stop.enabled and not self.validation:
+            if "validation" in self.model_fields_set:
+                raise ValueError("has [stop] and validation = 0, but stopping needs samples that clients hold out")
+            self.__dict__["validation"] = VALIDATION
+        return self
+
+    @model_validator(mode="after")
     def _take_clients_of_data(self) -> Self:
         """Take the clients that data.client names, unless another partition is asked for."""
         if self.data.client and "partition" not in self.model_fields_set:
@@ -219,6 +233,8 @@ class _Keys(Table):
         self._check_aggregate()
         self._check_attack()
         self._check_privacy()
+        if self.stop.enabled:
+            self._check_stop()
         if self.counts_clients:
             self.check_clients()
         elif "clients" in self.model_fields_set:
@@ -277,6 +293,21 @@ class _Keys(Table):
             raise ValueError(
                 'has privacy.unit = "client", whose noised sum over a fixed number of clients needs aggregate = "mean" '
                 "and min-senders = 1"
+            )
+
+    def _check_stop(self) -> None:
+        """Refuse what early stopping contradicts, or what would leave it without effect."""
+        if self.privacy.unit != "none":
+            raise ValueError(
+                "has [stop] and [privacy], but the round in which a run stops depends on exact scores of the clients' "
+                "samples, which no noise hides"
+            )
+        if self.finetune.passes:
+            raise ValueError("has [stop] and [finetune], which follows the last round; a run that stops has none")
+        if self.evaluate.every != "auto" and self.evaluate.every >= self.rounds:
+            raise ValueError(
+                f"has [stop], but with evaluate.every = {self.evaluate.every} only the last of {self.rounds} rounds is "
+                "evaluated"
             )
 
     def _check_attackers(self, number: int) -> None:
@@ -379,9 +410,9 @@ class _Keys(Table):
 
     @property
     def hash(self) -> str:
-        """The digest of all that affects the models; the evaluations that "auto" adds do not."""
+        """The digest of all that affects the models; the evaluations that "auto" adds do not, unless runs may stop."""
         plain = self.plain()
-        if self.evaluate.every == "auto":
+        if self.evaluate.every == "auto" and not self.stop.enabled:
             plain["evaluate"]["every"] = HASHED_AS
         canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -44,6 +44,17 @@ def listed_names(names: tuple[str, ...] | dict[str, int]) -> tuple[str, ...]:
     return names if isinstance(names, tuple) else tuple(one for one, count in names.items() for _ in range(count))
 
 
+def _read_list(value: object) -> object:
+    """Read a list, or a text with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _named_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("names one twice")
+    return names
+
+
 def _two_decays(values: tuple[float, ...]) -> tuple[float, ...]:
     if len(values) != 2 or not all(0 <= value < 1 for value in values):
         raise ValueError("is not a list of two numbers from 0 to below 1")
@@ -95,6 +106,13 @@ class Train(Table):
         enters="changed",
         also=("clip-grad-norm", "max-grad-norm", "gradient-clipping", "clip-grad"),
     )
+
+    augment: Annotated[
+        tuple[Literal["crop", "flip", "jitter"], ...],
+        Field(strict=False),
+        BeforeValidator(_read_list),
+        AfterValidator(_named_once),
+    ] = key((), "random changes of training samples: crop and flip of images, jitter of series", enters="changed")
 
     @model_validator(mode="after")
     def _has_no_idle_key(self) -> Self:
@@ -273,6 +291,35 @@ class Finetune(Table):
     def held_out(self, samples: int) -> int:
         """Return how many of this many own samples choose the mix instead of being trained on."""
         return samples // self.validation if self.validation else 0
+
+
+class Stop(Table):
+    """Early stopping, by an accuracy on samples that clients hold out."""
+
+    patience: Annotated[Count, at_most(1_000_000)] = key(
+        0, "evaluations in a row without a better accuracy after which a run stops, 0 for no limit", enters="changed"
+    )
+    min_delta: Annotated[float, Field(ge=0, lt=1)] = key(
+        0.0, "gain in accuracy above which one is better, as a share of 1", enters="changed"
+    )
+    target: Annotated[float, Field(ge=0, le=1)] = key(
+        0.0, "accuracy at which a run stops, as a share of 1; 0 for none", enters="changed"
+    )
+    protocol: Literal["personal", "global", "own"] = key(
+        "personal", "the accuracy that decides", enters="changed", also=("monitor",)
+    )
+
+    @model_validator(mode="after")
+    def _has_no_idle_key(self) -> Self:
+        if self.min_delta and not self.patience:
+            raise ValueError(f"has min-delta = {self.min_delta:g}, which is for patience, and patience = 0")
+        if not self.enabled and self != Stop.model_construct():
+            raise ValueError("has protocol but neither patience nor target, so that no run stops early")
+        return self
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.patience or self.target)
 
 
 AttackKind = Literal[

@@ -15,6 +15,7 @@ from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_sus
 from refprotofl.federation.participation import draw_cohort, draw_evaluated, draw_lost
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.federation.statistics import PHASE, Exchanged
+from refprotofl.federation.stopping import judge, stop_event
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.server import Server
 from refprotofl.privacy.accounting import Spent
@@ -133,8 +134,8 @@ class Loop:
     def run(self, started: float) -> Summary:
         """Run all rounds that are not committed yet, then write the summary."""
         spent_before = self.progress.seconds["total"]
-        for round in range(self.progress.round + 1, self.experiment.rounds + 1):
-            self.round(round, started, spent_before)
+        while self.progress.round < self.experiment.rounds and not self.progress.stopped:
+            self.round(self.progress.round + 1, started, spent_before)
         digest, privacy = self.checkpoint.state_digest, self.setup.spent(self.progress.round)
         summary = build_summary(self.experiment, self.progress, digest, self.side.full_size, privacy)
         sealed = sha256(summary_bytes(summary))
@@ -174,6 +175,7 @@ class Loop:
             accuracy=before.accuracy if scores is None else scores,
             participations=before.participations + len(cohort.clients),
             steps=None if before.steps is None or steps is None else before.steps + steps,
+            stopping=before.stopping if scores is None else judge(self.experiment, before.stopping, scores),
             moves=moves,
             suspects=remembered_suspects(self.server, before.suspects, cohort.round),
             seconds={
@@ -204,7 +206,8 @@ class Loop:
             "spent": seconds_by_work(cohort.waited, seconds["train"], seconds["evaluate"]),
             "seconds": time.perf_counter() - begin,
         }
-        lines = self.folder.events.chained([*cohort.failures, *([] if scores is None else [scores]), event])
+        scored = [] if scores is None else [scores, *stop_event(self.experiment, self.progress.stopping, round)]
+        lines = self.folder.events.chained([*cohort.failures, *scored, event])
         size = self.folder.events.size_with(lines)
         self.checkpoint.commit(state, self.server.observations, moved, digest, self.progress, lines, size)
         self.engine.committed(round, self.checkpoint.oldest)

@@ -8,6 +8,7 @@ from refprotofl.experiment.sections import Input, Public
 from refprotofl.federation.statistics import DataFacts, find_facts
 from refprotofl.inputs import IMAGE, find_kind
 from refprotofl.methods.aggregators import create_aggregator
+from refprotofl.methods.base.augmentation import check_augmentations
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method, with_options
 from refprotofl.methods.compressors import create_compressor
@@ -169,4 +170,5 @@ def fill_in(experiment: Experiment, seen: Input, covered: tuple[int, ...], per_c
     create_mechanism(filled).check_method()  # what the public set covers is known now
     find_method(filled.method).check_input(filled)
     check_trigger(filled)
+    check_augmentations(filled)
     return filled

@@ -61,6 +61,8 @@ def _fixed_by(stored: Experiment) -> str:
         return f"each round of method = {stored.method!r} depends on the number of all rounds"
     if stored.train.depends_on_rounds:
         return f'train.schedule = "{stored.train.schedule}" depends on the number of all rounds'
+    if stored.stop.enabled and not stored.finetune.passes:
+        return "the evaluations that [stop] decides by depend on it, unless evaluate.every is a number"
     return "its clients were fine-tuned after the last round ([finetune])"
 
 

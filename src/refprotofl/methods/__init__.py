@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from refprotofl.experiment.keys import Table
     from refprotofl.methods.aggregators.mean import Mean
     from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
+    from refprotofl.methods.base.augmentation import augmenter
     from refprotofl.methods.base.broadcast import StepDownlink, held, hold
     from refprotofl.methods.base.client import Client, ClientContext
     from refprotofl.methods.base.cohort import Cohort
@@ -76,6 +77,7 @@ _NAMES = {  # by module
     "refprotofl.experiment.keys": "Table",
     "refprotofl.methods.aggregators.mean": "Mean",
     "refprotofl.methods.base.aggregation": "Aggregator Normalise Upload aggregate_uploads apply_update",
+    "refprotofl.methods.base.augmentation": "augmenter",
     "refprotofl.methods.base.broadcast": "StepDownlink held hold",
     "refprotofl.methods.base.client": "Client ClientContext",
     "refprotofl.methods.base.cohort": "Cohort",
@@ -152,6 +154,7 @@ __all__ = [
     "add_to_gradients",
     "aggregate_uploads",
     "apply_update",
+    "augmenter",
     "check_alignment",
     "class_ids",
     "class_means",

@@ -113,7 +113,8 @@ def _related_method(method: Method) -> Method | None:
 
 def depends_on_rounds(experiment: "Experiment") -> bool:
     """Return whether a run cannot be extended: a round depends on the number of rounds, or fine-tuning follows them."""
-    fixed = experiment.train.depends_on_rounds or experiment.finetune.passes > 0
+    stops = experiment.stop.enabled and experiment.evaluate.every == "auto"  # evaluations depend on it, and they decide
+    fixed = stops or experiment.train.depends_on_rounds or experiment.finetune.passes > 0
     return fixed or find_method(experiment.method).depends_on_rounds
 
 

@@ -22,6 +22,7 @@ from refprotofl.records.manifest import (
     SERVER_FILES,
     Marks,
     Rollback,
+    Stopping,
     kept_name,
     kept_rounds,
     read_manifest,
@@ -52,11 +53,18 @@ class Progress:
     # Clients with unusually large answers in the last rounds, within max-step: the round, and the ratio to the median.
     suspects: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"total": 0.0, "train": 0.0, "evaluate": 0.0})
+    stopping: Stopping | None = None  # with [stop], from the first evaluation on
+
+    @property
+    def stopped(self) -> bool:
+        """True if the run ended before its last round."""
+        return self.stopping is not None and bool(self.stopping["reason"])
 
     @classmethod
     def recorded(cls, manifest: dict[str, Any]) -> "Progress":
         """Return the progress that a manifest holds."""
-        return cls(**{name: manifest["progress"][name] for name in cls.__dataclass_fields__})
+        stored = manifest["progress"]
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
 
 
 class Checkpoint:

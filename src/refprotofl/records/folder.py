@@ -69,7 +69,7 @@ class RunFolder:
     def refuse_other(self, stored: Experiment, experiment: Experiment) -> None:
         """Refuse an experiment that is not the stored one; both are resolved."""
         changed = differences(stored.plain(), experiment.plain())
-        if changed:
+        if changed and stored.hash != experiment.hash:
             raise InputError(f"{self.path} holds a run of another experiment; it differs in {', '.join(changed)}.")
 
     def take(self, experiment: Experiment) -> int:
@@ -127,7 +127,8 @@ def refuse_deployed(folder: Path) -> None:
 
 def is_longer(stored: Experiment, experiment: Experiment) -> bool:
     """Return whether the resolved experiment is the stored one with more rounds."""
-    return experiment.rounds > stored.rounds and differences(stored.plain(), experiment.plain()) == ["rounds"]
+    alike = experiment.model_copy(update={"rounds": stored.rounds})
+    return experiment.rounds > stored.rounds and alike.hash == stored.hash
 
 
 def read_experiment(folder: Path) -> Experiment:

@@ -42,6 +42,15 @@ class Seconds(TypedDict):
     evaluate: float
 
 
+class Stopping(TypedDict):
+    """The record of early stopping: the best accuracy so far, its round, and the evaluations since then."""
+
+    best: float
+    best_round: Annotated[int, Field(ge=1)]
+    waited: Count
+    reason: Literal["", "target", "patience"]  # empty: the run continues
+
+
 class StoredProgress(TypedDict):
     """`Progress` as it is stored."""
 
@@ -53,6 +62,7 @@ class StoredProgress(TypedDict):
     moves: dict[str, list[float]]
     suspects: dict[str, dict[str, float]]
     seconds: Seconds
+    stopping: NotRequired[Stopping | None]
 
 
 class ServerFile(TypedDict):

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NotRequired, cast
+from typing import Any, Literal, NotRequired, cast
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -13,7 +13,7 @@ from refprotofl.evaluation.metrics import per_class_accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Progress
-from refprotofl.records.manifest import Seconds
+from refprotofl.records.manifest import Seconds, Stopping
 from refprotofl.records.safe_io import read_json
 from refprotofl.wire.ledger import Totals
 
@@ -25,6 +25,17 @@ class FullModel(TypedDict):
     participations: int
 
 
+class StopRecord(TypedDict):
+    """The end of a run that may stop early."""
+
+    round: int  # the last one
+    reason: Literal["target", "patience", "rounds"]  # rounds: it did not stop early
+    protocol: str
+    scored_on: Literal["validation"]
+    best: float
+    best_round: int
+
+
 class Summary(TypedDict):
     """The summary of a finished run, in the order of the file."""
 
@@ -32,6 +43,7 @@ class Summary(TypedDict):
     experiment: dict[str, Any]
     experiment_hash: str
     rounds_done: int
+    stop: NotRequired[StopRecord]  # with [stop]
     accuracy: dict[str, float | None]  # by protocol
     metrics: NotRequired[dict[str, dict[str, float]]]  # by protocol and name; not every kept result has them
     accuracy_per_client: dict[str, list[float | None]]  # by protocol, then by client
@@ -67,6 +79,7 @@ def build_summary(
         "experiment": experiment.plain(),
         "experiment_hash": experiment.hash,
         "rounds_done": progress.round,
+        **({} if progress.stopping is None else {"stop": _stop(experiment, progress, progress.stopping)}),  # type: ignore[typeddict-item]
         "accuracy": evaluation["accuracy"],
         "metrics": evaluation["metrics"],
         "accuracy_per_client": evaluation["per_client"],
@@ -81,6 +94,17 @@ def build_summary(
         "steps": progress.steps,
         "seconds": Seconds(total=seconds["total"], train=seconds["train"], evaluate=seconds["evaluate"]),
         "state_digest": state_digest,
+    }
+
+
+def _stop(experiment: Experiment, progress: Progress, stopping: Stopping) -> StopRecord:
+    return {
+        "round": progress.round,
+        "reason": stopping["reason"] or "rounds",
+        "protocol": experiment.stop.protocol,
+        "scored_on": "validation",
+        "best": stopping["best"],
+        "best_round": stopping["best_round"],
     }
 
 

@@ -71,7 +71,8 @@ def _check_summary(folder: Path, experiment: Experiment, manifest: dict[str, Any
     if not check_file(path):
         return
     found = read_summary(path)
-    if progress.round < experiment.rounds or not progress.accuracy:
+    ended = progress.stopped or progress.round == experiment.rounds
+    if not ended or not progress.accuracy:
         raise DataError(f"{path} belongs to a finished run, but this run is not finished: delete it and use --resume.")
     expected = build_summary(experiment, progress, manifest["state_digest"], found["full_model"]["parameters"])
     stored = {name: value for name, value in found.items() if name in expected}

@@ -43,6 +43,22 @@ class Against:
 
 
 @dataclass(frozen=True)
+class ToTarget:
+    """The rounds, bytes and seconds until an evaluation first reached a target accuracy."""
+
+    target: float
+    protocol: str
+    reached: dict[int, dict[str, float]]  # rounds, bytes and seconds, by seed
+    seeds: int
+
+    def estimate(self, quantity: str) -> Estimate | None:
+        """Return the mean over seeds; None unless every seed reached the target."""
+        found = [one.get(quantity) for one in self.reached.values()]
+        known = [value for value in found if value is not None]
+        return estimate(known) if len(known) == self.seeds else None
+
+
+@dataclass(frozen=True)
 class OverSeeds:
     """One row over all seeds; protocols that the method lacks are absent."""
 
@@ -66,6 +82,7 @@ class OverSeeds:
     asked: str = ""  # the method with its switches, if the name is another
     privacy: Spent | None = None  # the largest epsilon of all seeds, if anything is protected
     against: Against | None = None  # None for the baseline itself
+    to_target: ToTarget | None = None  # if one was asked for
 
 
 def tabulate(results: Sequence[tuple[Trial, Result]], last: int = 3) -> list[OverSeeds]:
@@ -172,6 +189,17 @@ def _over_seeds(name: str, runs: list[tuple[Trial, Result]], evaluations: int) -
     )
 
 
+def to_target(runs: Sequence[tuple[Trial, Result]], protocol: str, target: float) -> ToTarget:
+    """Return what one row's runs took until the target, by the first evaluation of each run that reached it."""
+    reached: dict[int, dict[str, float]] = {}
+    for trial, result in runs:
+        point = next((one for one in result["curve"] if (one["accuracy"].get(protocol) or 0.0) >= target), None)
+        if point is not None:
+            time = {"seconds": point["seconds"]} if "seconds" in point else {}
+            reached[trial.experiment.seed] = {"rounds": point["round"], "bytes": point["bytes"], **time}
+    return ToTarget(target, protocol, reached, len(runs))
+
+
 def _privacy(summaries: Collection[Summary]) -> Spent | None:
     """Return the largest epsilon of all seeds, whose partitions differ; unbounded is the largest."""
     found = [summary["privacy"] for summary in summaries if "privacy" in summary]
@@ -221,9 +249,9 @@ def _bytes(summaries: Collection[Summary]) -> dict[str, float]:
 def _epochs(summary: Summary) -> int:
     ran = Experiment.parse(summary["experiment"])
     method = find_method(ran.method)
-    passes = ran.rounds * ran.clients if method.pooled else summary["full_model"]["participations"]
+    passes = summary["rounds_done"] * ran.clients if method.pooled else summary["full_model"]["participations"]
     alone = ran.finetune.passes
-    joined = summary["communication"]["one_off"]["messages"] // 2  # a request and its answer
+    joined = summary["communication"]["one_off"]["messages"] // 2 if alone else 0  # a request and its answer
     return passes * method.local_epochs(ran) + min(ran.clients, joined) * alone
 
 

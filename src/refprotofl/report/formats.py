@@ -8,7 +8,7 @@ from refprotofl.core import counted, percent, size
 from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning
-from refprotofl.report.comparison import Difference, OverSeeds, headline, shared_protocols, with_two_models
+from refprotofl.report.comparison import Difference, OverSeeds, ToTarget, headline, shared_protocols, with_two_models
 from refprotofl.report.statistics import Estimate, Standing, standings
 from refprotofl.report.tables import Entry, Table, csv_of
 from refprotofl.report.tables import as_latex as table_as_latex
@@ -42,10 +42,26 @@ def nested(row: OverSeeds, headline: str) -> dict[str, Any]:
         "local_epochs": row.local_epochs,
         "steps": row.steps,
         "seconds": row.seconds,
+        "to_target": _to_target(row),
         "privacy": row.privacy,
         "facts": row.facts,
         "notes": list(row.notes),
         "runs": list(row.runs),
+    }
+
+
+def _to_target(row: OverSeeds) -> dict[str, Any] | None:
+    """Return what it took to the target: means if every seed reached it, and the values of those that did."""
+    found = row.to_target
+    if found is None:
+        return None
+    means = {name: found.estimate(name) for name in TO_TARGET}
+    return {
+        "protocol": found.protocol,
+        "target": found.target,
+        "reached": len(found.reached),
+        **{name: None if mean is None else mean.mean for name, mean in means.items()},
+        "values": found.reached,
     }
 
 
@@ -254,6 +270,26 @@ def metric_values(rows: Sequence[OverSeeds]) -> Cells:
     return [METRICS[name].title for name in names], lines
 
 
+TO_TARGET = ("rounds", "bytes", "seconds")
+
+
+def targets(rows: Sequence[OverSeeds]) -> Cells:
+    """Return the columns of what it took to the target; no headings if none was asked for."""
+    found = [row.to_target for row in rows]
+    first = found[0] if found else None
+    if first is None:
+        return [], [[] for _ in rows]
+    headings = [f"{name} to {percent(first.target)} {first.protocol}" for name in TO_TARGET]
+    return headings, [[_until(one, name) for name in TO_TARGET] if one else ["-"] * len(TO_TARGET) for one in found]
+
+
+def _until(found: ToTarget, quantity: str) -> str:
+    mean = found.estimate(quantity)
+    if mean is None:
+        return f"reached by {len(found.reached)} of {found.seeds}" if quantity == TO_TARGET[0] else "-"
+    return size(mean.mean) if quantity == "bytes" else f"{mean.mean:,.1f}"
+
+
 def efforts(rows: Sequence[OverSeeds]) -> Cells:
     """Return the columns of cost: bytes, local epochs, steps and time."""
     headings = [*BYTES.values(), "local epochs", "steps", "seconds"]
@@ -269,7 +305,7 @@ def efforts(rows: Sequence[OverSeeds]) -> Cells:
 
 
 def _all_cells(rows: Sequence[OverSeeds]) -> Cells:
-    parts = [accuracies(rows), metric_values(rows), efforts(rows)]
+    parts = [accuracies(rows), metric_values(rows), efforts(rows), targets(rows)]
     headings = ["method", *(heading for part, _ in parts for heading in part)]
     lines = zip(rows, *(cells for _, cells in parts), strict=True)
     return headings, [[row.name, *(cell for part in line for cell in part)] for row, *line in lines]

@@ -1,12 +1,14 @@
 """The study of several methods on the same partitions, initial weights and cohorts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refprotofl.core import InputError
+from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.report.comparable import check_comparable, check_settings
-from refprotofl.report.comparison import OverSeeds, against, tabulate
+from refprotofl.report.comparison import OverSeeds, against, tabulate, to_target
 from refprotofl.studies.planner import Study
 from refprotofl.studies.rows import Row, check_rows
 from refprotofl.studies.trials import Base, Trial, seed_by_seed
@@ -24,8 +26,16 @@ class Request:
     runs: Path
     margin: float | None = None  # of non-inferiority, as a share of 1; each difference gets a verdict
 
+    target: tuple[str, float] | None = None  # protocol and accuracy; clients hold out samples for it
+
     def trials(self) -> list[Trial]:
-        return seed_by_seed(self.base, self.rows, self.seeds, self.runs)
+        return seed_by_seed(self._validated, self.rows, self.seeds, self.runs)
+
+    @property
+    def _validated(self) -> Base:
+        """The base, with samples held out if there is a target: it is not read off the test set."""
+        held_out = self.target is None or any(self.base.experiment(row, 0).validation for row in self.rows)
+        return self.base if held_out else self.base.under(f"validation={VALIDATION}")
 
     @property
     def switched(self) -> set[str]:
@@ -52,6 +62,23 @@ def read_baseline(typed: str | None, rows: Sequence[Row]) -> str | None:
     return None if name == "none" else name
 
 
+def read_target(typed: str | None) -> tuple[str, float] | None:
+    """Return protocol and accuracy of --target."""
+    if typed is None:
+        return None
+    named, _, share = typed.rpartition("=")
+    try:
+        accuracy = float(share)
+    except ValueError:
+        accuracy = 0.0
+    protocol = named.strip() or "personal"
+    if not 0 < accuracy <= 1:
+        raise InputError(f"--target {typed}: expected an accuracy above 0 and up to 1, such as 0.8 or own=0.8.")
+    if protocol not in PROTOCOLS:
+        raise InputError(f"--target {typed}: there is no protocol {protocol!r}; known: {', '.join(PROTOCOLS)}.")
+    return protocol, accuracy
+
+
 def check(request: Request) -> None:
     """InputError if the rows are not comparable, as far as their experiments show."""
     if request.margin is not None and request.baseline is None:
@@ -66,5 +93,9 @@ def compare(request: Request) -> Study[Comparison]:
     done = outcomes.of(trials)
     check_comparable([result for _, result in done], request.switched)
     rows = tabulate(done, request.last)
+    if request.target is not None:
+        protocol, accuracy = request.target
+        runs = {row.name: [one for one in done if one[0].name == row.name] for row in rows}
+        rows = [replace(row, to_target=to_target(runs[row.name], protocol, accuracy)) for row in rows]
     compared = rows if request.baseline is None else against(rows, request.baseline, request.margin)
     return Comparison(compared, {trial.folder: trial.name for trial, _ in done})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NotRequired, cast
 
 import filelock
 from pydantic import TypeAdapter, ValidationError
@@ -35,6 +35,7 @@ class Point(TypedDict):
     round: int
     accuracy: dict[str, float | None]  # by protocol
     bytes: int  # up, down and once
+    seconds: NotRequired[float]  # of all rounds until then; absent in kept results that do not record it
 
 
 class Result(TypedDict):
@@ -92,9 +93,21 @@ def curve_of(events: list[Event]) -> list[Point]:
     sent = [
         sum(row["payload_bytes"] for row in read_traffic(event) if row["purpose"] != "evaluation") for event in rounds
     ]
-    until = dict(zip((event["round"] for event in rounds), accumulate(sent), strict=True))
+    seconds = [float(event.get("seconds", 0.0)) for event in rounds]
+    until = {
+        event["round"]: (total, time)
+        for event, total, time in zip(rounds, accumulate(sent), accumulate(seconds), strict=True)
+    }
     scored = [event for event in events if event["event"] == "evaluation"]
-    return [{"round": one["round"], "accuracy": one["accuracy"], "bytes": until[one["round"]]} for one in scored]
+    return [
+        {
+            "round": one["round"],
+            "accuracy": one["accuracy"],
+            "bytes": until[one["round"]][0],
+            "seconds": until[one["round"]][1],
+        }
+        for one in scored
+    ]
 
 
 def _machine(events: list[Event], rounds: int) -> dict[str, Any]:
@@ -240,8 +253,8 @@ def _read_line(file: Path, line: str) -> Result:
 def _is_current(file: Path, result: Result, trial: Trial, data: Path | None) -> bool:
     resolved = Experiment.parse(result["summary"]["experiment"])
     wanted = resolve_alike(prepare(trial.experiment), resolved)
-    other = differences(resolved.plain(), wanted.plain())
-    if other:
+    if resolved.hash != wanted.hash:
+        other = differences(resolved.plain(), wanted.plain())
         where = f"the line of {result['asked'][:12]} in {file}"
         raise _no_result(where, f"its experiment is not the one it names: they differ in {', '.join(other)}")
     stored = result["origin"]
@@ -254,7 +267,8 @@ def _check_numbers(summary: Summary, curve: Sequence[Point]) -> None:
     experiment = Experiment.parse(summary["experiment"])
     if experiment.input is None or experiment.hash != summary["experiment_hash"]:
         raise ValueError("its experiment does not have the hash that it names")
-    if summary["rounds_done"] != experiment.rounds:
+    stopped = summary.get("stop", {}).get("reason", "rounds") != "rounds"
+    if summary["rounds_done"] != experiment.rounds and not stopped:
         raise ValueError(f"it has {summary['rounds_done']} rounds, its experiment {experiment.rounds}")
     scored = [summary["accuracy"], *(point["accuracy"] for point in curve)]
     shares = [share for one in scored for share in one.values()]

@@ -52,7 +52,8 @@ def evaluations(experiment: Experiment) -> int:
 
 
 def pace_of(summary: Summary) -> Pace:
-    ran = Experiment.parse(summary["experiment"])
+    asked = Experiment.parse(summary["experiment"])
+    ran = asked.model_copy(update={"rounds": summary.get("rounds_done", asked.rounds)})  # it may have stopped early
     seconds = summary["seconds"]
     return Pace(seconds["train"] / passes(ran), seconds["evaluate"] / evaluations(ran))
 

@@ -11,8 +11,6 @@ from refprotofl.experiment.presets import load_experiment
 from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.studies.rows import Row, key_of, read_switches
 
-VALIDATION = 0.1  # share of their training samples that clients hold out in a search, unless the experiment sets it
-
 
 @dataclass(frozen=True)
 class Trial:

@@ -23,6 +23,7 @@ from refprotofl.evaluation.scoring import (
 )
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.augmentation import Augment, augmenter
 from refprotofl.methods.base.broadcast import FROM_SEED, fingerprint, load_shared
 from refprotofl.methods.base.finetuning import OWN, OWN_ROUND, own_model
 from refprotofl.methods.base.optimisers import GradHook
@@ -120,11 +121,14 @@ class Client(ABC):
         self.samples = context.samples
         self.state = state
         self.compressor = create_compressor(context.experiment)
+        self._verb = "train"  # that is being answered
+        self._augments: dict[int, Augment | None] = {}  # by round
 
     def answer(self, verb: str, round: int, message: Message) -> Message:
         finetune = (FINETUNE,) if self.experiment.finetune.passes else ()
         if verb not in (*self.verbs, *finetune, LOST):
             raise Refused(f"there is no {verb!r} to ask this client for")
+        self._verb = verb
         handler: Callable[[int, ValidatedMessage], Message] = getattr(self, verb)
         self.context = self.context.for_request(verb, round)
         try:
@@ -247,13 +251,14 @@ class Client(ABC):
         epochs: int | None = None,
         lr: float | None = None,
         scheduled: bool = True,
+        augment: bool = True,
     ) -> TrainResult:
         """Train the loaded model as [train] says: the one way in which a method's client trains.
 
         By default it trains all parts on the client's training samples by mean cross-entropy, in batches from the
         round's stream "batches"; several calls in a round share one `order`. `epochs` and `lr` replace those of
         [train]; the schedule multiplies this rate too, unless the training is not `scheduled`, as fine-tuning after the
-        last round. The rest is described at `train`.
+        last round. `augment` is off where the loss goes with the samples as they are. The rest is described at `train`.
         """
         return train(
             self.model,
@@ -264,7 +269,15 @@ class Client(ABC):
             grad_hook=grad_hook,
             parts=parts,
             frozen=frozen,
+            augment=self._augment(round) if augment else None,
         )
+
+    def _augment(self, round: int) -> Augment | None:
+        """Return the changes of this request's samples; several calls of `fit` in it draw one after the other."""
+        if round not in self._augments:
+            request = "" if self._verb == "train" else f"/{self._verb}"
+            self._augments[round] = augmenter(self.experiment, lambda purpose: self.stream(purpose + request, round))
+        return self._augments[round]
 
     def keep_trained(self, round: int) -> Tensor:
         """Store what training left in the model, and return its shared vector (P,).

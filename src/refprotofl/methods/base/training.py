@@ -14,6 +14,7 @@ from torch.nn import functional
 from refprotofl.core import RefProtoFLError
 from refprotofl.experiment.sections import Train
 from refprotofl.methods.base import guards
+from refprotofl.methods.base.augmentation import Augment
 from refprotofl.methods.base.optimisers import GradHook, Optimiser, create_optimiser
 from refprotofl.methods.base.samples import Samples
 from refprotofl.models import ALL, Parts, SplitModel
@@ -62,11 +63,13 @@ def train(
     grad_hook: GradHook | None = None,
     parts: Parts = ALL,
     frozen: nn.Module | None = None,
+    augment: Augment | None = None,
 ) -> TrainResult:
     """Train these parts of the model with a fresh optimiser; the other parts keep their parameters.
 
     `frozen` is a module that keeps its parameters and the statistics of its norms as well. The last incomplete batch is
-    used. Private samples bring their noise along, so that no caller can leave it out.
+    used; `augment` changes each batch of samples. Private samples bring their noise along, so that no caller can leave
+    it out.
     """
     data, noise = open_samples(samples)
     before = model.read(parts) if parts != ALL else None
@@ -81,7 +84,7 @@ def train(
         else:
             step = _noised_step(optimiser, model, loss, grad_hook, noise, settings, len(data))
             batches = noise.batches(data, settings, order, model.device)
-        result = _run(model, step, batches, data.inputs.to(model.device))
+        result = _run(model, step, batches, data.inputs.to(model.device), augment)
     if not math.isfinite(result.loss):
         raise Diverged(f"training diverged; a smaller train.lr than {settings.lr} may help")
     if before is not None:
@@ -99,14 +102,21 @@ def _outside(model: SplitModel, parts: Parts, frozen: nn.Module | None) -> Itera
         yield from frozen.parameters()
 
 
-def _run(model: SplitModel, step: Step, batches: Iterable[tuple[Tensor, Tensor]], inputs: Tensor) -> TrainResult:
+def _run(
+    model: SplitModel,
+    step: Step,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    inputs: Tensor,
+    augment: Augment | None = None,
+) -> TrainResult:
     """Take a step for each batch of rows (B,) of the inputs and labels (B,).
 
     The loss of the result is not finite where any loss or parameter is not.
     """
     loss_sum, penalty_sum, steps = torch.zeros((), device=model.device), torch.zeros((), device=model.device), 0
     for rows, labels in batches:
-        total, penalty = step(model.prepare(inputs[rows]), labels)
+        batch = inputs[rows] if augment is None else augment(inputs[rows])
+        total, penalty = step(model.prepare(batch), labels)
         loss_sum += total.detach()
         if penalty is not None:
             penalty_sum += penalty.detach()

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from refprotofl.core import InputError, read_whole
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.frontier.limits import Limit, message_within
 from refprotofl.studies.rows import Row, read_row, read_switches
-from refprotofl.studies.trials import VALIDATION, Base, Trial, rung
+from refprotofl.studies.trials import Base, Trial, rung
 from refprotofl.studies.tune.space import spelt_key
 
 _FULL = "fedavg:share=full"
@@ -207,6 +208,8 @@ class Request:
         """Load the experiment of a method, without its own schedule and with any bytes for `fit`."""
         any_length = _FIT.sub(f"={_ANY_LENGTH}", _own_schedule(method)[0])
         experiment = self.base.experiment(Row(method, any_length), self.seeds[0])
+        if experiment.stop.enabled:
+            raise InputError(f"{method}: candidates run to the end of their schedules, so leave out [stop].")
         if experiment.train.local_steps:
             raise InputError(
                 f"{method}: schedules are of rounds and train.local-epochs, so leave out train.local-steps = "

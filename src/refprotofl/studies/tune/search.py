@@ -10,10 +10,11 @@ from statistics import fmean
 from refprotofl.core import InputError, RunError, counted
 from refprotofl.evaluation.protocols import check_protocol
 from refprotofl.experiment import Experiment
+from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.federation.resolution import prepare
 from refprotofl.studies.planner import Study
 from refprotofl.studies.rows import Row, check_rows, read_row
-from refprotofl.studies.trials import VALIDATION, Base, Trial, rung
+from refprotofl.studies.trials import Base, Trial, rung
 from refprotofl.studies.tune.space import Dimension, dimensions_of, refuse_unusable
 from refprotofl.studies.tune.strategies import STRATEGIES, Budget, Configuration, Search
 

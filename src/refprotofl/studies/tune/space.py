@@ -21,7 +21,7 @@ _RANGE = re.compile(r"(?P<low>.+?)\.\.(?P<high>.+?)(?P<log>:log)?")
 # Keys that scores or the cost of a run depend on: equal in all trials of all methods, so that these are comparable.
 _FIXED = {
     *("method", "rounds", "seed", "clients", "fraction", "partition", "alpha", "min-size", "validation", "evaluate"),
-    *("dataset", "train-limit", "resize", "crop", "test", "input", "dropout", "attack"),
+    *("dataset", "train-limit", "resize", "crop", "test", "input", "dropout", "attack", "stop"),
     *("public.per-class", "public.coverage", "public.classes", "public.dataset"),
     *("device", "numerics", "deadline", "keep-checkpoints", "min-replies", "max-samples"),
 }

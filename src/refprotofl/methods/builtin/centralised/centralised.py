@@ -17,6 +17,7 @@ from refprotofl.methods import (
     Server,
     ServerContext,
     ValidatedMessage,
+    augmenter,
     declare,
     train,
 )
@@ -60,7 +61,10 @@ class CentralisedServer(Server):
         order = streams.stream(self.experiment.seed, "batches", round=cohort.round)
         steps = self.experiment.train.local_steps * self.context.num_clients  # as all clients would together
         settings = self.experiment.train_in_round(cohort.round).model_copy(update={"local_steps": steps})
-        train(model, self.pooled, settings, order)
+        augment = augmenter(
+            self.experiment, lambda name: streams.stream(self.experiment.seed, name, round=cohort.round)
+        )
+        train(model, self.pooled, settings, order, augment=augment)
         self.shared, self.statistics = model.read(self.parts), model.read_private(self.parts)
 
     def evaluation(self) -> Message:

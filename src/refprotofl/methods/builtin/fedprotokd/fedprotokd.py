@@ -85,7 +85,7 @@ def learn_from(client: Client, round: int, images: Tensor, message: ValidatedMes
     rows = torch.arange(len(images))
     # The images' numbers stand in for labels: the loss finds a batch's targets by them.
     pictures = Samples(images, rows, rows)
-    trained = client.fit(round, samples=pictures, order=client.stream("distil", round), loss=loss)
+    trained = client.fit(round, samples=pictures, order=client.stream("distil", round), loss=loss, augment=False)
     guards.alignment_happened(trained.penalty, table.distil, torch.tensor([True]), "fedprotokd.distil")
     client.keep_trained(round)
 

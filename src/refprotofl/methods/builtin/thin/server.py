@@ -23,6 +23,7 @@ from refprotofl.methods import (
     ValidatedMessage,
     aggregate_uploads,
     apply_update,
+    augmenter,
     declare,
     embed,
     erpa,
@@ -131,7 +132,8 @@ class ThinServer(Server):
         order, loss = stream(self.experiment.seed, f"thin/{purpose}", round=round), None
         if ensemble is not None:
             loss = ensemble.loss(self.options.distil)
-        train(self.model, self.public, settings, order, loss=loss)
+        augment = augmenter(self.experiment, lambda name: stream(self.experiment.seed, f"thin/{name}", round=round))
+        train(self.model, self.public, settings, order, loss=loss, augment=augment)
         after = self.model.read(self.parts)
         guards.server_moved(vector, after, "the model")
         return after
