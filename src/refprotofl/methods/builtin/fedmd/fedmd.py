@@ -91,8 +91,8 @@ class FedMDClient(Client):
 
         rows = torch.arange(len(images))
         public = Samples(images, rows, rows)  # the images' numbers stand in for labels: targets are found by them
-        order, options = self.stream("digest", round), self.options
-        self.fit(round, samples=public, order=order, loss=loss, epochs=options.digest_epochs, lr=options.digest_lr)
+        order, epochs, lr = self.stream("digest", round), self.options.digest_epochs, self.options.digest_lr
+        self.fit(round, samples=public, order=order, loss=loss, epochs=epochs, lr=lr, augment=False)
 
     def evaluate(self, round: int, message: ValidatedMessage) -> Message:
         return self.score(round, torch.empty(0))
