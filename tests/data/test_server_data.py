@@ -80,7 +80,7 @@ def test_a_public_set_apart_leaves_the_clients_all_their_data(tmp_path: Path) ->
     assert (data.public_size, data.public_classes) == (30, tuple(range(10)))  # as many as its scarcest class has
     assert sorted(data.public_labels) == sorted(labels)
     assert federated(public={"dataset": name, "per-class": 2}).public_size == 20
-    with pytest.raises(InputError, match=r"public.per-class = 4: public.dataset has 3 images of class '0'; use 3 or"):
+    with pytest.raises(InputError, match=r"public.per-class = 4: public.dataset has 3 samples of class '0'; use 3 or"):
         federated(public={"dataset": name, "per-class": 4})
 
 

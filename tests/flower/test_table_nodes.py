@@ -38,7 +38,6 @@ def config(tmp_path: Path) -> dict[str, Any]:
         "evaluate.every": 1,
         "public.dataset": write(tmp_path / "public.csv", rows(20, 1000), apart),
         "test.dataset": write(tmp_path / "test.csv", rows(30, 2000), apart),
-        "public.per-class": 10,  # all of them
         "data.label": "sick",
         "data.split": "side",
     }

@@ -88,7 +88,7 @@ def draw_public(
     if wanted >= sizes[scarcest]:
         chosen = f"public.per-class = {wanted}" + (" (the default)" if per_class is None else "")
         raise InputError(
-            f"{chosen}: class {class_names[scarcest]!r} has {sizes[scarcest]} training images, "
+            f"{chosen}: class {class_names[scarcest]!r} has {sizes[scarcest]} training samples, "
             f"and at least one must stay private; use {max(0, int(sizes[scarcest]) - 1)} or fewer, "
             "or raise train-limit."
         )
@@ -114,7 +114,7 @@ def draw_from_own(
     if wanted > fewest:
         scarcest = min(covered, key=lambda number: int(sizes[number]))
         raise InputError(
-            f"public.per-class = {wanted}: public.dataset has {fewest} images of class {class_names[scarcest]!r}; use "
+            f"public.per-class = {wanted}: public.dataset has {fewest} samples of class {class_names[scarcest]!r}; use "
             f"{fewest} or fewer."
         )
     members = shuffled_classes(labels, len(class_names), stream(seed, "public/images"))

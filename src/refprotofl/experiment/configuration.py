@@ -68,7 +68,7 @@ class _Keys(Table):
     dataset: Annotated[Text, BeforeValidator(reference_to)] = Field(
         "digits", description="a data set's name, a path, hf:owner/name or module:function"
     )
-    train_limit: Count = Field(0, description="training images used, public set included; 0 for all")
+    train_limit: Count = Field(0, description="training samples used, public set included; 0 for all")
     seed: Count = Field(0, description="a whole number, 0 or more")
     clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
     fraction: Share = Field(1.0, description="share of clients in a round, above 0 and up to 1")

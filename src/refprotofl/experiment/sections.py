@@ -186,23 +186,23 @@ class Model(Table):
 
 class Public(Table):
     per_class: Annotated[Count, at_most(1_000_000)] | None = Field(
-        None, description="public images of each covered class, 0 or more"
+        None, description="public samples of each covered class, 0 or more"
     )
     coverage: Annotated[float, Field(ge=0, le=1)] = key(1.0, "share of classes covered, 0 to 1", rival="classes")
     classes: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(_without_repeats)] | None = key(
         None, "the covered classes by number, instead of coverage", rival="coverage"
     )
-    train_on: Switch = Field(False, description="whether clients train on the public images too")
+    train_on: Switch = Field(False, description="whether clients train on the public samples too")
     dataset: str = key(
         "",
-        "the source of the public images, as for dataset; empty to hold them out of the clients' data",
+        "the source of the public samples, as for dataset; empty to hold them out of the clients' data",
         enters="changed",
     )
 
 
 class Test(Table):
     dataset: str = key(
-        "", "the source of the test images, as for dataset; empty for the data set's own", enters="changed"
+        "", "the source of the test samples, as for dataset; empty for the data set's own", enters="changed"
     )
 
 
@@ -255,7 +255,7 @@ class Evaluate(Table):
         description="rounds between evaluations, 1 or more; auto for about ten, in the first and last round too",
     )
     clients: Literal["all"] | PositiveInt = Field("all", description="'all' or the number of evaluated clients")
-    test_limit: Count = Field(0, description="test images used, 0 for all")
+    test_limit: Count = Field(0, description="test samples used, 0 for all")
 
 
 class Finetune(Table):

@@ -50,6 +50,9 @@ def find_facts(experiment: Experiment, data: FederatedData) -> DataFacts:
     source = source_of(experiment, data)
     if source == "clients":
         return first_exchange(experiment, data)
+    if source == "public" and data.own_public is not None and kind.normalised:
+        # Of the whole set, as in a deployment, not of the samples drawn from it.
+        return DataFacts(Facts(data.dataset.mean, data.dataset.std), RULES[source])
     if source == "public":
         summary = kind.summarise(data.public_inputs, data.dataset.vocabulary, most)
         return DataFacts(kind.agree([summary], shape, most), RULES[source])
