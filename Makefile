@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-fast test-faults test-edge test-flower test-flower-faults audit lint setup clean
+.PHONY: run test test-fast test-faults test-matrix test-edge test-flower test-flower-faults audit lint setup clean
 
 run: $(VENV)/runtime
 	$(BIN)/refprotofl run --preset quick --report
@@ -26,6 +26,10 @@ test-faults: setup
 	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 tests/faults \
 		tests/records/test_crash_points.py tests/records/test_power_cuts.py tests/records/test_full_disk.py
 	REFPROTOFL_FAULTS=full $(BIN)/pytest --numprocesses=2 -m hypothesis  # all properties, on new random cases each time
+
+# Every method under every engine and fault, of which test tries one for each method, another one at each commit.
+test-matrix: setup
+	REFPROTOFL_MATRIX=all $(BIN)/pytest --numprocesses=2 tests/matrix
 
 # Known holes in what we install; asks the package index, so it needs a network.
 audit: setup

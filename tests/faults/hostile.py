@@ -62,6 +62,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedavg, stc": {"method": "fedavg", "share": "adapter", "compress": {"name": "stc"}},
     "fedavg, top-k": {"method": "fedavg", "share": "adapter", "compress": {"name": "top-k"}},
     "fedavg, ef21": {"method": "fedavg", "share": "adapter", "compress": {"name": "ef21"}},
+    "feddf, logits": {"method": "feddf", "feddf": {"upload": "logits"}},
     "thin": {"method": "thin", "thin": BRIEF},
     "thin, rotated": {"method": "thin", "thin": {"code": "rotated", **BRIEF}},
     "thin, sparse": {"method": "thin", "thin": {"code": "sparse", **BRIEF}},

@@ -1,4 +1,4 @@
-"""Facts about every method: both engines agree, no two methods are the same, formulas equal the ledger."""
+"""Facts about every method: no two are the same, and formulas equal the ledger."""
 
 import itertools
 import json
@@ -54,14 +54,6 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: OpenEngine) -
         return run(experiment_of(method, **changed), out=out, workers=workers, engine=patient)
 
     return finished
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_both_engines_agree(play: Any, method: str) -> None:
-    alone, spread = play(method), play(method, workers=2)
-    assert spread.summary["state_digest"] == alone.summary["state_digest"]
-    assert spread.summary["accuracy"] == alone.summary["accuracy"]
-    assert spread.summary["communication"] == alone.summary["communication"]
 
 
 def test_no_two_methods_are_the_same(play: Any) -> None:

@@ -44,18 +44,18 @@ def example():
     return module
 
 
-def test_the_example_is_short():
-    assert len((EXAMPLES / "own_method.py").read_text().splitlines()) < 80
+@pytest.mark.parametrize("name", ["own_method.py", "own_feddyn.py"])
+def test_the_examples_are_short(name):
+    assert len((EXAMPLES / name).read_text().splitlines()) < 80
 
 
-def test_the_guide_shows_the_example_as_it_is():
-    example = (EXAMPLES / "own_method.py").read_text()
+def test_the_guide_shows_the_examples_as_they_are():
+    examples = "".join((EXAMPLES / name).read_text() for name in ("own_method.py", "own_feddyn.py"))
     guide = (EXAMPLES.parent / "docs" / "add-a-method.md").read_text()
     excerpts = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    hooked = excerpts.pop(3)
-    assert hooked == CORRECTED
-    assert len(excerpts) == 5
-    assert all(excerpt in example for excerpt in excerpts)
+    excerpts.remove(CORRECTED)
+    assert len(excerpts) == 7
+    assert all(excerpt in examples for excerpt in excerpts)
 
 
 CORRECTED = """\
@@ -63,7 +63,7 @@ class CorrectedClient(FedAvgClient):
     def train(self, round, message):
         self.load(message.tensor("shared"))
         correction = torch.ones(sum(self.model.sizes(self.parts)))  # (P,)
-        shared, corrections = self.model.parameters_of(self.parts), self.model.shaped(self.parts, correction)
+        shared, corrections = self.model.parameters_of(self.parts), self.shaped(correction)
 
         def add_correction(trained):
             for parameter, by in zip(shared, corrections, strict=True):
@@ -118,6 +118,15 @@ def test_the_example_from_its_folder_in_workers_too(tmp_path, monkeypatch):
 def test_the_example_as_a_script(tmp_path):
     printed = python(EXAMPLES / "own_method.py", folder=tmp_path)
     assert "'personal': 0." in printed
+
+
+def test_the_second_example_is_the_built_in_method_where_clients_have_equal_data(simulate, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    keys = {"partition": "iid", "train-limit": 160, "rounds": 3, "share": "adapter"}
+    own = simulate({"method": "own_feddyn:FedDyn", "own": {"alpha": 0.2}, **keys})
+    ours = simulate({"method": "feddyn", "feddyn": {"alpha": 0.2}, **keys})
+    for name in ("shared", "moved"):
+        assert torch.allclose(own.server_state()[name], ours.server_state()[name], atol=1e-6)
 
 
 def test_defaults_are_part_of_the_experiment(simulate, module):

@@ -24,6 +24,7 @@ from refprotofl.methods.aggregators.mean import Mean
 from refprotofl.methods.aggregators.median import Median
 from refprotofl.methods.aggregators.trimmed import Trimmed
 from refprotofl.methods.base.aggregation import Aggregator, Normalise, Quorum, Upload, aggregate_uploads, apply_update
+from refprotofl.methods.base.schema import SparseVector
 from refprotofl.methods.common.prototypes import with_quorum
 from refprotofl.wire.tensors import same_bits
 
@@ -444,7 +445,7 @@ AVERAGING = [name for name, method in METHODS.items() if method.server.averages]
 
 @pytest.mark.parametrize("method", AVERAGING)
 def test_every_method_that_averages_runs_by_another_rule_and_under_a_quorum(
-    simulate: Any, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulate: Any, scope: Any, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "frozen_here.py").write_text(FROZEN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -459,9 +460,13 @@ def test_every_method_that_averages_runs_by_another_rule_and_under_a_quorum(
     runs = [simulate({"method": method, "rounds": 2, "public": {"classes": [0, 1]}, **model, **one}) for one in keys]
     assert all(not one.events("client-failed") for one in runs)
     digests = {one.finished.summary["state_digest"] for one in runs}
-    whole = METHODS[method].server.sends_weights and method not in ("refprotofl", "fedpac", "fedproc")
-    whole |= method == "thin"  # in a code of its own
-    assert len(digests) == (3 if whole else 4)  # who sends whole vectors alone always has all four senders
+    assert len(digests) == (4 if sends_parts(method, scope) else 3)  # who sends all is always a sender
+
+
+def sends_parts(method: str, scope: Any) -> bool:
+    """True if clients send some coordinates, or prototypes of the classes that they hold."""
+    fields = METHODS[method].server.message_schemas(scope({"method": method}, width=200))["train"].up.values()
+    return any(isinstance(one, SparseVector) or one.kind == "prototype_values" for one in fields)
 
 
 @pytest.mark.parametrize("aggregate", [name for name in ROBUST if name != "clipped"])

@@ -89,6 +89,7 @@ VARIANTS: dict[str, dict[str, Any]] = {name: {"method": name, "share": "adapter"
     "fednova, stc": {"method": "fednova", "share": "adapter", "compress": {"name": "stc"}},
     "fedproto, counts, running": {"method": "fedproto", "fedproto": {"weighting": "count", "collect": "running"}},
     "fedgh, official, counts": {"method": "fedgh", "fedgh": {"server": "official", "weighting": "count"}},
+    "feddf, logits": {"method": "feddf", "feddf": {"upload": "logits"}},
     "fedproc, stc": {"method": "fedproc", "share": "adapter", "compress": {"name": "stc"}},
     "fedpac, ef21": {"method": "fedpac", "compress": {"name": "ef21"}},
     "fast, per client": {"method": "fast", "share": "adapter", "fast": {"knn": "per-client"}},

@@ -26,6 +26,7 @@ from refprotofl.core.escaping import (
     spell_out,
 )
 from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts, shares_backbone
+from refprotofl.core.passed_objects import is_passed, reference_to
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted, duration, percent, read_whole, size, three_figures
 from refprotofl.core.user_code import blame, digest_code, is_reference, load_object, references, refuse_code
@@ -57,11 +58,13 @@ __all__ = [
     "for_latex",
     "for_markdown",
     "for_terminal",
+    "is_passed",
     "is_reference",
     "lines_for_terminal",
     "load_object",
     "percent",
     "read_whole",
+    "reference_to",
     "references",
     "refuse_code",
     "shares_backbone",

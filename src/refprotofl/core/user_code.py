@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core.errors import InputError
+from refprotofl.core.passed_objects import is_passed, passed_object
 
 _PACKAGE = Path(__file__).parents[1]
 _own_folders: set[Path] = set()  # folders that user code was loaded from
@@ -22,6 +23,8 @@ def is_reference(name: str) -> bool:
 
 def load_object(name: str, key: str) -> Callable[..., Any]:
     """Return the callable that `key = "module:attribute"` names."""
+    if is_passed(name):
+        return passed_object(name, key)
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:

@@ -5,9 +5,18 @@ import json
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, PositiveInt, ValidationError, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
-from refprotofl.core import InputError, is_reference
+from refprotofl.core import InputError, is_reference, reference_to
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.experiment.keys import Count, Rate, Scalars, Share, Table, Text, at_most, explain, key, known_of
 from refprotofl.experiment.sections import (
@@ -41,6 +50,11 @@ _DEGREES = {
 VALIDATION = 0.1  # share of their training samples that clients hold out for [stop], unless the experiment sets it
 
 
+def _method_name(value: object) -> object:
+    """Return the name of a method that is passed as a class."""
+    return next((name for name, method in METHODS.items() if type(method) is value), reference_to(value))
+
+
 def _known_aggregator(name: str) -> str:
     return check_name(name, aggregators.NAMES)
 
@@ -48,8 +62,12 @@ def _known_aggregator(name: str) -> str:
 class _Keys(Table):
     """All keys except those that a method declares."""
 
-    method: str = Field("refprotofl", description="a method's name, or module:Class for one of your own")
-    dataset: Text = Field("digits", description="a data set's name, a path, hf:owner/name or module:function")
+    method: Annotated[str, BeforeValidator(_method_name)] = Field(
+        "refprotofl", description="a method's name, or module:Class for one of your own"
+    )
+    dataset: Annotated[Text, BeforeValidator(reference_to)] = Field(
+        "digits", description="a data set's name, a path, hf:owner/name or module:function"
+    )
     train_limit: Count = Field(0, description="training samples used, public set included; 0 for all")
     seed: Count = Field(0, description="a whole number, 0 or more")
     clients: Annotated[PositiveInt, at_most(1_000_000)] = key(10, "number of clients, 1 or more", also=("num-clients",))
@@ -85,7 +103,7 @@ class _Keys(Table):
     crop: Annotated[Count, at_most(4096)] = key(
         0, "side in pixels of the square cut out of the middle, after resize; 0 cuts nothing", enters="changed"
     )
-    aggregate: Annotated[str, AfterValidator(_known_aggregator)] = key(
+    aggregate: Annotated[str, BeforeValidator(reference_to), AfterValidator(_known_aggregator)] = key(
         aggregators.MEAN,
         f"{', '.join(aggregators.NAMES)} or {OWN}: how the clients' changes and class prototypes are aggregated",
         enters="changed",

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_
 from refprotofl import inputs
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.core.inputs import InputKind
+from refprotofl.core.passed_objects import reference_to
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
 from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors
@@ -21,6 +22,7 @@ def _without_repeats(values: tuple[int, ...]) -> tuple[int, ...]:
 
 def _read_names(value: object) -> object:
     """Read one name, a list of names, or a table of counts."""
+    value = reference_to(value)
     if isinstance(value, dict):
         whole = all(type(count) is int and count > 0 for count in value.values())
         if not value or not whole or not all(isinstance(name, str) for name in value):
@@ -213,7 +215,7 @@ def _known_compressor(name: str) -> str:
 
 
 class Compress(Table):
-    name: Annotated[str, AfterValidator(_known_compressor)] = Field(
+    name: Annotated[str, BeforeValidator(reference_to), AfterValidator(_known_compressor)] = Field(
         compressors.NONE, description=f"{', '.join(compressors.NAMES)} or {OWN}"
     )
     keep: Share = Field(0.1, description="share of the shared parameters sent, above 0 and up to 1, where not all are")

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from refprotofl.core import InputError, devices, numerics
+from refprotofl.core import InputError, devices, is_passed, numerics, references
 from refprotofl.core.process import keep_freed_memory
 from refprotofl.engines.engine import Engine, Record
 from refprotofl.engines.local.engine import LocalEngine
@@ -96,6 +96,12 @@ class Simulation:
 
     def check(self, experiment: Experiment) -> None:
         refuse_deployed(self.folder)
+        passed = _passed(experiment)
+        if passed and self.workers not in (1, "auto"):
+            raise InputError(
+                f"{passed[0]} was passed from Python as a class or function that worker processes cannot import: use "
+                "workers = 1, or put it into a module."
+            )
 
     def resolve_alike(self, experiment: Experiment, stored: Experiment) -> Experiment:
         return resolve_alike(experiment, stored)
@@ -132,5 +138,12 @@ def check_workers(workers: Workers) -> None:
         raise InputError(f"workers = {workers!r}: allowed are auto or a whole number of at least 1.")
 
 
+def _passed(experiment: Experiment) -> list[str]:
+    """Return the keys whose values only this process has."""
+    return [key for key, name in references(experiment.plain()) if is_passed(name)]
+
+
 def worker_count(workers: Workers, experiment: Experiment, device: torch.device) -> int:
+    if _passed(experiment):
+        return 1
     return min(devices.process_count(device) if workers == "auto" else workers, experiment.clients)

@@ -198,6 +198,23 @@ class Client(ABC):
     def num_classes(self) -> int:
         return self.experiment.known_input.num_classes
 
+    @property
+    def num_clients(self) -> int:
+        """The number of clients in the federation."""
+        return self.context.num_clients
+
+    def local_steps(self, round: int) -> int:
+        """Return the number of steps that `fit` takes in a round on the client's training samples."""
+        return self.experiment.train_in_round(round).steps(len(self.training_samples()))
+
+    def kept(self, name: str, like: Tensor) -> Tensor:
+        """Return the tensor that `self.state` has under this name; zeros like another one before it has any."""
+        return tensor_of(self.state, name) if name in self.state else torch.zeros_like(like)
+
+    def shaped(self, vector: Tensor) -> list[Tensor]:
+        """Return a vector (P,) as tensors of the shapes of the shared parameters, on the model's device."""
+        return self.model.shaped(self.parts, vector)
+
     def stream(self, purpose: str, round: int) -> np.random.Generator:
         return streams.stream(self.experiment.seed, purpose, client=self.context.client_id, round=round)
 

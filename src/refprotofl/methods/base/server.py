@@ -283,6 +283,15 @@ class Server(ABC):
     ) -> Iterator[tuple[int, Content]]:
         return self.screening.screen(cohort, verb, answers, lambda client, one: read(client, self.checked(verb, one)))
 
+    @property
+    def num_clients(self) -> int:
+        """The number of clients in the federation."""
+        return self.context.num_clients
+
+    def local_steps(self, round: int, client: int) -> int:
+        """Return the number of steps that a client's `fit` takes in a round, by the samples that it joined with."""
+        return self.experiment.train_in_round(round).steps(int(self.samples[client]))
+
     def steps_in_epoch(self, client: int) -> int:
         """Return the steps of a client's epoch, by the number of samples it joined with; 1 if that is unknown.
 

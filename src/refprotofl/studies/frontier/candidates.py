@@ -37,7 +37,7 @@ _WHOLE = (
     f"FedAvg + top-k-ef 5 % both ways = {_FULL}:compress.name=top-k-ef:compress.keep=0.05{_BOTH_WAYS}",
     f"FedAvg + EF21 5 % = {_FULL}:compress.name=ef21:compress.keep=0.05",
 )
-_PERSONAL = ("fedper", "fedrep", "fedpac")  # methods with a private part for a client's own class mix
+_PERSONAL = ("fedper", "fedrep", "fedpac", "ditto")  # methods with a private part for a client's own class mix
 
 
 def default_methods(protocol: str, with_schedules: bool) -> tuple[str, ...]:
@@ -61,6 +61,7 @@ def default_methods(protocol: str, with_schedules: bool) -> tuple[str, ...]:
         *_WHOLE,
         *(() if with_schedules else whole_in_long),
         *((f"FedAvg + fine-tuning = {_FULL}{finetuned}", *_PERSONAL) if own else ()),
+        *("scaffold:share=full", "fedadam:share=full", "fedmd", "FedDF by logits = feddf:feddf.upload=logits"),
         *("fedproto", "fedgh", "local"),
     )
 

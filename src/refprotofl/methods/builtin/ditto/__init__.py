@@ -28,7 +28,11 @@ class Ditto(FedAvg):
 
     @staticmethod
     def local_epochs(experiment: "Experiment") -> int:
-        return 2 * experiment.train.local_epochs
+        return 2 * experiment.train.passes
+
+    @staticmethod
+    def local_steps(experiment: "Experiment") -> int:
+        return 2 * experiment.train.local_steps
 
     @staticmethod
     def check(experiment: "Experiment") -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 
-from refprotofl.core.state import tensor_of
 from refprotofl.methods import (
     Cohort,
     FedAvgClient,
@@ -38,7 +37,7 @@ class FedDynServer(FedAvgServer):
         self.join_newcomers(cohort)
         change = weights.mean_change(self, cohort, self.shared)
         if self.options.alpha:
-            asked = self.experiment.cohort_size / self.context.num_clients
+            asked = self.experiment.cohort_size / self.num_clients
             moved = self.moved.to(torch.float64) + asked * change  # h <- h - alpha / m * sum_k (theta_k - theta)
             self.moved = moved.to(torch.float32)
             change = change + moved  # theta <- mean of theta_k - h / alpha
@@ -50,7 +49,7 @@ class FedDynClient(FedAvgClient):
 
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received, alpha = weights.load_shared(self, message), self.options.alpha
-        gradient = tensor_of(self.state, "gradient") if "gradient" in self.state else torch.zeros_like(received)
+        gradient = self.kept("gradient", received)
         # The gradient of loss(theta) - <gradient, theta> + alpha / 2 |theta - received|^2
         dynamic = in_turn(proximal_term(self, received, alpha), add_to_gradients(self, -gradient)) if alpha else None
         self.fit(round, grad_hook=dynamic)

@@ -11,7 +11,6 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import tensor_of
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import (
     Cohort,
@@ -33,9 +32,9 @@ from refprotofl.methods.common import weights
 from refprotofl.wire import Message
 
 
-def reach(settings: Train, samples: int) -> float:
+def reach(settings: Train, steps: int) -> float:
     """Return lr |a|: the learning rate times the number of steps, or with momentum the weight of the gradients."""
-    return settings.lr * progress(settings.steps(samples), settings.momentum)
+    return settings.lr * progress(steps, settings.momentum)
 
 
 class ScaffoldServer(FedAvgServer):
@@ -86,7 +85,7 @@ class ScaffoldServer(FedAvgServer):
 
     def reach(self, round: int, client: int) -> float:
         """Return lr |a_k|: how far a client gets along a constant gradient of 1."""
-        return reach(self.experiment.train_in_round(round), int(self.samples[client]))
+        return reach(self.experiment.train_in_round(round), self.local_steps(round, client))
 
 
 class ScaffoldClient(FedAvgClient):
@@ -95,15 +94,10 @@ class ScaffoldClient(FedAvgClient):
     def train(self, round: int, message: ValidatedMessage) -> Message:
         received = weights.load_shared(self, message)
         common = message.tensor("variate") if "variate" in message else torch.zeros_like(received)  # c
-        own = self.variate(received)  # c_k
-        samples = self.training_samples()
-        self.fit(round, samples=samples, grad_hook=add_to_gradients(self, common - own))
+        own = self.kept("variate", received)  # c_k
+        trained = self.fit(round, grad_hook=add_to_gradients(self, common - own))
         answer = weights.write_update(self, round, received, self.keep_trained(round))
-        length = reach(self.experiment.train_in_round(round), len(samples))
+        length = reach(self.experiment.train_in_round(round), trained.steps)
         change = weights.sent_change(self, round, received, answer).to(torch.float64)
         self.state["variate"] = (own.to(torch.float64) - common - change / length).to(torch.float32)  # option II
         return answer
-
-    def variate(self, like: Tensor) -> Tensor:
-        """Return the client's own variate (P,), 0 before its first round."""
-        return tensor_of(self.state, "variate") if "variate" in self.state else torch.zeros_like(like)
