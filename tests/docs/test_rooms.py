@@ -3,9 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from refprotofl.core.lazy import homes_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "refprotofl"
@@ -47,8 +50,17 @@ def imported(tree: ast.AST) -> Iterator[str]:
         yield from imported(node)
 
 
+@cache
+def public_names(package: str) -> dict[str, str]:
+    """The home of each name that a package loads when it is first used."""
+    own = modules().get(f"{package.replace('.', '/')}/__init__")
+    return homes_of(own.read_text(encoding="utf-8")) if own else {}
+
+
 def as_module(name: str) -> str | None:
-    """The module that a dotted name is, or is an attribute of."""
+    """The module that a dotted name is, or is an attribute of; a package's public name is its home's."""
+    package, _, attribute = name.removeprefix("refprotofl.").rpartition(".")
+    name = f"{public_names(package).get(attribute, f'refprotofl.{package}')}.{attribute}"
     path = name.removeprefix("refprotofl").strip(".").replace(".", "/")
     known = modules()
     for candidate in (path, f"{path}/__init__", path.rpartition("/")[0], f"{path.rpartition('/')[0]}/__init__"):

@@ -1,11 +1,13 @@
 """The names that methods are made of can be imported in any order, and declarations without torch."""
 
+import inspect
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
-from refprotofl import methods
+from refprotofl.core.lazy import homes_of
 
 
 @pytest.mark.parametrize("name", ["Cost", "Method", "Table"])
@@ -15,6 +17,8 @@ def test_names_of_a_declaration_can_be_imported_first_and_without_torch(name: st
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_every_name_has_one_home_and_is_there() -> None:
-    assert sorted(methods._HOMES) == sorted(methods.__all__)
-    assert all(getattr(methods, name) is not None for name in methods.__all__)
+@pytest.mark.parametrize("name", ["experiment", "methods", "records"])
+def test_a_package_lists_the_names_that_it_loads(name: str) -> None:
+    package = import_module(f"refprotofl.{name}")
+    assert sorted(homes_of(inspect.getsource(package))) == sorted(package.__all__)
+    assert all(getattr(package, public) is not None for public in package.__all__)

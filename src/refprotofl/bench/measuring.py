@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Self
 
-from refprotofl.records.machine import describe_machine
+from refprotofl.records import describe_machine
 
 Measure = Callable[[], float]  # does its work and returns the seconds that it took
 Clock = Callable[[], float]

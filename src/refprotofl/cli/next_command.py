@@ -35,7 +35,7 @@ def comparison(
 
 def prediction(place: Path) -> list[str] | None:
     """Return the command that predicts with a client of the run in a folder, or of the first run below it."""
-    from refprotofl.records.folder import read_experiment
+    from refprotofl.records import read_experiment
 
     places = [place, *(sorted(place.iterdir()) if place.is_dir() else [])]
     folder = next((one for one in places if (one / EXPERIMENT).is_file()), None)

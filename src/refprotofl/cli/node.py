@@ -71,7 +71,7 @@ def _reach(kit: Path, config: "NodeConfig") -> "Iterator[Finding]":
 
 def _read_experiment(path: Path) -> "Experiment":
     from refprotofl.experiment.presets import load_experiment
-    from refprotofl.records.folder import read_experiment_file
+    from refprotofl.records import read_experiment_file
 
     try:
         return load_experiment(path, None, []) if path.suffix == ".toml" else read_experiment_file(path)

@@ -13,7 +13,7 @@ from refprotofl.cli.output import emit, notes, say
 from refprotofl.core import counted, size
 
 if TYPE_CHECKING:
-    from refprotofl.records.relay_traffic import Crossed
+    from refprotofl.records import Crossed
 
 
 @app.command(epilog="Example: refprotofl relay --to 127.0.0.1:8443 --listen 127.0.0.1:9443 --profile lte")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from refprotofl.experiment import Experiment
     from refprotofl.federation.session import RunResult
     from refprotofl.federation.session import Workers as Count
-    from refprotofl.records.summary import Summary
+    from refprotofl.records import Summary
 
 
 OutDir = Annotated[
@@ -194,7 +194,7 @@ def _reference(
 
 
 def _report_interrupt(folder: Path, data: Path | None, experiment: "Experiment") -> None:
-    from refprotofl.records.manifest import read_manifest
+    from refprotofl.records import read_manifest
 
     if not (folder / "experiment.json").exists():
         complain(NOTHING_KEPT)
@@ -219,8 +219,7 @@ def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code:
     """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
     from refprotofl.core import references, refuse_code
     from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
-    from refprotofl.records.folder import read_experiment
-    from refprotofl.records.safe_io import check_file
+    from refprotofl.records import check_file, read_experiment
 
     typed = with_device(settings, device)
     if check_file(out_dir / "experiment.json"):
@@ -236,7 +235,7 @@ def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code:
 
 def _recorded_numerics(folder: Path) -> list[str]:
     """Return the numerics setting that the run was started with."""
-    from refprotofl.records.manifest import recorded_numerics
+    from refprotofl.records import recorded_numerics
 
     mode = recorded_numerics(folder)
     return [] if mode is None else [f"numerics={mode}"]

@@ -24,7 +24,7 @@ def verify(
 
     For two runs, report the first difference. Code named by a run folder is never imported.
     """
-    from refprotofl.records.verify import first_difference
+    from refprotofl.records import first_difference
 
     for folder in (run_folder, other):
         if folder is not None:
@@ -39,9 +39,7 @@ def verify(
 def _verify(folder: Path) -> None:
     from refprotofl.engines.local.store import read_if_here
     from refprotofl.federation.models import known_digests
-    from refprotofl.records.folder import read_experiment
-    from refprotofl.records.manifest import read_manifest
-    from refprotofl.records.verify import verify_run
+    from refprotofl.records import read_experiment, read_manifest, verify_run
 
     experiment, recorded = read_experiment(folder), read_manifest(folder / "checkpoint").get("initial")
     found = verify_run(folder, known_digests(experiment, recorded), read_if_here)

@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from refprotofl.core import DataError, InputError
 from refprotofl.deploy.site import Site
-from refprotofl.records.atomic_files import sha256, write_whole
-from refprotofl.records.safe_io import check_file, read_file
+from refprotofl.records import check_file, read_file, sha256, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 REQUEST = b"-----BEGIN CERTIFICATE REQUEST-----"

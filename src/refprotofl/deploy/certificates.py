@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from refprotofl.core import DataError, InputError
 from refprotofl.core.network import LOOPBACK
-from refprotofl.records.atomic_files import create_file, write_whole
+from refprotofl.records import create_file, write_whole
 
 DAYS = 825  # the longest validity that most systems accept for a server
 AUTHORITY_DAYS = 3650  # the authority outlives what it signs, which can be renewed

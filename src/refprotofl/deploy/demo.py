@@ -22,7 +22,7 @@ from refprotofl.deploy.server_process import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
 from refprotofl.experiment.presets import load_experiment
 from refprotofl.federation.session import run
-from refprotofl.records.verify import first_difference
+from refprotofl.records import first_difference
 
 ROUNDS = 3
 PATIENCE = 120.0  # seconds that a node has to make its key

@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from refprotofl.deploy.transport import Unreadable
 from refprotofl.engines.engine import CODES, Code
-from refprotofl.records.atomic_files import sha256
+from refprotofl.records import sha256
 
 Kind = TypeVar("Kind")
 

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from refprotofl.core import DataError, InputError, counted
 from refprotofl.core.network import with_port
 from refprotofl.deploy.site import Site
-from refprotofl.records.atomic_files import create_file, ensure_folder, write_whole
+from refprotofl.records import create_file, ensure_folder, write_whole
 
 KEY, PUBLIC_KEY, AUTHORITY = "node.key", "node.key.pub", "ca.crt"
 REQUEST = "node.csr"  # with which a node asks for a certificate, over MQTT

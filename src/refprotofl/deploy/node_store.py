@@ -18,8 +18,19 @@ from refprotofl.core.state import digest_state
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_blobs, prepare_states
 from refprotofl.experiment import Experiment
-from refprotofl.records.atomic_files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole
-from refprotofl.records.safe_io import CHECKPOINT, check_folder, parse_json, read_file, read_json, remove_named
+from refprotofl.records import (
+    check_folder,
+    ensure_folder,
+    parse_json,
+    read_file,
+    read_json,
+    remove_parts,
+    sha256,
+    sync_files,
+    write_whole,
+)
+from refprotofl.records.atomic_files import PARTS
+from refprotofl.records.safe_io import CHECKPOINT, remove_named
 
 if TYPE_CHECKING:
     from refprotofl.deploy.transport import Envelope

@@ -15,7 +15,7 @@ from refprotofl.deploy.admission import (
     write_admissions,
 )
 from refprotofl.deploy.site import Site
-from refprotofl.records.safe_io import open_file, read_json
+from refprotofl.records import open_file, read_json
 
 LOOK = 0.5  # seconds between two looks for new lines of a run
 

@@ -12,9 +12,8 @@ from refprotofl.core import DataError, InputError, for_terminal
 from refprotofl.deploy.admission import default_client, read_admissions
 from refprotofl.deploy.site import Site
 from refprotofl.deploy.transport import Node
-from refprotofl.records.atomic_files import write_whole
+from refprotofl.records import check_file, read_json, write_whole
 from refprotofl.records.folder import NODES
-from refprotofl.records.safe_io import check_file, read_json
 
 # Returns the client that a node is, by its identity and the name that it gives itself; None if it has no place.
 Place = Callable[[Node, str], int | None]

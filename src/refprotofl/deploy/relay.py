@@ -13,8 +13,7 @@ from pathlib import Path
 
 from refprotofl.core import InputError, MachineError, read_whole
 from refprotofl.core.network import Link, read_host, read_links, with_port
-from refprotofl.records.atomic_files import make_folders
-from refprotofl.records.relay_traffic import Crossed, write_crossed
+from refprotofl.records import Crossed, make_folders, write_crossed
 
 
 @dataclass

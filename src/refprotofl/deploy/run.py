@@ -22,8 +22,7 @@ from refprotofl.federation.session import RunResult, run_session
 from refprotofl.methods.base.server import Server
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.mechanisms import create_mechanism
-from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, seen_from
+from refprotofl.records import Checkpoint, RunFolder, seen_from
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from refprotofl.core import InputError, MachineError
 from refprotofl.core.network import LOOPBACK, read_host, with_port
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.site import Site
-from refprotofl.records.atomic_files import write_whole
+from refprotofl.records import write_whole
 
 STARTING = 120.0  # seconds that the server has to come up
 ANSWERING = 5.0  # seconds that it has to answer a request

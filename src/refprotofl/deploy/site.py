@@ -18,8 +18,7 @@ from refprotofl.core.network import LOOPBACK, read_host
 from refprotofl.core.units import read_whole
 from refprotofl.deploy.certificates import sign_revocations, write_certificates, write_client
 from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain
-from refprotofl.records.atomic_files import create_file, ensure_folder
-from refprotofl.records.safe_io import read_file
+from refprotofl.records import create_file, ensure_folder, read_file
 
 FILE = "site.toml"
 BROKER_USER = "server"  # the name of the server and of its runs at a broker

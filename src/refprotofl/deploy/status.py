@@ -12,7 +12,7 @@ from refprotofl.core import MachineError, for_terminal
 from refprotofl.engines.engine import MEANINGS, Code
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback, Event
-from refprotofl.records.atomic_files import write_whole
+from refprotofl.records import write_whole
 
 SHOWN = ("personal", "own", "global")  # the accuracies in a round's line
 

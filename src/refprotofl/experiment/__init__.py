@@ -4,17 +4,13 @@ Its names are imported when they are used: the configuration holds the tables of
 made of `experiment.keys`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from refprotofl.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.experiment.configuration import Experiment, differences, with_kebab_keys
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = ["Experiment", "differences", "with_kebab_keys"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from refprotofl.experiment import configuration
-
-        return getattr(configuration, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

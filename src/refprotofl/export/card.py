@@ -7,7 +7,7 @@ from refprotofl.data.reading import Sizing
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import TrainedModel
-from refprotofl.records.folder import RunFolder
+from refprotofl.records import RunFolder
 
 
 def model_card(trained: TrainedModel, with_onnx: bool) -> str:

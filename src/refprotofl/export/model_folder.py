@@ -22,8 +22,7 @@ from refprotofl.export import onnx_graph
 from refprotofl.export.card import model_card
 from refprotofl.export.trained_model import TrainedModel
 from refprotofl.models import SplitModel, build_model
-from refprotofl.records.atomic_files import write_whole
-from refprotofl.records.safe_io import parse_json
+from refprotofl.records import parse_json, write_whole
 
 FILE = "model.safetensors"
 SCHEMA = 1

@@ -8,7 +8,7 @@ from refprotofl.deploy.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
 from refprotofl.engines.local.store import ClientStore
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import TrainedModel, build_final
-from refprotofl.records.safe_io import check_file
+from refprotofl.records import check_file
 from refprotofl.wire import WireError, decode
 
 

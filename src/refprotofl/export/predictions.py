@@ -21,8 +21,7 @@ from refprotofl.evaluation.scoring import backbone_features
 from refprotofl.export.sources import Source, read_source
 from refprotofl.export.trained_model import TrainedModel, load_trained
 from refprotofl.models import SplitModel
-from refprotofl.records.atomic_files import write_whole
-from refprotofl.records.folder import seen_from
+from refprotofl.records import seen_from, write_whole
 
 TableFormat = Literal["csv", "json"]
 

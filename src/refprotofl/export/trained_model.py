@@ -16,10 +16,7 @@ from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.simulation import load_federation, server_side
 from refprotofl.methods import find_method
 from refprotofl.models import SplitModel
-from refprotofl.records.checkpoint import read_manifest
-from refprotofl.records.folder import read_experiment, seen_from
-from refprotofl.records.safe_io import check_run_folder
-from refprotofl.records.state_files import load_state
+from refprotofl.records import check_run_folder, load_state, read_experiment, read_manifest, seen_from
 
 
 @dataclass(frozen=True)

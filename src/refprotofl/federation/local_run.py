@@ -21,8 +21,7 @@ from refprotofl.federation.loop import Setup
 from refprotofl.federation.resolution import resolve_alike
 from refprotofl.federation.simulation import Federation, client_side, load_federation
 from refprotofl.methods.base.server import Server
-from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import refuse_deployed, seen_from
+from refprotofl.records import Checkpoint, refuse_deployed, seen_from
 
 Workers = int | Literal["auto"]
 

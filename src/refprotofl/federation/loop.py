@@ -19,13 +19,19 @@ from refprotofl.federation.stopping import judge, stop_event
 from refprotofl.methods.base.cohort import Cohort
 from refprotofl.methods.base.server import Server
 from refprotofl.privacy.accounting import Spent
-from refprotofl.records.atomic_files import sha256
-from refprotofl.records.checkpoint import Checkpoint, Progress
-from refprotofl.records.events import write_messages, write_traffic
-from refprotofl.records.folder import RunFolder
-from refprotofl.records.machine import describe_machine
-from refprotofl.records.manifest import Origin
-from refprotofl.records.summary import Summary, build_summary, summary_bytes
+from refprotofl.records import (
+    Checkpoint,
+    Origin,
+    Progress,
+    RunFolder,
+    Summary,
+    build_summary,
+    describe_machine,
+    sha256,
+    summary_bytes,
+    write_messages,
+    write_traffic,
+)
 from refprotofl.wire import Ledger, decode
 from refprotofl.wire.ledger import Direction, Purpose
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from refprotofl.core import InputError, digest_code, numerics, references
 from refprotofl.data.digests import digest_data
 from refprotofl.experiment import Experiment
+from refprotofl.records import Origin, readable_manifest, sha256
 from refprotofl.records import folder as folders
-from refprotofl.records.atomic_files import sha256
-from refprotofl.records.manifest import Origin, readable_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 
 RESULTS = 1  # raised when a pinned digest changes, and only then: what was computed before is not reused

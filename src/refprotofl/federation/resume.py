@@ -11,12 +11,9 @@ from refprotofl.federation.loop import put_back
 from refprotofl.federation.provenance import refuse_changed
 from refprotofl.federation.server_side import ServerSide
 from refprotofl.methods.catalogue import depends_on_rounds, find_method
-from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, is_longer
+from refprotofl.records import Checkpoint, RunFolder, Summary, check_experiment, go_back, is_longer
 from refprotofl.records.manifest import kept_name
-from refprotofl.records.rollback import choose, go_back
-from refprotofl.records.summary import Summary
-from refprotofl.records.verify import check_experiment
+from refprotofl.records.rollback import choose
 
 
 def open_run(

@@ -23,9 +23,7 @@ from refprotofl.federation.loop import Loop, Setup
 from refprotofl.federation.provenance import origin_of
 from refprotofl.federation.resolution import prepare
 from refprotofl.federation.resume import open_run, restore, rollback
-from refprotofl.records.checkpoint import Checkpoint
-from refprotofl.records.folder import RunFolder, seen_from
-from refprotofl.records.summary import Summary
+from refprotofl.records import Checkpoint, RunFolder, Summary, seen_from
 
 __all__ = ["Callback", "Event", "RunResult", "Workers", "default_folder", "run", "run_session"]
 

@@ -6,7 +6,7 @@ from refprotofl.core import InputError
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Stop
 from refprotofl.federation.callbacks import Event
-from refprotofl.records.manifest import Stopping
+from refprotofl.records import Stopping
 
 
 def judge(experiment: Experiment, before: Stopping | None, evaluation: Event) -> Stopping | None:

@@ -7,8 +7,9 @@ and its hash, and must load without torch, which takes seconds. For the same rea
 they are used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from refprotofl.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.core import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts
@@ -71,37 +72,8 @@ if TYPE_CHECKING:
         lazy,
         releases_of_weights,
     )
-
-_NAMES = {  # by module
-    "refprotofl.core": "ADAPTER ALL BODY HEAD Parts WITHOUT_NORMS",
-    "refprotofl.experiment.keys": "Table",
-    "refprotofl.methods.aggregators.mean": "Mean",
-    "refprotofl.methods.base.aggregation": "Aggregator Normalise Upload aggregate_uploads apply_update",
-    "refprotofl.methods.base.augmentation": "augmenter",
-    "refprotofl.methods.base.broadcast": "StepDownlink held hold",
-    "refprotofl.methods.base.client": "Client ClientContext",
-    "refprotofl.methods.base.cohort": "Cohort",
-    "refprotofl.methods.base.compressor": "Compressor",
-    "refprotofl.methods.base.gradients": "add_to_gradients in_turn proximal_term",
-    "refprotofl.methods.base.optimisers": "GradHook",
-    "refprotofl.methods.base.samples": "Samples",
-    "refprotofl.methods.base.schema": (
-        "Dense Either Fields LOST Lost MessageSchema MessageSchemas Real Refused Scope SparseVector "
-        "ValidatedMessage Whole class_ids declare whole_numbers"
-    ),
-    "refprotofl.methods.base.screening": "norm",
-    "refprotofl.methods.base.server": "Server ServerContext set_aside",
-    "refprotofl.methods.base.training": (
-        "Loss Penalty TrainResult check_alignment classify cross_entropy embed fixed minimise plain_sgd train"
-    ),
-    "refprotofl.methods.builtin.fedavg.fedavg": "FedAvgClient FedAvgServer",
-    "refprotofl.methods.catalogue": "METHODS fill_options find_method",
-    "refprotofl.methods.common.prototypes": "class_means",
-    "refprotofl.methods.declaration": (
-        "BY_HOLDERS ByShare Cost Method NAMED_BY_SIZE Releases SampleUse SampleUses lazy releases_of_weights"
-    ),
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "ADAPTER",
@@ -178,9 +150,3 @@ __all__ = [
     "train",
     "whole_numbers",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,7 @@ from refprotofl.core import InputError, RefProtoFLError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.federation.provenance import changed_since
 from refprotofl.methods.catalogue import TABLES, find_method
-from refprotofl.records.safe_io import read_json
-from refprotofl.records.summary import Summary, read_summary
+from refprotofl.records import Summary, read_json, read_summary
 from refprotofl.studies.results import Result
 
 # Keys of a method, in contrast to those of the data, the model and its training.

@@ -13,7 +13,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.privacy.accounting import Spent
-from refprotofl.records.summary import Summary
+from refprotofl.records import Summary
 from refprotofl.report.costs import words
 from refprotofl.report.statistics import Estimate, Paired, Spread, Verdict, estimate, holm, paired, spread, verdict
 from refprotofl.studies.results import Point, Result

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from refprotofl.core import InputError
-from refprotofl.records.events import Event
+from refprotofl.records import Event
 from refprotofl.report.page.collect import is_run
 from refprotofl.report.page.run_page import flat
 from refprotofl.report.page.run_reader import RunReader

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core import for_csv, for_latex, for_markdown
-from refprotofl.records.atomic_files import make_folders, write_whole
+from refprotofl.records import make_folders, write_whole
 from refprotofl.report.statistics import Standing
 
 _IN_MARKDOWN: dict[Standing, str] = {"best": "**{}**", "within noise": "{} †", "behind": "{}"}

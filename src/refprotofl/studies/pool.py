@@ -23,7 +23,7 @@ from refprotofl.core.process import interrupts_ignored, live_with_parent
 from refprotofl.experiment import Experiment
 from refprotofl.federation.provenance import current_folder
 from refprotofl.federation.session import Callback, Workers, run
-from refprotofl.records.folder import Busy, read_experiment
+from refprotofl.records import Busy, read_experiment
 from refprotofl.studies.results import KeptResults, Result, result_of
 from refprotofl.studies.trials import Trial, folder_name
 

@@ -18,11 +18,22 @@ from refprotofl.core import DataError, InputError
 from refprotofl.experiment import Experiment, differences
 from refprotofl.federation.provenance import changes, origin_of
 from refprotofl.federation.resolution import prepare, resolve_alike
-from refprotofl.records.atomic_files import make_folders, write_whole
-from refprotofl.records.events import Event, read_events, read_traffic
-from refprotofl.records.manifest import Origin, read_manifest
-from refprotofl.records.safe_io import CHECKPOINT, check_file, parse_json, read_file
-from refprotofl.records.summary import Summary, check_summary, read_summary
+from refprotofl.records import (
+    Event,
+    Origin,
+    Summary,
+    check_file,
+    check_summary,
+    make_folders,
+    parse_json,
+    read_events,
+    read_file,
+    read_manifest,
+    read_summary,
+    read_traffic,
+    write_whole,
+)
+from refprotofl.records.safe_io import CHECKPOINT
 from refprotofl.studies.trials import Trial
 
 CELLS = "cells.jsonl"  # the file's name in the folder of a study

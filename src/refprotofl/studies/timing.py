@@ -16,9 +16,7 @@ from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Workers, run
 from refprotofl.methods.catalogue import find_method
 from refprotofl.privacy.mechanisms import create_mechanism
-from refprotofl.records.events import read_events
-from refprotofl.records.machine import describe_machine
-from refprotofl.records.summary import Summary
+from refprotofl.records import Summary, describe_machine, read_events
 from refprotofl.studies.trials import Trial
 
 WORTH_WORKERS = 20.0  # seconds of a run below which starting workers costs more than they save

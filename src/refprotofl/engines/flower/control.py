@@ -25,7 +25,7 @@ from refprotofl.deploy.server_process import check_certificates
 from refprotofl.deploy.site import Site
 from refprotofl.engines.flower.bundle import build_bundle
 from refprotofl.engines.flower.internals import SecretInterceptor, check_version
-from refprotofl.records.atomic_files import sha256
+from refprotofl.records import sha256
 
 Answer = TypeVar("Answer")
 

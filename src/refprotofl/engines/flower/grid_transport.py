@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from refprotofl.core import MachineError, for_terminal
 from refprotofl.deploy.transport import Node, Reply, Sending, Unreadable
 from refprotofl.engines.flower.records import Packed, pack, unwrap, wrap
-from refprotofl.records.atomic_files import sha256
+from refprotofl.records import sha256
 
 AT_ONCE = 16  # messages that are pushed or pulled by one call
 CALLS = 16  # at a time: each takes several requests, which queue on a busy SuperLink

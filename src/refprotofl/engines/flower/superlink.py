@@ -29,7 +29,7 @@ from refprotofl.engines.flower.doors import (
     allow_connections,
     bind,
 )
-from refprotofl.records.atomic_files import sha256
+from refprotofl.records import sha256
 
 LOOK = 0.3  # seconds between two looks for runs that wait
 ENDING = 20.0  # seconds that a run's process has to end

@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from refprotofl.core import DataError, MachineError, RefProtoFLError, blame, for_terminal
-from refprotofl.records.atomic_files import ensure_folder
-from refprotofl.records.safe_io import open_file, read_file
+from refprotofl.records import ensure_folder, open_file, read_file
 
 LOGS = "logs"
 _HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d round \d+, [^:]*: (?P<words>.*)")

@@ -11,9 +11,19 @@ from torch import Tensor
 from refprotofl.core import DataError, InputError, RefProtoFLError
 from refprotofl.core.state import State, digest_state
 from refprotofl.engines.engine import Record
-from refprotofl.records.atomic_files import PARTS, ensure_folder, remove_parts, sha256, sync_files, write_whole
-from refprotofl.records.safe_io import read_file, remove_named
-from refprotofl.records.state_files import load_state, map_state, save_state
+from refprotofl.records import (
+    ensure_folder,
+    load_state,
+    map_state,
+    read_file,
+    remove_parts,
+    save_state,
+    sha256,
+    sync_files,
+    write_whole,
+)
+from refprotofl.records.atomic_files import PARTS
+from refprotofl.records.safe_io import remove_named
 from refprotofl.wire import Message, decode, encode
 
 CLIENTS = "clients"

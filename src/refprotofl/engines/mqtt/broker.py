@@ -14,7 +14,7 @@ from refprotofl.core import InputError, MachineError
 from refprotofl.deploy.site import BROKER_USER, Site
 from refprotofl.engines.mqtt.client import IN_FLIGHT, ROOM
 from refprotofl.engines.mqtt.link import PACKET, PREFIX
-from refprotofl.records.atomic_files import write_whole
+from refprotofl.records import write_whole
 
 USER = "mosquitto"  # whom mosquitto becomes when root starts it
 PLACES = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")  # where it is, if not on the PATH

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from refprotofl.deploy.transport import Unreadable
-from refprotofl.records.atomic_files import sha256
+from refprotofl.records import sha256
 from refprotofl.wire.primitives import Reader, WireError, varint
 
 PART = 32_768  # bytes of one part of a payload

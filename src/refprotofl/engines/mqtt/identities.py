@@ -11,7 +11,7 @@ from refprotofl.deploy import certificates
 from refprotofl.deploy.admission import fingerprint, read_admissions
 from refprotofl.deploy.site import Site, broker_user
 from refprotofl.deploy.transport import Node
-from refprotofl.records.atomic_files import ensure_folder, write_whole
+from refprotofl.records import ensure_folder, write_whole
 
 CERTIFICATE = "node.crt"  # in a kit
 

@@ -23,7 +23,7 @@ from refprotofl.engines.mqtt.identities import CERTIFICATE
 from refprotofl.engines.mqtt.link import Topics
 from refprotofl.engines.mqtt.node import MqttNode
 from refprotofl.engines.mqtt.parts import ContentStore
-from refprotofl.records.atomic_files import write_whole
+from refprotofl.records import write_whole
 
 LOOK = 0.5  # seconds between two looks for a certificate
 WORK = 5.0  # seconds of a wait for a request, between which stalled payloads are asked for again

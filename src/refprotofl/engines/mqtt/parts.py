@@ -8,7 +8,8 @@ from typing import Protocol
 
 from refprotofl.deploy.transport import Unreadable
 from refprotofl.engines.mqtt.frames import PART, Announced, Part, Want, announce
-from refprotofl.records.atomic_files import ensure_folder, write_error, write_whole
+from refprotofl.records import ensure_folder, write_whole
+from refprotofl.records.atomic_files import write_error
 
 WINDOW = 16  # parts that are asked for and have not arrived
 STALLED = 20.0  # seconds without a part after which those that are missing are asked for again

@@ -7,8 +7,7 @@ from typing import Any
 
 from refprotofl.core import DataError
 from refprotofl.deploy.site import Site
-from refprotofl.records.atomic_files import create_file, write_whole
-from refprotofl.records.safe_io import check_file, read_json
+from refprotofl.records import check_file, create_file, read_json, write_whole
 
 
 def submit(site: Site, config: dict[str, str]) -> int:

@@ -22,7 +22,7 @@ from refprotofl.engines.mqtt.broker import Broker
 from refprotofl.engines.mqtt.client import Identity, PahoLink
 from refprotofl.engines.mqtt.identities import issued_certificates, revoked_nodes
 from refprotofl.engines.mqtt.link import Topics
-from refprotofl.records.atomic_files import write_whole
+from refprotofl.records import write_whole
 
 LOOK = 0.2  # seconds between two looks for new runs
 ENDING = 20.0  # seconds that a run's process has to end

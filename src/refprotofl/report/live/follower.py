@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core import RefProtoFLError
-from refprotofl.records.events import Event
+from refprotofl.records import Event
 from refprotofl.report.page.collect import KnownRuns, find_runs, gather, is_run
 from refprotofl.report.page.curves import progress_of
 from refprotofl.report.page.elements import Page, words

@@ -12,7 +12,7 @@ from refprotofl.data.draws import balanced_draw
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_aggregated, load_trained, read_committed
 from refprotofl.methods.base.training import embed
-from refprotofl.records.state_files import load_state
+from refprotofl.records import load_state
 from refprotofl.report.page.elements import Cell, Column, Figure, words
 
 Vectors = NDArray[np.float64]

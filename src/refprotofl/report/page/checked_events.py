@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from refprotofl.core.network import Links
-from refprotofl.records.events import Event, read_traffic
+from refprotofl.records import Event, read_traffic
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Text = Annotated[str, Field(max_length=10_000)]

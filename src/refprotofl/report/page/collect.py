@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from refprotofl.core import DataError, InputError, RefProtoFLError, counted, references, refuse_code
 from refprotofl.core.network import Links
 from refprotofl.experiment import Experiment
-from refprotofl.records.safe_io import check_file, check_folder
+from refprotofl.records import check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS
 from refprotofl.report.page.comparison_page import Member, comparison_page
 from refprotofl.report.page.curves import stops_of, stops_of_result

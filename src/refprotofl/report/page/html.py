@@ -13,7 +13,7 @@ from string import Template
 from typing import Any
 
 from refprotofl.core import InputError
-from refprotofl.records.atomic_files import make_folders, write_whole
+from refprotofl.records import make_folders, write_whole
 from refprotofl.report.page.curves import thinned
 from refprotofl.report.page.elements import MOST_ROWS, Cell, Figure, Page, Part, Section, Table, shown, words
 from refprotofl.report.page.vega import spec_of

@@ -12,7 +12,7 @@ from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import METHODS
 from refprotofl.methods.compressors import built_in_compressor
-from refprotofl.records.manifest import read_manifest
+from refprotofl.records import read_manifest
 from refprotofl.records.safe_io import CHECKPOINT
 from refprotofl.report.costs import shared_by
 from refprotofl.report.page.anchors import prototype_figure

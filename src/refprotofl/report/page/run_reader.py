@@ -12,11 +12,17 @@ from pathlib import Path
 from refprotofl.core import DataError, InputError
 from refprotofl.core.network import Links
 from refprotofl.experiment import Experiment
-from refprotofl.records.events import Event
-from refprotofl.records.folder import read_experiment
-from refprotofl.records.relay_traffic import Crossed, read_crossed
-from refprotofl.records.safe_io import check_file, open_file, parse_json
-from refprotofl.records.summary import Summary, read_summary
+from refprotofl.records import (
+    Crossed,
+    Event,
+    Summary,
+    check_file,
+    open_file,
+    parse_json,
+    read_crossed,
+    read_experiment,
+    read_summary,
+)
 from refprotofl.report.page.checked_events import Evaluation, Failure, Masks, Round, Start, read_event, round_seconds
 
 MEGABYTE = 1_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core import counted, percent, size
-from refprotofl.records.atomic_files import make_folders, write_whole
+from refprotofl.records import make_folders, write_whole
 from refprotofl.report.page.collect import Blocks
 from refprotofl.report.statistics import estimate, paired
 from refprotofl.report.tables import Entry, Table

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from refprotofl.core import size
 from refprotofl.core.network import Link
-from refprotofl.records.events import Event, read_events, read_traffic
-from refprotofl.records.summary import Summary
+from refprotofl.records import Event, Summary, read_events, read_traffic
 
 SPARED = 0.01  # share of a limit, for joining and the headers of messages
 JOINING = 32  # most bytes of joining without a join payload

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from refprotofl.records.summary import fedavg_bytes
+from refprotofl.records import fedavg_bytes
 from refprotofl.report.comparable import check_comparable
 from refprotofl.report.comparison import OverSeeds, against, tabulate
 from refprotofl.report.statistics import Estimate

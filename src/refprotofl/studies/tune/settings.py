@@ -10,7 +10,7 @@ from typing import Any
 from refprotofl.core import InputError, counted, for_terminal, percent
 from refprotofl.experiment import Experiment, differences
 from refprotofl.experiment.presets import as_toml, flat_items, read_settings, read_toml
-from refprotofl.records.atomic_files import make_folders, write_whole
+from refprotofl.records import make_folders, write_whole
 from refprotofl.report.statistics import estimate
 from refprotofl.studies.tune.search import ConfigurationResult, Request, SearchResult
 
