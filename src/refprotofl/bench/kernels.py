@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, ratio, silent, timed
-from refprotofl.core import stream
-from refprotofl.core.process import one_compute_thread
+from refprotofl.core import one_compute_thread, stream
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base.optimisers import FreshSgd
 from refprotofl.methods.base.training import embed

@@ -27,8 +27,7 @@ from torch.nn import functional
 
 from refprotofl.bench.measuring import Report, Row, ShowProgress, alternate, quotients, silent, spread, timed
 from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
-from refprotofl.core import InputError, stream
-from refprotofl.core.process import one_compute_thread
+from refprotofl.core import InputError, one_compute_thread, stream
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import Dataset, Images, Labels
 from refprotofl.experiment import Experiment

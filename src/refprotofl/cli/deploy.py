@@ -11,8 +11,7 @@ import typer
 from refprotofl.cli.app import INTERRUPTED, DataDir, File, Preset, Seed, Settings, app, read_path, with_seed
 from refprotofl.cli.output import Column, say, show, warn
 from refprotofl.cli.transports import TransportName, connect, require_extra
-from refprotofl.core import DataError, InputError, RunError, counted
-from refprotofl.core.network import with_port
+from refprotofl.core import DataError, InputError, RunError, counted, with_port
 
 if TYPE_CHECKING:
     from refprotofl.deploy.operator import Operator, RunStatus

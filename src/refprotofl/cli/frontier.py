@@ -118,7 +118,7 @@ def frontier(
 
 def _read_limit(budget: str | None, round_budget: str | None, link: str | None, deadline: float | None) -> "Limit":
     """Return the one limit of three that was given."""
-    from refprotofl.core.network import read_link
+    from refprotofl.core import read_link
     from refprotofl.studies.frontier.limits import Deadline, EachRound, Total
 
     if sum((budget is not None, round_budget is not None, link is not None or deadline is not None)) != 1:

@@ -69,7 +69,7 @@ def report(
 
     Nothing is trained again. Runs of a custom method are in the tables only with --trust-code.
     """
-    from refprotofl.core.network import read_links
+    from refprotofl.core import read_links
     from refprotofl.report.page.collect import gather
 
     links = {f"link-{number}": read_links(text) for number, text in enumerate(link or (), 1)}

@@ -1,7 +1,9 @@
 """Basics for every package: errors, random streams, state, units, devices.
 
-The names here are those that load without torch; `state`, `devices`, `numerics` and `process` are imported by module.
+Those that need torch are loaded when they are first used.
 """
+
+from typing import TYPE_CHECKING
 
 from refprotofl.core.errors import (
     BudgetError,
@@ -25,17 +27,28 @@ from refprotofl.core.escaping import (
     lines_for_terminal,
     spell_out,
 )
+from refprotofl.core.lazy import lazy_names
 from refprotofl.core.parts import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts, shares_backbone
 from refprotofl.core.passed_objects import is_passed, reference_to
 from refprotofl.core.streams import stream
 from refprotofl.core.units import counted, duration, percent, read_whole, size, three_figures
 from refprotofl.core.user_code import blame, digest_code, is_reference, load_object, references, refuse_code
 
+if TYPE_CHECKING:
+    from refprotofl.core.devices import CPU, make_repeatable
+    from refprotofl.core.network import LOOPBACK, Link, Links, read_host, read_link, read_links, with_port
+    from refprotofl.core.process import interrupts_ignored, keep_freed_memory, live_with_parent, one_compute_thread
+    from refprotofl.core.state import State, digest_run, digest_state, digest_value, tensor_of
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
+
 __all__ = [
     "ADAPTER",
     "ALL",
     "BODY",
+    "CPU",
     "HEAD",
+    "LOOPBACK",
     "WITHOUT_NORMS",
     "BudgetError",
     "ClientsFailed",
@@ -43,26 +56,41 @@ __all__ = [
     "DiskFull",
     "GuardError",
     "InputError",
+    "Link",
+    "Links",
     "MachineError",
     "Parts",
     "PrivacyError",
     "RefProtoFLError",
     "RunError",
+    "State",
     "as_code",
     "blame",
     "counted",
     "digest_code",
+    "digest_run",
+    "digest_state",
+    "digest_value",
     "duration",
     "for_csv",
     "for_file_name",
     "for_latex",
     "for_markdown",
     "for_terminal",
+    "interrupts_ignored",
     "is_passed",
     "is_reference",
+    "keep_freed_memory",
+    "lazy_names",
     "lines_for_terminal",
+    "live_with_parent",
     "load_object",
+    "make_repeatable",
+    "one_compute_thread",
     "percent",
+    "read_host",
+    "read_link",
+    "read_links",
     "read_whole",
     "reference_to",
     "references",
@@ -71,5 +99,7 @@ __all__ = [
     "size",
     "spell_out",
     "stream",
+    "tensor_of",
     "three_figures",
+    "with_port",
 ]

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from refprotofl.core import DataError, InputError
-from refprotofl.core.network import LOOPBACK
+from refprotofl.core import LOOPBACK, DataError, InputError
 from refprotofl.records import create_file, write_whole
 
 DAYS = 825  # the longest validity that most systems accept for a server

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from refprotofl.core import DataError, InputError, counted
-from refprotofl.core.network import with_port
+from refprotofl.core import DataError, InputError, counted, with_port
 from refprotofl.deploy.site import Site
 from refprotofl.records import create_file, ensure_folder, write_whole
 

@@ -71,7 +71,7 @@ def answer(config: NodeConfig, envelope: Envelope) -> Envelope:
 
 
 def _do(config: NodeConfig, store: "NodeStore", route: Route, payload: bytes, assigned: str) -> Envelope:
-    from refprotofl.core.state import digest_state
+    from refprotofl.core import digest_state
     from refprotofl.engines.engine import Request
     from refprotofl.engines.local.host import Task
     from refprotofl.engines.local.store import Location
@@ -161,8 +161,8 @@ def build_side(config: NodeConfig, client: int, experiment: Experiment, test: by
     numerics.apply(experiment.numerics)
     import torch
 
-    from refprotofl.core.devices import choose, make_repeatable
-    from refprotofl.core.process import keep_freed_memory
+    from refprotofl.core import keep_freed_memory, make_repeatable
+    from refprotofl.core.devices import choose
     from refprotofl.deploy.node_data import client_data, load_samples
     from refprotofl.federation.client_side import build_client_side
     from refprotofl.federation.models import prepare_models

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from refprotofl.core import stream
-from refprotofl.core.devices import CPU
+from refprotofl.core import CPU, stream
 from refprotofl.data.draws import stratified_split
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import reading_of

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refprotofl.core import DataError, RefProtoFLError
-from refprotofl.core.state import digest_state
+from refprotofl.core import DataError, RefProtoFLError, digest_state
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.store import CLIENTS, ClientStore, Location, prepare_blobs, prepare_states
 from refprotofl.experiment import Experiment

@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refprotofl.core import InputError, MachineError, read_whole
-from refprotofl.core.network import Link, read_host, read_links, with_port
+from refprotofl.core import InputError, Link, MachineError, read_host, read_links, read_whole, with_port
 from refprotofl.records import Crossed, make_folders, write_crossed
 
 

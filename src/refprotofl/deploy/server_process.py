@@ -13,8 +13,7 @@ from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-from refprotofl.core import InputError, MachineError
-from refprotofl.core.network import LOOPBACK, read_host, with_port
+from refprotofl.core import LOOPBACK, InputError, MachineError, read_host, with_port
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.site import Site
 from refprotofl.records import write_whole

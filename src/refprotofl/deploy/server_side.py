@@ -2,8 +2,7 @@
 
 import torch
 
-from refprotofl.core import InputError
-from refprotofl.core.devices import CPU
+from refprotofl.core import CPU, InputError
 from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
 from refprotofl.data.server_data import ServerData

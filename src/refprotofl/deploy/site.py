@@ -13,9 +13,7 @@ from typing import Annotated, Literal
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
-from refprotofl.core import DataError, InputError, MachineError
-from refprotofl.core.network import LOOPBACK, read_host
-from refprotofl.core.units import read_whole
+from refprotofl.core import LOOPBACK, DataError, InputError, MachineError, read_host, read_whole
 from refprotofl.deploy.certificates import sign_revocations, write_certificates, write_client
 from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain
 from refprotofl.records import create_file, ensure_folder, read_file

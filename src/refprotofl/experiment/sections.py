@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, field_serializer, model_validator
 
 from refprotofl import inputs
+from refprotofl.core import reference_to
 from refprotofl.core.discovery import OWN, check_name
 from refprotofl.core.inputs import InputKind
-from refprotofl.core.passed_objects import reference_to
 from refprotofl.experiment.keys import Count, Rate, Share, Switch, Table, Weight, at_most, key
 from refprotofl.experiment.schedules import Steps, rate_factor
 from refprotofl.methods import compressors

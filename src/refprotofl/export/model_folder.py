@@ -14,8 +14,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core import DataError, InputError, is_reference, references, refuse_code, size
-from refprotofl.core.process import one_compute_thread
+from refprotofl.core import DataError, InputError, is_reference, one_compute_thread, references, refuse_code, size
 from refprotofl.data.reading import reading_of
 from refprotofl.experiment import Experiment
 from refprotofl.export import onnx_graph

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from refprotofl.core import DataError, InputError
-from refprotofl.core.state import State, digest_state
+from refprotofl.core import DataError, InputError, State, digest_state
 from refprotofl.deploy.node_store import EXPERIMENT, RUNS, NodeStore, runs_in
 from refprotofl.engines.local.store import ClientStore
 from refprotofl.experiment import Experiment

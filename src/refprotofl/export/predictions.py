@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.core import InputError, for_csv
-from refprotofl.core.process import one_compute_thread
+from refprotofl.core import InputError, for_csv, one_compute_thread
 from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.evaluation.metrics import Confusion, confusion, per_class_accuracy
 from refprotofl.evaluation.scoring import backbone_features

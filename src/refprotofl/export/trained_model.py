@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core import DataError, InputError, for_terminal, read_whole, references, refuse_code
-from refprotofl.core.state import State
+from refprotofl.core import DataError, InputError, State, for_terminal, read_whole, references, refuse_code
 from refprotofl.data import FederatedData
 from refprotofl.engines.local.store import read_if_here
 from refprotofl.experiment import Experiment

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core import InputError, stream
-from refprotofl.core.state import State, tensor_of
+from refprotofl.core import InputError, State, stream, tensor_of
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.attack_kinds import KINDS, hostile_clients, strength_of
 from refprotofl.methods.base.client import Client, ClientContext

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from refprotofl.core.state import State
+from refprotofl.core import State
 from refprotofl.engines.local.host import Answering, ClientHost
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore

@@ -12,8 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from refprotofl.core import ClientsFailed, GuardError, RunError
-from refprotofl.core.state import State
+from refprotofl.core import ClientsFailed, GuardError, RunError, State
 from refprotofl.federation.callbacks import Event
 from refprotofl.methods.base.cohort import Cohort, Norms
 from refprotofl.methods.base.screening import SUSPECT, Standing

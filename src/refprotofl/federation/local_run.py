@@ -9,8 +9,7 @@ from typing import Literal
 
 import torch
 
-from refprotofl.core import InputError, devices, is_passed, numerics, references
-from refprotofl.core.process import keep_freed_memory
+from refprotofl.core import InputError, devices, is_passed, keep_freed_memory, numerics, references
 from refprotofl.engines.engine import Engine, Record
 from refprotofl.engines.local.engine import LocalEngine
 from refprotofl.engines.local.host import ClientHost, InProcess

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from refprotofl.core import RunError
-from refprotofl.core.state import digest_value
+from refprotofl.core import RunError, digest_value
 from refprotofl.engines.engine import Engine
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.divergence import Moves, RoundAttempt, remembered_suspects

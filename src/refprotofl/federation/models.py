@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from refprotofl.core import InputError, references
-from refprotofl.core.devices import CPU
-from refprotofl.core.state import State, digest_state
+from refprotofl.core import CPU, InputError, State, digest_state, references
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.models import SplitModel, build_model

@@ -14,8 +14,15 @@ from typing import Protocol
 
 import torch
 
-from refprotofl.core import DiskFull, MachineError, devices, for_file_name, numerics
-from refprotofl.core.process import keep_freed_memory, one_compute_thread
+from refprotofl.core import (
+    DiskFull,
+    MachineError,
+    devices,
+    for_file_name,
+    keep_freed_memory,
+    numerics,
+    one_compute_thread,
+)
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Callback, Event
 from refprotofl.federation.local_run import OpenEngine, Simulation, Workers, check_workers, open_engine

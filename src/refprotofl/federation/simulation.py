@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core.devices import CPU
+from refprotofl.core import CPU, State
 from refprotofl.core.inputs import fill_gaps
-from refprotofl.core.state import State
 from refprotofl.data import FederatedData, load_federated
 from refprotofl.data.federated import under
 from refprotofl.engines.local.host import ClientHost

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError, counted
 from refprotofl.core.inputs import MOST_VALUES, Array, Converted, InputKind, Shape, Statistics, TextCode
-from refprotofl.core.units import counted
 
 RULE = (
     "Images are (N, height, width), (N, height, width, channels) or (N, channels, height, width), with 1 or 3 channels"

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from refprotofl.core import counted
 from refprotofl.core.inputs import Array, Converted, InputKind, Shape, TextCode, check_numbers
-from refprotofl.core.units import counted
 
 FORM = "Series are (N, channels, steps), all of one length."
 MOST_CHANNELS = 1 << 16

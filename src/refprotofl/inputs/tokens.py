@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refprotofl.core.errors import DataError
+from refprotofl.core import DataError, counted
 from refprotofl.core.inputs import Array, Converted, Facts, InputKind, Shape, Summary, TextCode
-from refprotofl.core.units import counted
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 MOST_TOKENS = 1 << 16  # in a vocabulary

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from refprotofl.core import counted
 from refprotofl.core.inputs import Array, Converted, InputKind, Shape, TextCode, check_numbers
-from refprotofl.core.units import counted
 
 FORM = "Vectors are (N, features)."
 MOST_FEATURES = 1 << 16  # each has a mean and a deviation in the experiment

@@ -9,7 +9,7 @@ they are used.
 
 from typing import TYPE_CHECKING
 
-from refprotofl.core.lazy import lazy_names
+from refprotofl.core import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.core import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from refprotofl.core import PrivacyError
-from refprotofl.core.state import State
+from refprotofl.core import PrivacyError, State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.base.schema import is_lost
 from refprotofl.methods.catalogue import find_method

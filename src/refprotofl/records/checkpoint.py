@@ -12,8 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from refprotofl.core import DataError
-from refprotofl.core.state import State, digest_run, digest_state
+from refprotofl.core import DataError, State, digest_run, digest_state
 from refprotofl.records.atomic_files import ensure_folder, remove_parts, write_whole
 from refprotofl.records.manifest import (
     CURRENT,

@@ -13,8 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from refprotofl.core import DataError
-from refprotofl.core.state import State, digest_state
+from refprotofl.core import DataError, State, digest_state
 from refprotofl.records.atomic_files import put_whole
 from refprotofl.records.safe_io import open_file
 

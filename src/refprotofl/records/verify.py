@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from refprotofl.core import DataError, InputError, counted
-from refprotofl.core.state import State, digest_run, digest_state
+from refprotofl.core import DataError, InputError, State, counted, digest_run, digest_state
 from refprotofl.experiment import Experiment, differences
 from refprotofl.records.atomic_files import sha256
 from refprotofl.records.checkpoint import Progress, place_digests

@@ -17,9 +17,8 @@ from types import TracebackType
 
 import torch
 
-from refprotofl.core import BudgetError, MachineError, RefProtoFLError, RunError
+from refprotofl.core import BudgetError, MachineError, RefProtoFLError, RunError, interrupts_ignored, live_with_parent
 from refprotofl.core.devices import choose, process_count
-from refprotofl.core.process import interrupts_ignored, live_with_parent
 from refprotofl.experiment import Experiment
 from refprotofl.federation.provenance import current_folder
 from refprotofl.federation.session import Callback, Workers, run

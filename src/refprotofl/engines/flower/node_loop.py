@@ -11,8 +11,7 @@ from typing import TypeVar
 import httpx
 from flwr.app import Message
 
-from refprotofl.core import InputError
-from refprotofl.core.network import with_port
+from refprotofl.core import InputError, with_port
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY, load_key
 from refprotofl.deploy.node import failure, handle
 from refprotofl.deploy.node_config import NodeConfig, read_node_config

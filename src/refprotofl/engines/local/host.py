@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from refprotofl.core import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError
-from refprotofl.core.state import State
+from refprotofl.core import DataError, GuardError, InputError, MachineError, PrivacyError, RefProtoFLError, State
 from refprotofl.engines.engine import STOPS, Code, Request, Result, start_ahead
 from refprotofl.engines.local.store import ClientStore, Location
 from refprotofl.methods.base.client import ClientContext

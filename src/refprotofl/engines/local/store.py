@@ -8,8 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from refprotofl.core import DataError, InputError, RefProtoFLError
-from refprotofl.core.state import State, digest_state
+from refprotofl.core import DataError, InputError, RefProtoFLError, State, digest_state
 from refprotofl.engines.engine import Record
 from refprotofl.records import (
     ensure_folder,

@@ -21,8 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from refprotofl.core import MachineError, RefProtoFLError
-from refprotofl.core.process import interrupts_ignored, live_with_parent
+from refprotofl.core import MachineError, RefProtoFLError, interrupts_ignored, live_with_parent
 from refprotofl.engines.engine import Request, Result, start_ahead
 from refprotofl.engines.local.host import ClientHost, Outcome, Task, do_in_time, too_late
 from refprotofl.engines.local.store import Location

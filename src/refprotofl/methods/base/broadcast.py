@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import State, digest_value, tensor_of
+from refprotofl.core import State, digest_value, tensor_of
 from refprotofl.methods.base.schema import Lost, ValidatedMessage
 from refprotofl.methods.feedback import Feedback
 from refprotofl.wire import Message, Sparse

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refprotofl.core import ALL, InputError, Parts, shares_backbone, streams
-from refprotofl.core.state import State, digest_value, tensor_of
+from refprotofl.core import ALL, InputError, Parts, State, digest_value, shares_backbone, streams, tensor_of
 from refprotofl.evaluation.scoring import (
     TestSet,
     adapter_outputs,

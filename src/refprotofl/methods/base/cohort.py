@@ -7,8 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from refprotofl.core import ClientsFailed, GuardError, RunError, for_terminal
-from refprotofl.core.state import digest_state, digest_value
+from refprotofl.core import ClientsFailed, GuardError, RunError, digest_state, digest_value, for_terminal
 from refprotofl.engines.engine import CODES, KINDS, MEANINGS, STOPS, Engine, Request, Result
 from refprotofl.wire import Ledger, Message, Sparse, WireError, decode, encode
 from refprotofl.wire.ledger import Counted, Direction, Kind, Purpose

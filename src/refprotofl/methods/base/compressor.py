@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core import streams
-from refprotofl.core.state import State
+from refprotofl.core import State, streams
 from refprotofl.experiment.sections import Compress
 from refprotofl.methods.base.broadcast import Downlink, StepDownlink
 from refprotofl.methods.base.schema import Either, Fields, ValidatedMessage

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from refprotofl.core import Parts
-from refprotofl.core.state import State
+from refprotofl.core import Parts, State
 from refprotofl.experiment import Experiment
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base.aggregation import Aggregator, Normalise

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.core import stream
-from refprotofl.core.devices import CPU
+from refprotofl.core import CPU, stream
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import erpa

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import State
+from refprotofl.core import State
 from refprotofl.methods.base.compressor import Compressor, Draw
 from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
 from refprotofl.wire import Message

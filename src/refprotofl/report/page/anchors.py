@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.core import RefProtoFLError, references, stream
-from refprotofl.core.process import one_compute_thread
+from refprotofl.core import RefProtoFLError, one_compute_thread, references, stream
 from refprotofl.data.draws import balanced_draw
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_aggregated, load_trained, read_committed

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from refprotofl.core.network import Links
+from refprotofl.core import Links
 from refprotofl.records import Event, read_traffic
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]

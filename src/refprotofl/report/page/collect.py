@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refprotofl.core import DataError, InputError, RefProtoFLError, counted, references, refuse_code
-from refprotofl.core.network import Links
+from refprotofl.core import DataError, InputError, Links, RefProtoFLError, counted, references, refuse_code
 from refprotofl.experiment import Experiment
 from refprotofl.records import check_file, check_folder
 from refprotofl.report.comparable import METHOD_KEYS

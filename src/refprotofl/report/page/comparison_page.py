@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from refprotofl.core import InputError, counted, percent, size
-from refprotofl.core.network import Links
+from refprotofl.core import InputError, Links, counted, percent, size
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import OverSeeds, against, headline, tabulate
 from refprotofl.report.formats import accuracies, efforts, footnotes, legend, metric_values

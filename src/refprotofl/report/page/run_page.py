@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core import RefProtoFLError, counted, duration, percent, size
-from refprotofl.core.network import Links
+from refprotofl.core import Links, RefProtoFLError, counted, duration, percent, size
 from refprotofl.evaluation.metrics import METRICS
 from refprotofl.evaluation.protocols import PROTOCOLS
 from refprotofl.experiment import Experiment

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from refprotofl.core import DataError, InputError
-from refprotofl.core.network import Links
+from refprotofl.core import DataError, InputError, Links
 from refprotofl.experiment import Experiment
 from refprotofl.records import (
     Crossed,

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from refprotofl.core import DataError, InputError, counted, stream
-from refprotofl.core.process import one_compute_thread
-from refprotofl.core.state import State, digest_value
+from refprotofl.core import DataError, InputError, State, counted, digest_value, one_compute_thread, stream
 from refprotofl.data.dataset import Labels
 from refprotofl.data.draws import balanced_draw
 from refprotofl.export.trained_model import AggregatedModel, load_aggregated, load_trained

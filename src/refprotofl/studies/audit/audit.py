@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refprotofl.core import InputError, percent
-from refprotofl.core.process import one_compute_thread
+from refprotofl.core import InputError, one_compute_thread, percent
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import load_trained, read_committed
 from refprotofl.federation.simulation import Federation, load_federation, spent_after

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from refprotofl.core import size
-from refprotofl.core.network import Link
+from refprotofl.core import Link, size
 from refprotofl.records import Event, Summary, read_events, read_traffic
 
 SPARED = 0.01  # share of a limit, for joining and the headers of messages

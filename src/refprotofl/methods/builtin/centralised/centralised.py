@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from refprotofl.core import Parts, streams
-from refprotofl.core.state import State, tensor_of
+from refprotofl.core import Parts, State, streams, tensor_of
 from refprotofl.methods import (
     Client,
     Cohort,

@@ -6,8 +6,7 @@ It never leaves the client.
 
 from dataclasses import replace
 
-from refprotofl.core import Parts
-from refprotofl.core.state import State
+from refprotofl.core import Parts, State
 from refprotofl.methods import FedAvgClient, ValidatedMessage, proximal_term
 from refprotofl.methods.builtin.ditto import Options
 from refprotofl.methods.builtin.local.local import LocalClient

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core import InputError, Parts
-from refprotofl.core.state import State
+from refprotofl.core import InputError, Parts, State
 from refprotofl.methods import (
     Client,
     Cohort,

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refprotofl.core import BODY, HEAD
-from refprotofl.core.state import tensor_of
+from refprotofl.core import BODY, HEAD, tensor_of
 from refprotofl.methods import (
     Client,
     Cohort,

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core import ALL, InputError, stream
-from refprotofl.core.state import State, tensor_of
+from refprotofl.core import ALL, InputError, State, stream, tensor_of
 from refprotofl.methods import (
     Client,
     Cohort,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from refprotofl.core import Parts
-from refprotofl.core.state import State
+from refprotofl.core import Parts, State
 from refprotofl.methods import Client, Cohort, MessageSchema, MessageSchemas, Scope, Server, ValidatedMessage, declare
 from refprotofl.models import SplitModel
 from refprotofl.wire import Message

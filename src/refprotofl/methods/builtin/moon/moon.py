@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from refprotofl.core.state import tensor_of
+from refprotofl.core import tensor_of
 from refprotofl.methods import FedAvgClient, Loss, ValidatedMessage, check_alignment
 from refprotofl.methods.builtin.moon import Options
 from refprotofl.methods.common import weights

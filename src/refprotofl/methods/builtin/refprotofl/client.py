@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from refprotofl.core import Parts
-from refprotofl.core.state import State, tensor_of
+from refprotofl.core import Parts, State, tensor_of
 from refprotofl.methods import (
     LOST,
     Client,

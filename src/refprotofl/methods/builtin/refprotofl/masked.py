@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core import BudgetError
-from refprotofl.core.state import State
+from refprotofl.core import BudgetError, State
 from refprotofl.experiment import Experiment
 from refprotofl.methods import LOST, Fields, Real, Refused, SparseVector, ValidatedMessage, apud, norm
 from refprotofl.methods.base import guards

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import State
+from refprotofl.core import State
 from refprotofl.methods import (
     Cohort,
     Dense,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import tensor_of
+from refprotofl.core import tensor_of
 from refprotofl.experiment import Experiment
 from refprotofl.methods import Fields, Server, ValidatedMessage
 from refprotofl.methods.builtin.refprotofl import Options, masked

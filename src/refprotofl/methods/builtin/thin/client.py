@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import tensor_of
+from refprotofl.core import tensor_of
 from refprotofl.methods import (
     Client,
     Lost,

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from refprotofl.core.state import State
+from refprotofl.core import State
 from refprotofl.methods import Scope
 from refprotofl.methods.builtin.thin import codes
 from refprotofl.wire import Message

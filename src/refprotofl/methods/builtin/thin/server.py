@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from refprotofl.core import stream
-from refprotofl.core.state import State
+from refprotofl.core import State, stream
 from refprotofl.evaluation.scoring import model_metrics
 from refprotofl.methods import (
     Cohort,

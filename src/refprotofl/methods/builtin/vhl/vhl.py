@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from refprotofl.core import streams
-from refprotofl.core.devices import CPU
+from refprotofl.core import CPU, streams
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.sections import Train
 from refprotofl.methods import Client, Loss, Samples, ValidatedMessage, minimise
