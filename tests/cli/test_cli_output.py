@@ -36,11 +36,11 @@ def test_progress_goes_to_stderr(refprotofl: "Command", tiny: Path) -> None:
     outcome = refprotofl("run", tiny, "--workers", 1, "--out", "run")
     assert outcome.code == 0
     lines = outcome.err.splitlines()
-    assert len(lines) == 3  # the title and one line for each evaluation
+    assert len(lines) == 4  # the title, one line for each evaluation, and the next command
     assert lines[0].endswith(
         "2 clients, Dirichlet 0.5, 2 rounds, seed 0, sharing the adapter, clients run in this process"
     )
-    assert [line.split(":")[0] for line in lines[1:]] == ["round 1/2", "round 2/2"]
+    assert [line.split(":")[0] for line in lines[1:]] == ["round 1/2", "round 2/2", "Next"]
     assert "round 1/2" not in outcome.out
     assert "\x1b" not in outcome.out + outcome.err  # no colours in a file
 
