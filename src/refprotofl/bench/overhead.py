@@ -30,8 +30,7 @@ from refprotofl.bench.timed_runs import Begun, Lap, clocked_run
 from refprotofl.core import InputError, one_compute_thread, stream
 from refprotofl.data import FederatedData
 from refprotofl.data.dataset import Dataset, Images, Labels
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Experiment, Train
 from refprotofl.federation.participation import draw_cohort, draw_evaluated
 from refprotofl.federation.simulation import Federation, load_federation
 from refprotofl.inputs.image import channel_statistics

@@ -56,7 +56,7 @@ def nothing_kept_yet() -> Iterator[None]:
 def limit_kernels(file: Path | None, settings: list[str] | None) -> None:
     """Apply the experiment's numerics before torch is imported."""
     from refprotofl.core import numerics
-    from refprotofl.experiment.presets import asked_numerics
+    from refprotofl.experiment import asked_numerics
 
     numerics.apply(asked_numerics(file, settings or ()))
 

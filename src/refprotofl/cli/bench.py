@@ -84,7 +84,7 @@ def bench_wire(
         values_of_run,
     )
     from refprotofl.bench.measuring import Report
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     experiment = load_experiment(file, preset, settings or ())
     rows = [asdict(row) for row in code_table(uniform_masks() | masks_of_run(experiment, data, rounds))]
@@ -123,7 +123,7 @@ def bench_codes(
     """Compare the distortion of thin's codes at equal length, on client updates of FedAvg in your experiment."""
     limit_kernels(file, settings)
     from refprotofl.bench.codes import changes_of_run, measure_codes
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     whole = ["method=fedavg", "share=full", "compress.name=none", "fraction=1"]
     whole += [f"rounds={rounds}", f"evaluate.every={rounds}"]
@@ -192,7 +192,7 @@ def bench_overhead(
     """
     limit_kernels(file, settings)
     from refprotofl.bench.overhead import MODELS, SETTINGS, measure_overheads
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     given = settings or []
     choices = [given]
@@ -223,7 +223,7 @@ def bench_workers(
     """
     limit_kernels(file, settings)
     from refprotofl.bench.parallel import SETTINGS, measure_workers
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     base = SETTINGS if file is None and preset is None else ()
     experiment = load_experiment(file, preset, [*base, *(settings or ()), f"rounds={rounds}"])
@@ -284,7 +284,7 @@ def bench_numerics(
     """
     from refprotofl.bench.numerics import measure_numerics
     from refprotofl.bench.overhead import MODELS, SETTINGS
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     given = settings or []
     if file is not None or preset is not None or given:

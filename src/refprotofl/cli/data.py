@@ -54,7 +54,7 @@ def data_check(
     """Read a whole data set and print its contents; --set resize=32 or partition=natural reads it as a run would."""
     from refprotofl.data import check
     from refprotofl.data.reading import reading_of
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
     from refprotofl.inputs import find_kind
 
     experiment = load_experiment(settings=settings or ())
@@ -129,7 +129,7 @@ def _try_out(chosen: list[str], given: list[str]) -> "tuple[Experiment, Federate
     """Return the experiment that the settings make, its data, and further settings that they need."""
     from refprotofl.data import load_federated
     from refprotofl.data.draws import default_per_class
-    from refprotofl.experiment.presets import load_experiment, set_keys
+    from refprotofl.experiment import load_experiment, set_keys
     from refprotofl.inputs import find_kind
 
     known = set_keys(given)

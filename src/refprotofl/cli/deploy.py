@@ -167,7 +167,7 @@ def _run_config(
     site: "Site", file: Path | None, preset: str | None, settings: list[str], out: Path | None, data: Path | None
 ) -> dict[str, str]:
     """Return Flower's run config for an experiment that was checked here; paths are made absolute."""
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     if not _sets_clients(file, settings):
         settings = [*settings, f"clients={site.keys.nodes}"]

@@ -137,7 +137,7 @@ def _read_limit(budget: str | None, round_budget: str | None, link: str | None, 
 def _read_bytes(option: str, text: str) -> int:
     from pydantic import TypeAdapter, ValidationError
 
-    from refprotofl.experiment.keys import Bytes
+    from refprotofl.experiment import Bytes
 
     try:
         number = read_whole(text)

@@ -44,7 +44,7 @@ def _describe(name: str) -> None:
 
 
 def _list(file: Path | None, preset: str | None, settings: list[str], data: Path | None) -> None:
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
     from refprotofl.report.costs import cost_rows
 
     rows = cost_rows(load_experiment(file, preset, settings), data)

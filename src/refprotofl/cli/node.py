@@ -70,7 +70,7 @@ def _reach(kit: Path, config: "NodeConfig") -> "Iterator[Finding]":
 
 
 def _read_experiment(path: Path) -> "Experiment":
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
     from refprotofl.records import read_experiment_file
 
     try:

@@ -158,7 +158,7 @@ def _watch(folder: Path, port: int, opened: bool) -> "AbstractContextManager[obj
 
 
 def _named(file: Path | None, preset: str | None, settings: list[str], device: str | None) -> "Experiment":
-    from refprotofl.experiment.presets import load_experiment
+    from refprotofl.experiment import load_experiment
 
     return load_experiment(file, preset, with_device(settings, device))
 
@@ -218,7 +218,7 @@ def _resume_command(folder: Path, data: Path | None, experiment: "Experiment") -
 def _resumed(out_dir: Path, settings: list[str], device: str | None, trust_code: bool) -> "Experiment":
     """Return the experiment of the run in `out_dir` with the given settings, or a new one if there is no run."""
     from refprotofl.core import references, refuse_code
-    from refprotofl.experiment.presets import load_experiment, read_settings, with_settings
+    from refprotofl.experiment import load_experiment, read_settings, with_settings
     from refprotofl.records import check_file, read_experiment
 
     typed = with_device(settings, device)

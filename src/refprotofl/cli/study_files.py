@@ -14,8 +14,9 @@ import click
 from pydantic.fields import FieldInfo
 
 from refprotofl.core import InputError
+from refprotofl.experiment import as_toml, read_toml
 from refprotofl.experiment.keys import no_such_key
-from refprotofl.experiment.presets import as_toml, flat_items, read_toml
+from refprotofl.experiment.presets import flat_items
 
 _USUAL = "reproduce"
 _COMMANDS = (_USUAL, "compare", "tune", "frontier")

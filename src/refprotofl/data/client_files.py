@@ -10,7 +10,7 @@ from refprotofl.core import InputError, for_file_name
 from refprotofl.data.arrays import KIND, VOCABULARY
 from refprotofl.data.dataset import Inputs, Labels
 from refprotofl.data.federated import FederatedData
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Input
 from refprotofl.inputs import IMAGE, find_kind
 
 

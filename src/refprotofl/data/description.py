@@ -14,7 +14,7 @@ from refprotofl.data.delimited_files import Column
 from refprotofl.data.loading import locate
 from refprotofl.data.table_data import MISSING, USUAL_LABELS, is_table, open_table
 from refprotofl.data.unsplit import INPUTS, LABELS
-from refprotofl.experiment.presets import read_settings
+from refprotofl.experiment import read_settings
 
 MOST_ROWS = 100_000  # that are looked at
 MOST_DISTINCT = 1000  # values of a column that are counted

@@ -21,8 +21,7 @@ from refprotofl.data.partitions import PartitionNotes, group, keep_owners, left_
 from refprotofl.data.reading import reading_of
 from refprotofl.data.server_data import conform, load_server_data, overlaps
 from refprotofl.data.unsplit import held_out_rows
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 
 
 def split_like_training(test_labels: Labels, class_counts: NDArray[np.int64], seed: int) -> list[Indices]:

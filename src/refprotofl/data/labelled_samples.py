@@ -18,7 +18,7 @@ from refprotofl.data.loading import load_dataset, locate
 from refprotofl.data.reading import AS_IT_COMES, Reading
 from refprotofl.data.table_data import find_features, is_table, open_table, read_table
 from refprotofl.data.unsplit import split_arrays
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Input
 from refprotofl.inputs import IMAGE, find_kind
 from refprotofl.inputs.image import channel_statistics
 

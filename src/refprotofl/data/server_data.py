@@ -12,8 +12,7 @@ from refprotofl.core.inputs import Facts, fill_gaps
 from refprotofl.data.dataset import Dataset, Inputs
 from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, renumbered
 from refprotofl.data.reading import Reading, reading_of
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 
 

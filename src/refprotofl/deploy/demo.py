@@ -20,7 +20,7 @@ from refprotofl.deploy.kits import key_file, write_kits
 from refprotofl.deploy.operator import Operator, admit, follow
 from refprotofl.deploy.server_process import QUIET, start, stop
 from refprotofl.deploy.site import Site, SiteKeys, create_site
-from refprotofl.experiment.presets import load_experiment
+from refprotofl.experiment import load_experiment
 from refprotofl.federation.session import run
 from refprotofl.records import first_difference
 

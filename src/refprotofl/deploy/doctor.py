@@ -23,8 +23,7 @@ from refprotofl.data.reading import AS_IT_COMES, reading_of
 from refprotofl.deploy.certificates import validity_problem
 from refprotofl.deploy.kits import AUTHORITY, PUBLIC_KEY
 from refprotofl.deploy.node_config import NodeConfig, read_node_config
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 
 PATIENCE = 10.0  # seconds

@@ -10,8 +10,8 @@ from platformdirs import user_data_path
 from pydantic import Field, ValidationError
 
 from refprotofl.core import InputError, is_reference, references
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.keys import Bytes, Count, Table, Text, explain, keys, no_such_key
+from refprotofl.experiment import Bytes, Count, Experiment, Table, Text
+from refprotofl.experiment.keys import explain, keys, no_such_key
 
 FILE = "node.toml"
 CODE_OF_NODES = ("method", "model.name", "own")  # the keys of an experiment whose code would run on a node

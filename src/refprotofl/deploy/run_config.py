@@ -9,8 +9,7 @@ from platformdirs import user_data_path
 from refprotofl.core import InputError
 from refprotofl.data.loading import is_relative
 from refprotofl.deploy.run import Settings
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.presets import load_experiment
+from refprotofl.experiment import Experiment, load_experiment
 from refprotofl.federation.session import default_folder
 
 KEYS = ("preset", "file", "set", "out", "data")  # of the run config; an empty text leaves a key as it is

@@ -6,8 +6,7 @@ from refprotofl.core import CPU, InputError
 from refprotofl.data.draws import covered_classes, draw_from_own
 from refprotofl.data.federated import limited
 from refprotofl.data.server_data import ServerData
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 from refprotofl.federation.models import prepare_models
 from refprotofl.federation.resolution import fill_in
 from refprotofl.federation.server_side import ServerSide, build_server_side

@@ -15,7 +15,8 @@ from pydantic import Field, ValidationError
 
 from refprotofl.core import LOOPBACK, DataError, InputError, MachineError, read_host, read_whole
 from refprotofl.deploy.certificates import sign_revocations, write_certificates, write_client
-from refprotofl.experiment.keys import Bytes, Switch, Table, Text, explain
+from refprotofl.experiment import Bytes, Switch, Table, Text
+from refprotofl.experiment.keys import explain
 from refprotofl.records import create_file, ensure_folder, read_file
 
 FILE = "site.toml"

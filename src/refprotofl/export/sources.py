@@ -21,8 +21,7 @@ from refprotofl.data.sound_files import is_sound
 from refprotofl.data.table_data import SUFFIXES as TABLES
 from refprotofl.data.table_data import is_table, read_features
 from refprotofl.data.text_files import is_text
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 
 ARRAY_FILES = (".npz", ".npy")

@@ -3,8 +3,7 @@
 from refprotofl.core import ALL, InputError, shares_backbone
 from refprotofl.data import FederatedData
 from refprotofl.data.draws import covered_classes, default_per_class
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input, Public
+from refprotofl.experiment import Experiment, Input, Public
 from refprotofl.federation.statistics import DataFacts, find_facts
 from refprotofl.inputs import IMAGE, find_kind
 from refprotofl.methods.aggregators import create_aggregator

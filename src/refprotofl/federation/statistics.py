@@ -14,8 +14,7 @@ from refprotofl.core import InputError, counted
 from refprotofl.core.inputs import Facts, InputKind, Shape, Summary
 from refprotofl.data import FederatedData
 from refprotofl.data.loading import NAMES
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 from refprotofl.privacy.mechanisms import create_mechanism
 from refprotofl.wire import Message, decode, encode

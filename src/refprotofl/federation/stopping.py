@@ -3,8 +3,7 @@
 from typing import Literal
 
 from refprotofl.core import InputError
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Stop
+from refprotofl.experiment import Experiment, Stop
 from refprotofl.federation.callbacks import Event
 from refprotofl.records import Stopping
 

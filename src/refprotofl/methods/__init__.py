@@ -13,7 +13,7 @@ from refprotofl.core import lazy_names
 
 if TYPE_CHECKING:
     from refprotofl.core import ADAPTER, ALL, BODY, HEAD, WITHOUT_NORMS, Parts
-    from refprotofl.experiment.keys import Table
+    from refprotofl.experiment import Table
     from refprotofl.methods.aggregators.mean import Mean
     from refprotofl.methods.base.aggregation import Aggregator, Normalise, Upload, aggregate_uploads, apply_update
     from refprotofl.methods.base.augmentation import augmenter

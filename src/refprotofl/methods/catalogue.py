@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import ValidationError
 
 from refprotofl.core import InputError, is_reference, load_object
-from refprotofl.experiment.keys import Scalar, Table, explain
+from refprotofl.experiment import Scalar, Table
+from refprotofl.experiment.keys import explain
 from refprotofl.methods import builtin
 from refprotofl.methods.declaration import Defaults, Method
 

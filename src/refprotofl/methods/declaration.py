@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from refprotofl.core import ADAPTER, ALL, WITHOUT_NORMS, InputError, Parts, load_object
-from refprotofl.experiment.keys import Scalar, Table
+from refprotofl.experiment import Scalar, Table
 from refprotofl.methods.compressors import create_compressor
 from refprotofl.methods.feedback import Feedback
 

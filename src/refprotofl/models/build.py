@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from refprotofl.core import InputError, is_reference, load_object, streams
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Model
+from refprotofl.experiment import Experiment, Model
 from refprotofl.models.input_model import Backbone, InputModel, input_model
 from refprotofl.models.kernels import kernel_of, lay_out
 from refprotofl.models.split import SplitModel

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from refprotofl.core.discovery import find_class
-from refprotofl.experiment.sections import Input, Model
+from refprotofl.experiment import Input, Model
 
 Backbone = tuple[nn.Module, int]  # with the width of its features
 FORWARD_BATCH = 512  # samples per forward pass outside of training

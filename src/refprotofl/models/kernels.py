@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from refprotofl.experiment.sections import Model
+from refprotofl.experiment import Model
 
 FUSED = True  # optimisers, of both kernels: slower than torch's other ways for no model here, and the same to the bit
 

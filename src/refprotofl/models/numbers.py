@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Input
 
 
 def by_feature(input: Input, axes: int) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from refprotofl.core import PrivacyError
-from refprotofl.experiment.sections import Privacy, Train
+from refprotofl.experiment import Privacy, Train
 from refprotofl.methods.base.samples import Samples
 from refprotofl.models import SplitModel
 

@@ -13,9 +13,8 @@ import torch
 
 from refprotofl.core import InputError, counted
 from refprotofl.evaluation.scoring import adapter_predictions, backbone_features
-from refprotofl.experiment import Experiment
+from refprotofl.experiment import Attack, Experiment
 from refprotofl.experiment.attack_kinds import KINDS, draw_hostile
-from refprotofl.experiment.sections import Attack
 from refprotofl.export.trained_model import load_trained
 from refprotofl.federation.attackers import stamped
 from refprotofl.federation.simulation import load_federation

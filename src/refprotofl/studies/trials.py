@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refprotofl.core import InputError, for_file_name
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.presets import load_experiment
+from refprotofl.experiment import Experiment, load_experiment
 from refprotofl.methods.catalogue import depends_on_rounds, find_method
 from refprotofl.studies.rows import Row, key_of, read_switches
 

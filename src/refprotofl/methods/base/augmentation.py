@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.core import InputError
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Input
+from refprotofl.experiment import Experiment, Input
 from refprotofl.inputs import find_kind
 
 Augment = Callable[[Tensor], Tensor]  # a batch of samples (B, …) -> the same shape

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import State, streams
-from refprotofl.experiment.sections import Compress
+from refprotofl.experiment import Compress
 from refprotofl.methods.base.broadcast import Downlink, StepDownlink
 from refprotofl.methods.base.schema import Either, Fields, ValidatedMessage
 from refprotofl.methods.feedback import Feedback

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Train
 from refprotofl.models.kernels import FUSED
 
 GradHook = Callable[[list[nn.Parameter]], None]  # changes the gradients of the trained parameters in place

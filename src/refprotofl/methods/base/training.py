@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl.core import RefProtoFLError
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Train
 from refprotofl.methods.base import guards
 from refprotofl.methods.base.augmentation import Augment
 from refprotofl.methods.base.optimisers import GradHook, Optimiser, create_optimiser

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl.core import CPU, stream
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Experiment, Train
 from refprotofl.methods import erpa
 from refprotofl.methods.aggregators import create_aggregator
 from refprotofl.methods.base import guards

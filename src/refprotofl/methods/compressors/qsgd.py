@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.core import InputError
-from refprotofl.experiment.sections import Compress
+from refprotofl.experiment import Compress
 from refprotofl.methods.base.compressor import Compressor, Draw
 from refprotofl.methods.base.schema import Dense, Fields, ValidatedMessage
 from refprotofl.methods.feedback import ErrorFeedback, Feedback

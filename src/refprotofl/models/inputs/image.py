@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from refprotofl.experiment.sections import Input, Model
+from refprotofl.experiment import Input, Model
 from refprotofl.models.input_model import Backbone, InputModel
 from refprotofl.models.kernels import kernel_of
 from refprotofl.models.networks import WIDTH, cnn, mlp, resnet18

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from refprotofl.experiment.sections import Model
+from refprotofl.experiment import Model
 from refprotofl.models.input_model import Backbone, InputModel
 from refprotofl.models.networks import mlp, series_cnn
 from refprotofl.models.numbers import by_feature, normalised

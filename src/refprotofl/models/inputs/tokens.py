@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from refprotofl.experiment.sections import Model
+from refprotofl.experiment import Model
 from refprotofl.inputs.tokens import FIRST, PADDING
 from refprotofl.models.input_model import FORWARD_BATCH, Backbone, InputModel
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refprotofl.core import InputError, is_reference
 from refprotofl.data.loading import NAMES, load_dataset, locate
-from refprotofl.experiment.presets import PRESETS, load_experiment, set_keys
+from refprotofl.experiment import PRESETS, load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method
 from refprotofl.studies.reproduce import studies
 from refprotofl.studies.reproduce.our_studies import OURS, our_studies

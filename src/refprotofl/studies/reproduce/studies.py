@@ -18,7 +18,7 @@ from typing import Literal
 
 from refprotofl.core import InputError, for_file_name
 from refprotofl.evaluation.protocols import check_protocol
-from refprotofl.experiment.presets import load_experiment, set_keys
+from refprotofl.experiment import load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method
 from refprotofl.report.comparable import check_settings
 from refprotofl.studies.reproduce.verdicts import PRESET, Setting

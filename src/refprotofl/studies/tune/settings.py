@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core import InputError, counted, for_terminal, percent
-from refprotofl.experiment import Experiment, differences
-from refprotofl.experiment.presets import as_toml, flat_items, read_settings, read_toml
+from refprotofl.experiment import Experiment, as_toml, differences, read_settings, read_toml
+from refprotofl.experiment.presets import flat_items
 from refprotofl.records import make_folders, write_whole
 from refprotofl.report.statistics import estimate
 from refprotofl.studies.tune.search import ConfigurationResult, Request, SearchResult

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refprotofl.core import InputError
-from refprotofl.experiment.presets import read_settings
+from refprotofl.experiment import read_settings
 from refprotofl.methods.catalogue import TABLES
 from refprotofl.studies.rows import read_switches, split_list
 

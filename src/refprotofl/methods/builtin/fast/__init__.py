@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.core import InputError, is_reference
-from refprotofl.experiment.keys import Switch, Table
+from refprotofl.experiment import Switch, Table
 from refprotofl.inputs import IMAGE
 from refprotofl.methods import ByShare, Method, Releases, lazy
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.core import ALL
-from refprotofl.experiment.keys import Rate, Table
+from refprotofl.experiment import Rate, Table
 from refprotofl.methods import Cost, Releases, lazy
 from refprotofl.methods.builtin.fedavg import FedAvg
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refprotofl.core import InputError, stream
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Train
 from refprotofl.methods import (
     Cohort,
     Dense,

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from refprotofl.experiment.keys import Table, Weight
+from refprotofl.experiment import Table, Weight
 from refprotofl.methods import lazy
 from refprotofl.methods.builtin.fedavg import FedAvg
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.core import HEAD
-from refprotofl.experiment.keys import Rate, Table
+from refprotofl.experiment import Rate, Table
 from refprotofl.methods import Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from refprotofl.experiment.keys import Table, Weight
+from refprotofl.experiment import Table, Weight
 from refprotofl.methods import ByShare, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:

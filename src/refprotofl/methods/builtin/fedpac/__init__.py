@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.experiment.keys import Rate, Table, Weight
+from refprotofl.experiment import Rate, Table, Weight
 from refprotofl.methods import Cost, Releases, lazy
 from refprotofl.methods.builtin.fedper import FedPer
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from refprotofl.experiment.keys import Rate, Table
+from refprotofl.experiment import Rate, Table
 from refprotofl.methods import BY_HOLDERS, ByShare, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from refprotofl.experiment.keys import Switch, Table, Weight
+from refprotofl.experiment import Switch, Table, Weight
 from refprotofl.methods import BY_HOLDERS, Cost, Method, Releases, lazy
 
 if TYPE_CHECKING:

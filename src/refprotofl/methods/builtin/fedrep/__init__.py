@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from refprotofl.experiment.keys import Table
+from refprotofl.experiment import Table
 from refprotofl.methods import lazy
 from refprotofl.methods.builtin.fedper import FedPer
 

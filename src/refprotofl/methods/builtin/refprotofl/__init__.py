@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from refprotofl.core import ADAPTER
-from refprotofl.experiment.keys import Bytes, Count, Share, Switch, Table, Weight, key, number_of
+from refprotofl.experiment import Bytes, Count, Share, Switch, Table, Weight, key
+from refprotofl.experiment.keys import number_of
 from refprotofl.methods import (
     NAMED_BY_SIZE,
     Cost,

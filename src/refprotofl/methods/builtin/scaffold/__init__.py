@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from refprotofl.experiment.keys import Rate, Table
+from refprotofl.experiment import Rate, Table
 from refprotofl.methods import Cost, Releases, lazy
 from refprotofl.methods.builtin.fedavg import FedAvg
 

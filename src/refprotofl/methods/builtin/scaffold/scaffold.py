@@ -11,7 +11,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Train
 from refprotofl.methods import (
     Cohort,
     Dense,

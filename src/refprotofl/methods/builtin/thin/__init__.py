@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from refprotofl.core import ALL, InputError
-from refprotofl.experiment.keys import Bytes, Count, Switch, Table, Weight, key
+from refprotofl.experiment import Bytes, Count, Switch, Table, Weight, key
 from refprotofl.methods import NAMED_BY_SIZE, Cost, Method, Releases, lazy
 from refprotofl.methods.feedback import FEEDBACKS, Feedback
 

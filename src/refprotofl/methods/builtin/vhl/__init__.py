@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from refprotofl.core import InputError
-from refprotofl.experiment.keys import Count, Table, Weight, at_most
+from refprotofl.experiment import Count, Table, Weight
+from refprotofl.experiment.keys import at_most
 from refprotofl.inputs import IMAGE
 from refprotofl.methods import Releases, lazy, releases_of_weights
 from refprotofl.methods.builtin.fedavg import FedAvg

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from refprotofl.core import CPU, streams
-from refprotofl.experiment import Experiment
-from refprotofl.experiment.sections import Train
+from refprotofl.experiment import Experiment, Train
 from refprotofl.methods import Client, Loss, Samples, ValidatedMessage, minimise
 from refprotofl.methods.base import guards
 from refprotofl.methods.builtin.vhl import Options
