@@ -13,7 +13,7 @@ from refprotofl.cli.output import Column, emit, notes, say, show
 from refprotofl.core import InputError, counted, percent
 
 if TYPE_CHECKING:
-    from refprotofl.evaluation.metrics import Confusion
+    from refprotofl.evaluation import Confusion
     from refprotofl.export import TrainedModel
 
 Place = Annotated[
@@ -86,7 +86,7 @@ def predict(
 
 def _show_classes(counts: "Confusion", names: Sequence[str]) -> None:
     """Print the confusion matrix, or for many classes the accuracy and most frequent wrong prediction of each."""
-    from refprotofl.evaluation.metrics import most_confused, per_class_accuracy
+    from refprotofl.evaluation import most_confused, per_class_accuracy
 
     small = len(names) <= MOST_COLUMNS
     others = [Column(name, numbers=True) for name in names] if small else [Column("most frequent error", wraps=20)]

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from refprotofl.cli.output import Column, PlainConsole, explain, say, show, warn
 from refprotofl.core import duration, for_terminal, percent, size
-from refprotofl.evaluation.metrics import most_confused
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS, most_confused
 from refprotofl.experiment import Experiment
 from refprotofl.federation.session import Callback, Event
 from refprotofl.methods.catalogue import find_method

@@ -11,7 +11,7 @@ from refprotofl.data.labelled_samples import LabelledSamples, load_labelled, ren
 from refprotofl.data.reading import reading_of
 from refprotofl.data.unsplit import held_out_rows
 from refprotofl.deploy.node_config import NodeConfig
-from refprotofl.evaluation.scoring import TestSet
+from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.client_side import ClientData
 from refprotofl.methods.base.samples import Samples

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from refprotofl.core import as_code, counted, for_markdown, is_reference, percent, size
 from refprotofl.data.reading import Sizing
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.export.trained_model import TrainedModel
 from refprotofl.records import RunFolder

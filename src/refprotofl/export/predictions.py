@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from refprotofl.core import InputError, for_csv, one_compute_thread
 from refprotofl.data.dataset import Inputs, Labels
-from refprotofl.evaluation.metrics import Confusion, confusion, per_class_accuracy
-from refprotofl.evaluation.scoring import backbone_features
+from refprotofl.evaluation import Confusion, backbone_features, confusion, per_class_accuracy
 from refprotofl.export.sources import Source, read_source
 from refprotofl.export.trained_model import TrainedModel, load_trained
 from refprotofl.models import SplitModel

@@ -10,7 +10,7 @@ from refprotofl.core import State
 from refprotofl.engines.local.host import Answering, ClientHost
 from refprotofl.engines.local.logs import ClientLogs
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore
-from refprotofl.evaluation.scoring import TestSet
+from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.models import Models
 from refprotofl.methods.base.client import ClientContext

@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from refprotofl.core import InputError, is_reference
-from refprotofl.evaluation.protocols import PROTOCOLS
-from refprotofl.evaluation.scoring import client_metrics, mean_metrics, model_metrics
+from refprotofl.evaluation import PROTOCOLS, client_metrics, mean_metrics, model_metrics
 from refprotofl.experiment import Experiment
 from refprotofl.federation.callbacks import Event
 from refprotofl.federation.models import Models, initial_digests, model_of

@@ -15,7 +15,7 @@ from refprotofl.data import FederatedData, load_federated
 from refprotofl.data.federated import under
 from refprotofl.engines.local.host import ClientHost
 from refprotofl.engines.local.store import ClientStore, DiskBlobStore
-from refprotofl.evaluation.scoring import TestSet
+from refprotofl.evaluation import TestSet
 from refprotofl.experiment import Experiment
 from refprotofl.federation.attackers import check_reach, recruited
 from refprotofl.federation.client_side import ClientData, build_client_side

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from refprotofl.core import DataError, InputError
-from refprotofl.evaluation.metrics import per_class_accuracy
+from refprotofl.evaluation import per_class_accuracy
 from refprotofl.experiment import Experiment
 from refprotofl.privacy.accounting import Spent
 from refprotofl.records.checkpoint import Progress

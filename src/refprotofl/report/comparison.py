@@ -7,8 +7,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import TypeVar
 
-from refprotofl.evaluation.metrics import METRICS
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import find_method
 from refprotofl.methods.compressors import create_compressor

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from refprotofl.core import counted, percent, size
-from refprotofl.evaluation.metrics import METRICS
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.privacy.accounting import epsilon_cell, epsilon_meaning
 from refprotofl.report.comparison import Difference, OverSeeds, ToTarget, headline, shared_protocols, with_two_models
 from refprotofl.report.statistics import Estimate, Standing, standings

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refprotofl.core import InputError, counted
-from refprotofl.evaluation.scoring import adapter_predictions, backbone_features
+from refprotofl.evaluation import adapter_predictions, backbone_features
 from refprotofl.experiment import Attack, Experiment
 from refprotofl.experiment.attack_kinds import KINDS, draw_hostile
 from refprotofl.export.trained_model import load_trained

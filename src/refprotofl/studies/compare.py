@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refprotofl.core import InputError
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS
 from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.report.comparable import check_comparable, check_settings
 from refprotofl.report.comparison import OverSeeds, against, tabulate, to_target

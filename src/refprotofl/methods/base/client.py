@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from refprotofl.core import ALL, InputError, Parts, State, digest_value, shares_backbone, streams, tensor_of
-from refprotofl.evaluation.scoring import (
+from refprotofl.evaluation import (
     TestSet,
     adapter_outputs,
     adapter_predictions,

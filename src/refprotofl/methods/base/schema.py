@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import Parts, RefProtoFLError
-from refprotofl.evaluation.metrics import sent_by_clients
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS, sent_by_clients
 from refprotofl.experiment import Experiment
 from refprotofl.methods.declaration import FINETUNE
 from refprotofl.models import SplitModel, type_of

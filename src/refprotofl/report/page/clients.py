@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refprotofl.evaluation.metrics import per_class_accuracy
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS, per_class_accuracy
 from refprotofl.report.page.elements import MOST_ROWS, Cell, Column, Figure, Table, words
 from refprotofl.report.page.run_reader import RunRecord
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from refprotofl.core import Links, RefProtoFLError, counted, duration, percent, size
-from refprotofl.evaluation.metrics import METRICS
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import METRICS, PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.methods.catalogue import METHODS
 from refprotofl.methods.compressors import built_in_compressor

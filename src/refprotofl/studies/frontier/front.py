@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from refprotofl.core import InputError, RunError
-from refprotofl.evaluation.protocols import check_protocol
+from refprotofl.evaluation import check_protocol
 from refprotofl.federation.resolution import prepare
 from refprotofl.methods.catalogue import depends_on_rounds
 from refprotofl.studies.frontier.candidates import Candidate, Request

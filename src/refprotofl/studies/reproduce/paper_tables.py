@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refprotofl.core import counted, percent, size
-from refprotofl.evaluation.protocols import PROTOCOLS
+from refprotofl.evaluation import PROTOCOLS
 from refprotofl.experiment import Experiment
 from refprotofl.report.comparison import scores_differ, with_two_models
 from refprotofl.report.formats import difference, margin_note, models_note, points, with_interval

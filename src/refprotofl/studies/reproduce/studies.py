@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from refprotofl.core import InputError, for_file_name
-from refprotofl.evaluation.protocols import check_protocol
+from refprotofl.evaluation import check_protocol
 from refprotofl.experiment import load_experiment, set_keys
 from refprotofl.methods.catalogue import find_method
 from refprotofl.report.comparable import check_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from refprotofl.core import InputError, RunError, counted
-from refprotofl.evaluation.protocols import check_protocol
+from refprotofl.evaluation import check_protocol
 from refprotofl.experiment import Experiment
 from refprotofl.experiment.configuration import VALIDATION
 from refprotofl.federation.resolution import prepare

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from refprotofl.core import State, stream
-from refprotofl.evaluation.scoring import model_metrics
+from refprotofl.evaluation import model_metrics
 from refprotofl.methods import (
     Cohort,
     MessageSchema,
